@@ -1,8 +1,8 @@
 """Whether the job's own code runs on another thread, which may draw random numbers while a replay does.
 
 Random states are the process's: to put them back after a replay would take back what the other thread has
-drawn meanwhile. A thread that waits for another one's end, for a socket, or sleeps and hands nothing on
-(a monitor) draws nothing.
+drawn meanwhile. A thread that waits for another one's end or for a socket draws nothing; nor does one that
+sleeps, or waits for an event, and whose code, as far as it is found by name, draws and hands on nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 
+from .bytecode_names import codes
 from .installed_code import is_library
 
 # Stands on the agent's thread, above the frame that began it, which is nobody's module.
@@ -49,9 +50,39 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def _waits(top: FrameType, own: list[FrameType]) -> bool:
-    """For another thread's end, for a socket, or asleep."""
+    """For another thread's end, for a socket, or for a while and then does nothing that counts here."""
     home, name = top.f_globals.get("__name__"), top.f_code.co_name
     if (home == "threading" and name in _ENDS) or home == "selectors":
         return True
-    names = {each for frame in own for each in frame.f_code.co_names}
-    return top is own[0] and "sleep" in top.f_code.co_names and names.isdisjoint(_FEEDS)
+    rests = (home == "threading" and name == "wait") or (top is own[0] and "sleep" in top.f_code.co_names)
+    return rests and not _feeds(own)
+
+
+def _feeds(own: list[FrameType]) -> bool:
+    """Whether some code that these frames can call by a name draws numbers or hands things on."""
+    kinds = {kind for frame in own for kind in _held_kinds(frame)}
+    waiting: list[tuple[CodeType, dict[str, object]]] = [(frame.f_code, frame.f_globals) for frame in own]
+    seen = set[CodeType]()
+    while waiting:
+        code, scope = waiting.pop()
+        if code in seen:
+            continue
+        seen.add(code)
+        names = {name for part in codes(code) for name in part.co_names}
+        if not _FEEDS.isdisjoint(names):
+            return True
+        for name in names:
+            for found in (scope.get(name), *(vars(kind).get(name) for kind in kinds)):
+                function = getattr(found, "__func__", found)
+                if isinstance(function, FunctionType) and not is_library(function.__module__ or ""):
+                    waiting.append((function.__code__, function.__globals__))
+    return False
+
+
+def _held_kinds(frame: FrameType) -> Iterator[type]:
+    """The user's classes of what a function's variables hold, and of what lies in that."""
+    if frame.f_locals is frame.f_globals:
+        return
+    for value in list(frame.f_locals.values()):
+        for each in (value, *getattr(value, "__dict__", {}).values()):
+            yield from (kind for kind in type(each).__mro__ if not is_library(kind.__module__))

@@ -59,6 +59,26 @@ def monitors(ended: threading.Event) -> None:
         time.sleep(0.01)
 
 
+def stops_when_told(ended: threading.Event) -> None:
+    while not ended.wait(0.01):
+        pass
+
+
+class Filler:
+    """Fills a buffer now and then, in a method."""
+
+    def __init__(self) -> None:
+        self.ahead: list[object] = []
+
+    def fill(self) -> None:
+        self.ahead = [numpy.random.rand(4)]
+
+    def work(self, ended: threading.Event) -> None:
+        while not ended.is_set():
+            self.fill()
+            time.sleep(0.01)
+
+
 def serves(ended: threading.Event) -> None:
     async def serve() -> None:
         while not ended.is_set():
@@ -82,6 +102,13 @@ def test_nothing_is_replayed_beside_a_thread_that_draws() -> None:
     assert outcome.fingerprint == train(mlp, 40, probe=False).fingerprint
 
 
+def test_a_thread_whose_methods_draw_is_no_monitor() -> None:
+    with beside(Filler().work):
+        for _ in range(100):
+            assert thread_beside() in ("Filler.work", "Filler.fill", "work", "fill")
+            time.sleep(0.001)
+
+
 def test_no_item_is_read_to_try_beside_a_thread_that_draws() -> None:
     job = Job(torch)
     job.saw_loader(loader := DataLoader(TensorDataset(torch.arange(16.0)), batch_size=4))
@@ -99,7 +126,7 @@ def agent(ended: threading.Event) -> None:
     exec("start(wait)", {"__name__": "brought", "start": entry["start"], "wait": ended.wait})
 
 
-@pytest.mark.parametrize("work", [monitors, serves, waits_for_another])
+@pytest.mark.parametrize("work", [monitors, stops_when_told, serves, waits_for_another])
 def test_a_thread_that_only_waits_is_no_hindrance(work: Work) -> None:
     with beside(work):
         eventually(lambda: thread_beside() is None)
