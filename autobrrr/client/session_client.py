@@ -134,9 +134,13 @@ class Client:
         why = self._ask("undo", APPLY_S, token=token).get("why")
         return None if why is None else str(why)
 
-    def together(self) -> str | None:
-        """Have remedies switched on all ranks at one step; returns why that can't be, None where it can."""
-        why = self._ask("together", APPLY_S).get("why")
+    def together(self, *, far: bool = False) -> str | None:
+        """Have remedies switched on all ranks at one step; returns why that can't be, None where it can.
+
+        Args:
+            far: Some of them are on other machines.
+        """
+        why = self._ask("together", APPLY_S, far=far).get("why")
         return None if why is None else str(why)
 
     def details(self) -> Details:

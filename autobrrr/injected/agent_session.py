@@ -39,7 +39,7 @@ TICK_MS = 2000
 LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
-RANKS_PATIENCE_S = 5.0
+RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
@@ -376,14 +376,16 @@ class AgentSession:
 
     def _do_together(self, command: Mapping[str, object]) -> Reply:
         """Find the other ranks: from now on remedies go on and off on all of them."""
-        if self._ranks is None:
-            refuse_sharded(self._loop.job)
-            try:
-                met = meet(self._torch)
-            except RegisterLost as lost:
-                raise Refused(str(lost)) from None
-            self._ranks = RankSwitching(self._loop, met, self._emit)
-            self._loop.each_boundary = self._ranks.at_boundary
+        try:
+            if self._ranks is None:
+                refuse_sharded(self._loop.job)
+                met = meet(self._torch, far=bool(command.get("far")))
+                self._ranks = RankSwitching(self._loop, met, self._emit)
+                self._loop.each_boundary = self._ranks.at_boundary
+            else:
+                self._ranks.meet_anew()
+        except RegisterLost as lost:
+            raise Refused(str(lost)) from None
         return {"rank": self._ranks.rank, "ranks": self._ranks.ranks}
 
     def _do_note(self, command: Mapping[str, object]) -> Reply:

@@ -283,7 +283,8 @@ class Service:
     def _together(self, reply: Reply, message: Fields) -> None:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
-        self._session.together(lambda done: reply.done(why=done.why))
+        far = message.get("far") is True
+        self._session.together(lambda done: reply.done(why=done.why), far=far)
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.client, message, self.push)

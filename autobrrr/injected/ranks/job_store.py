@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import ModuleType
 from typing import Protocol, TypeVar, cast
@@ -19,6 +19,7 @@ from .shared_log import RegisterLost
 
 ANSWER_S = 5.0
 CONNECT_S = 3.0
+MOST_CONNECTIONS = 3  # one that does not answer leaves a thread behind
 MOST_BYTES = 4096
 PREFIX = "autobrrr/ranks"
 T = TypeVar("T")
@@ -37,15 +38,16 @@ class JobStore:
     """Our keys in it. Every call waits for the store, for some seconds at most; raises RegisterLost.
 
     Args:
-        store: A connection that nobody else uses.
+        dial: Makes a connection that nobody else uses; called again where one does not answer.
         generation: Of the job: a launcher that starts its ranks anew may keep the store.
     """
 
-    def __init__(self, store: _Store, generation: str = "0") -> None:
-        self._store: _Store | None = store
+    def __init__(self, dial: Callable[[], _Store], generation: str = "0") -> None:
+        self._dial = dial
+        self._store: _Store | None = None
+        self._connections = 0
         self._prefix = f"{PREFIX}/{generation}/"
         self._put: dict[str, str] = {}
-        self.hangs = False  # a question was never answered, and its thread is still there
 
     def get(self, key: str) -> str | None:
         """What stands at a key; None: nothing."""
@@ -56,17 +58,31 @@ class JobStore:
 
         return self._ask(look)
 
-    def put(self, key: str, value: str, instead_of: str = "") -> str:
-        """What stands at a key, once `value` took the place of that: of nothing, if not said otherwise."""
+    def put(self, key: str, value: str, instead_of: str = "", *, stays: bool = False) -> str:
+        """What stands at a key, once `value` took the place of that: of nothing, if not said otherwise.
+
+        Args:
+            stays: Also when we leave, unless it is deleted.
+        """
         if len(value.encode()) > MOST_BYTES:
             raise RegisterLost(f"{key} is larger than {MOST_BYTES} bytes")
         name = self._prefix + key
         standing = self._ask(
             lambda store: store.compare_set(name, instead_of, value).decode(errors="replace")
         )
-        if standing == value:
+        if standing == value and not stays:
             self._put[name] = value
         return standing
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Whatever stands there."""
+        names = [self._prefix + key for key in keys]
+
+        def delete(store: _Store) -> None:
+            for name in names:
+                store.delete_key(name)
+
+        self._ask(delete)
 
     def leave(self) -> None:
         """Delete what we put there and what still stands, and hang up.
@@ -85,21 +101,38 @@ class JobStore:
                 self._ask(delete)
         except RegisterLost:
             pass
-        self._store = None
+        self._store, self._connections = None, MOST_CONNECTIONS
+
+    def _connected(self) -> _Store:
+        store = self._store
+        if store is None:
+            if self._connections >= MOST_CONNECTIONS:
+                raise RegisterLost("the job's store does not answer")
+            self._connections += 1
+            try:
+                self._store = store = within(2 * CONNECT_S, self._dial)
+            except TimeoutError:
+                raise RegisterLost("the job's store does not answer") from None
+        return store
 
     def _ask(self, question: Callable[[_Store], T]) -> T:
-        store = self._store
-        if store is None or self.hangs:
-            raise RegisterLost("the job's store does not answer")
+        store = self._connected()
         try:
             return within(ANSWER_S, lambda: question(store))
-        except TimeoutError:
-            self.hangs = True
+        except (TimeoutError, RegisterLost) as lost:
+            if self._store is store:  # another thread may have dialled meanwhile
+                self._store = None
+            if isinstance(lost, RegisterLost):
+                raise
             raise RegisterLost(f"the job's store gave no answer in {ANSWER_S:.0f} s") from None
 
 
-def connect(torch: ModuleType, timeout_s: float = CONNECT_S) -> JobStore:
-    """A connection of our own to the store of the default process group. Raises RegisterLost."""
+def of_job(torch: ModuleType) -> JobStore:
+    """The store of the default process group, to which the first question makes a connection of our own.
+
+    Raises:
+        RegisterLost: the job has no process group.
+    """
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         raise RegisterLost("the job has no process group")
@@ -110,7 +143,7 @@ def connect(torch: ModuleType, timeout_s: float = CONNECT_S) -> JobStore:
             store = store.underlying_store
         made = getattr(distributed, "TCPStore", None)
         if made is not None and isinstance(store, made):
-            wait = timedelta(seconds=timeout_s)
+            wait = timedelta(seconds=CONNECT_S)
             return cast(
                 _Store, made(store.host, store.port, is_master=False, timeout=wait, wait_for_workers=False)
             )
@@ -120,11 +153,7 @@ def connect(torch: ModuleType, timeout_s: float = CONNECT_S) -> JobStore:
             f"the ranks met at a {type(store).__name__}, to which there is no second connection"
         )
 
-    try:
-        store = within(2 * timeout_s, dial)
-    except TimeoutError:
-        raise RegisterLost("the job's store does not answer") from None
-    return JobStore(store, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return JobStore(dial, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:

@@ -1,7 +1,7 @@
-"""Where the ranks of a job on one machine find the register that they share: through the job's own store.
+"""Where the ranks of a job find the register that they share: through the job's own store, or in it.
 
-In: the job's torch. Out: a log and the count that all ranks have in common. Called on the agent's thread; may
-take seconds, and nothing of the job waits meanwhile.
+In: the job's torch. Out: a register and the count that all ranks have in common. Called on the agent's
+thread; may take seconds, and nothing of the job waits meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..live_torch.live_job import Job
 from ..remedies.registry import Refused
 from . import job_store
 from .shared_log import NotThisMachine, RegisterLost, SharedLog
+from .store_log import StoreLog
 
 WHERE = "log"
 MOST_TRIES = 4
@@ -26,9 +27,14 @@ class RankMeeting:
 
     rank: int
     ranks: int
-    log: SharedLog
+    log: SharedLog | StoreLog
     store: job_store.JobStore
     count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
+
+    def leave(self) -> None:
+        """Nothing of the ranks is asked any more."""
+        self.log.leave()
+        self.store.leave()
 
 
 def refuse_sharded(job: Job) -> None:
@@ -37,8 +43,11 @@ def refuse_sharded(job: Job) -> None:
         raise Refused("the job's parameters are sharded over the ranks")
 
 
-def meet(torch: ModuleType) -> RankMeeting:
+def meet(torch: ModuleType, *, far: bool = False) -> RankMeeting:
     """Find the others' log, or make one for them.
+
+    Args:
+        far: Some of them are on other machines.
 
     Raises:
         RegisterLost: there is no way to the others; the message says why.
@@ -49,19 +58,14 @@ def meet(torch: ModuleType) -> RankMeeting:
     count = collective_count(torch)
     if count() is None:
         raise RegisterLost("its process group does not count collectives")
-    store = job_store.connect(torch)
+    store = job_store.of_job(torch)
+    rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
     try:
-        log = _shared(store)
+        log = StoreLog(store, rank, ranks) if far else _shared(store)
     except RegisterLost:
         store.leave()
         raise
-    return RankMeeting(
-        rank=int(distributed.get_rank()),
-        ranks=int(distributed.get_world_size()),
-        log=log,
-        store=store,
-        count=count,
-    )
+    return RankMeeting(rank=rank, ranks=ranks, log=log, store=store, count=count)
 
 
 def _shared(store: job_store.JobStore) -> SharedLog:
@@ -75,7 +79,7 @@ def _shared(store: job_store.JobStore) -> SharedLog:
                 return made
             continue
         if made is not None:
-            made.close()
+            made.leave()
         return found
     raise RegisterLost("the ranks found no log in common")
 

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from . import job_store
-from .shared_log import RegisterLost
 
 FOLDER = "notes/"
 KEY = re.compile(r"[a-z]{1,16}(/\d{1,10})?\Z")
 MOST_KEYS = 16  # asked at once
-MOST_CONNECTIONS = 3  # a store that does not answer leaves a thread behind
 
 
 class RankNotes:
@@ -26,7 +24,6 @@ class RankNotes:
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
         self._store: job_store.JobStore | None = None
-        self._connections = 0
 
     def put(self, key: str, text: str, instead_of: str) -> str:
         """What stands at a key, once `text` took the place of that; of nothing where it is empty.
@@ -56,13 +53,9 @@ class RankNotes:
             store.leave()
 
     def _connected(self) -> job_store.JobStore:
-        store = self._store
-        if store is None or store.hangs:
-            if self._connections >= MOST_CONNECTIONS:
-                raise RegisterLost("the job's store does not answer")
-            self._connections += 1
-            self._store = store = job_store.connect(self._torch)
-        return store
+        if self._store is None:
+            self._store = job_store.of_job(self._torch)
+        return self._store
 
 
 def _name(key: str) -> str:

@@ -1,8 +1,8 @@
 """Remedies that go on and off on all ranks at one step: the protocol on the live loop.
 
 In: what the sidecar wants changed, what other ranks want, step boundaries. Out: remedies applied and reverted
-on the training thread at the agreed boundary, replies and events. The training thread asks the shared log,
-which answers at once, and waits for nobody; all other questions are the agent's thread's.
+on the training thread at the agreed boundary, replies and events. On one machine the training thread waits
+for nobody; over several it waits for an answer of the job's store, where the agent's thread has none yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..phases.sampled_step import cuda_in_use
 from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
 from .rank_meeting import RankMeeting
-from .shared_log import RegisterLost
+from .shared_log import RegisterLost, SharedLog
 from .switch_protocol import (
     BoundaryDuty,
     NotReady,
@@ -30,10 +30,11 @@ from .switch_protocol import (
     outcome_key,
 )
 
-LEAD_S, FEWEST_LEAD_STEPS = 0.06, 6  # from a plan to its step
+FEWEST_LEAD_STEPS = 6  # from a plan to its step
 MOST_TRIES = 4  # each with twice the lead
-BUSY_MS, QUIET_MS = 10, 200  # between looks at the log
-BUSY_FOR_S = 5.0  # after a plan
+BUSY_MS = 10  # while this rank leaves
+BUSY_FOR_S = 5.0  # after a plan,
+MEETING_S = 30.0  # ... and once the ranks are meeting
 EVERYTHING = ""  # as the name of a remedy to revert
 ANY_CLASS_WITH_ALL = ("bitwise", "rounding")
 PASSING = (None, NotReady.LATE, NotReady.BUSY)  # worth another try
@@ -62,11 +63,11 @@ class RankSwitching:
     def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
         self._loop, self._active, self._emit = loop, loop.active, emit
         self._met, self._log = met, met.log
-        known = [int(key.split("/")[0]) for key in met.log.held_keys() if key.endswith("/plan")]
-        self._member = RankMember(met.rank, number=max(known, default=0) + 1)
+        self._member = RankMember(met.rank, number=met.log.plans() + 1)
         self._request: SwitchRequest | None = None
         self._seen: list[tuple[int, int]] | None = None  # once asked for: two counts at boundaries, and when
-        self._busy_until_s = 0.0
+        self._is_late = False  # the step of a plan is near, and no outcome is known
+        self._busy_until_s = time.monotonic() + MEETING_S
         self._amiss: deque[str] = deque()  # remedies that are on elsewhere, and can't be here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
 
@@ -104,7 +105,13 @@ class RankSwitching:
         except (RegisterLost, ValueError) as lost:
             self._give_up(f"the ranks can't be asked: {lost}")
         busy = self.holds or time.monotonic() < self._busy_until_s
-        return BUSY_MS if busy else QUIET_MS
+        return self._log.timing.busy_ms if busy else self._log.timing.quiet_ms
+
+    def meet_anew(self) -> None:
+        """Others have met again, and may have begun to count plans anew."""
+        if not self.holds and self._member.offer is None:
+            self._member = RankMember(self._met.rank, number=self._log.plans() + 1)
+        self._busy_until_s = time.monotonic() + MEETING_S
 
     def leave(self, *, keep: bool, patience_s: float) -> None:
         """Revert on all ranks at one step what is on in all; where that does not come about, all keep it."""
@@ -123,17 +130,20 @@ class RankSwitching:
 
     def forked(self) -> None:
         """In a forked child: nothing of ours is left there."""
-        self._log.close()
+        if isinstance(self._log, SharedLog):  # the store is the parent's to leave
+            self._log.leave()
 
     def close(self) -> None:
         """Nothing of the ranks is left here; the training thread does not come by any more."""
         with suppress(RegisterLost, ValueError):  # where the agent went for an error it may hold a plan
             self._ask_for_member(self._member.presses())
-        self._met.store.leave()
-        self._log.close()
+        self._met.leave()
 
     def _pump(self) -> None:
         self._follow()
+        if self._is_late:
+            self._is_late = False
+            self._ask_for_member(self._member.presses())
         if self._amiss and self._request is None:
             self.request(None, {"do": "undo", "remedy": self._amiss.popleft()})
         request = self._request
@@ -169,12 +179,14 @@ class RankSwitching:
             return
         (count, ns), (later, later_ns) = seen
         a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
-        lead_s = LEAD_S * (1 << request.tries)
-        lead = max(FEWEST_LEAD_STEPS, round(lead_s / max(step_s, 1e-6)) + 2)
+        timing = self._log.timing
+        in_steps = (1 << request.tries) / max(step_s, 1e-6)
+        lead = max(FEWEST_LEAD_STEPS - 1, round(timing.lead_s * in_steps) + 1)
+        settle = max(1, round(timing.settle_s * in_steps))
         request.plan = SwitchPlan(
             number=self._member.number,
-            settle_from=later + a_step * (lead - 1),
-            at=later + a_step * lead,
+            settle_from=later + a_step * lead,
+            at=later + a_step * (lead + settle),
             change=request.text,
         )
         request.coordinator = SwitchCoordinator(request.plan, self._met.ranks)
@@ -234,6 +246,7 @@ class RankSwitching:
             self._try(member.offer)
             self._emit({})
         elif duty is BoundaryDuty.HURRY:
+            self._is_late = plan is not None
             self._emit({})
         elif duty is BoundaryDuty.ASK and plan is not None:
             duty = self._settle(plan)

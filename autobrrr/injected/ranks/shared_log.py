@@ -12,6 +12,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from .switch_protocol import PLAN, RegisterTiming
+
 RECORD_BYTES = 512  # a page holds whole records: an append is never torn
 SEPARATOR = "\t"
 TOKEN_KEY = "log"
@@ -31,6 +33,8 @@ class SharedLog:
     Args:
         fd: Of the file; ours from now on.
     """
+
+    timing = RegisterTiming(lead_s=0.06, settle_s=0.0, busy_ms=10, quiet_ms=200)
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -69,7 +73,7 @@ class SharedLog:
             if found.get(TOKEN_KEY) != token:
                 raise RegisterLost("the rank that kept it has gone")
         except RegisterLost:
-            found.close()
+            found.leave()
             raise
         found.address = address
         return found
@@ -96,12 +100,12 @@ class SharedLog:
         self._read()
         return self._known.get(key)
 
-    def held_keys(self) -> list[str]:
-        """All keys at which something stands. Raises RegisterLost."""
+    def plans(self) -> int:
+        """The number of the last plan that stands there; 0 where none does. Raises RegisterLost."""
         self._read()
-        return list(self._known)
+        return max((int(key.split("/")[0]) for key in self._known if key.endswith(PLAN)), default=0)
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Nothing is asked any more. Once; from then on the number may be another file of the job."""
         fd, self._fd = self._fd, -1
         if fd >= 0:

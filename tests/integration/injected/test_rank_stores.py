@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.injected.ranks import job_store
-from autobrrr.injected.ranks.job_store import JobStore, connect
+from autobrrr.injected.ranks.job_store import JobStore, of_job
 from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
 
 pytestmark = pytest.mark.integration
@@ -57,13 +57,14 @@ def job_store_at(port: int, monkeypatch: pytest.MonkeyPatch) -> tuple[object, Jo
     )
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", lambda: theirs)
-    return theirs, connect(torch)
+    return theirs, of_job(torch)
 
 
 def test_a_question_of_ours_keeps_none_of_the_jobs_waiting(
     server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs, ours = job_store_at(server[1], monkeypatch)
+    ours.get("nothing")  # it connects
     waiting = threading.Event()
     heard: list[bytes] = []
 
@@ -102,6 +103,7 @@ def test_a_store_that_is_stopped_or_gone_is_not_waited_for(
     how: signal.Signals, server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, ours = job_store_at(server[1], monkeypatch)
+    monkeypatch.setattr(job_store, "CONNECT_S", 0.5)
     ours.put("here", "yes")
     monkeypatch.setattr(job_store, "ANSWER_S", 0.5)
     server[0].send_signal(how)
@@ -111,7 +113,7 @@ def test_a_store_that_is_stopped_or_gone_is_not_waited_for(
             ours.get("here")
         ours.leave()
         with pytest.raises(RegisterLost):
-            connect(sys.modules["torch"], timeout_s=0.5)
+            of_job(sys.modules["torch"]).get("here")
     finally:
         server[0].send_signal(signal.SIGCONT)
 
@@ -149,4 +151,4 @@ def test_processes_agree_on_what_was_first_though_one_is_killed() -> None:
         for writer in writers:
             writer.kill()
             writer.wait()
-        log.close()
+        log.leave()

@@ -3,7 +3,9 @@
 The ranks are those of `switch_protocol`, not a copy of its rules. A state is what all of them hold, what
 stands in the register. From each state every action is taken that anybody could take next: a rank ends a
 step, an agent asks and hears. So messages that are late are all there; who dies is who takes no action any
-more. A message that comes twice changes nothing in a register that is written once.
+more. A message that comes twice changes nothing in a register that is written once. Where the register is
+far, a question of the training thread may get no answer, whether it was heard there or not: the rank is lost
+then, and says so.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from autobrrr.injected.ranks.switch_protocol import (
     SwitchOutcome,
     SwitchPlan,
     outcome_key,
+    ready_key,
 )
 
 Values = tuple[object, ...]
@@ -34,6 +37,7 @@ class RankState(NamedTuple):
     member: Values
     count: int = 0  # boundaries that it has come to
     switched: tuple[int, ...] = ()  # plans that it carried out
+    lost: bool = False  # it left, and said that the ranks may differ
 
 
 class CoordinatorState(NamedTuple):
@@ -88,6 +92,7 @@ class RankModel:
         changes: What is wanted, by each coordinator.
         member, coordinator: Those of the product, or one with a fault.
         write_once: The register keeps what was put first.
+        far: The register may not answer; a rank deletes what it has said of a plan once it speaks of another.
     """
 
     def __init__(
@@ -100,9 +105,10 @@ class RankModel:
         member: type[RankMember] = RankMember,
         coordinator: type[SwitchCoordinator] = SwitchCoordinator,
         write_once: bool = True,
+        far: bool = False,
     ) -> None:
         self._ranks, self._plans, self._presses = ranks, plans, presses
-        self._changes, self._write_once = changes, write_once
+        self._changes, self._write_once, self._far = changes, write_once, far
         self._member_class, self._coordinator_class = member, coordinator
         self._rank_parts: Kept[RankState] = Kept()
         self._coordinator_parts: Kept[CoordinatorState] = Kept()
@@ -140,12 +146,12 @@ class RankModel:
 
     def _judged(self, parts: tuple[int, ...], outcomes: set[tuple[tuple[int, ...], ...]]) -> int:
         """For how many plans the ranks differ."""
-        ranks = [self._rank_parts[part] for part in parts]
+        ranks = [rank for rank in map(self._rank_parts.__getitem__, parts) if not rank.lost]
         splits = 0
         for number in range(1, self._plans + 1):
             past = [rank for rank in ranks if rank.count >= STEPS * number]
             splits += len({number in rank.switched for rank in past}) > 1
-        if all(rank.count > STEPS * self._plans for rank in ranks):
+        if len(ranks) == self._ranks and all(rank.count > STEPS * self._plans for rank in ranks):
             outcomes.add(tuple(rank.switched for rank in ranks))
         return splits
 
@@ -185,7 +191,7 @@ class RankModel:
 
     def _trained(self, rank: RankState, stands: Stands) -> Iterator[tuple[Stands, RankState]]:
         """The training thread comes to its next boundary: always, whatever the others do."""
-        if rank.count > STEPS * self._plans:
+        if rank.count > STEPS * self._plans or rank.lost:
             return
         count = rank.count + 1
         for why in (None, "it does not fit"):
@@ -197,12 +203,17 @@ class RankModel:
                 return
             if duty is BoundaryDuty.ASK:
                 now, standing = self._put(stands, outcome_key(number), SwitchOutcome.DROP.value)
+                if self._far:
+                    for heard in {stands, now}:
+                        yield heard, RankState(_values(member), count, switched, lost=True)
                 duty = member.settled(str(standing))
             if duty is BoundaryDuty.SWITCH:
                 switched = (*switched, number)
             yield now, RankState(_values(member), count, switched)
 
     def _asked(self, rank: RankState, stands: Stands) -> Iterator[tuple[Stands, RankState]]:
+        if rank.lost:
+            return
         member = self._member(rank.member)
         late = member.held is not None and rank.count >= member.held.settle_from
         asks = [member.wants(), member.presses() if late or self._presses else None]
@@ -210,6 +221,9 @@ class RankModel:
             after = self._member(rank.member)
             now, standing = self._put(stands, ask.key, ask.value)
             after.heard(ask, standing)
+            if self._far and ask.key == ready_key(ask.number, member.rank):
+                before = ready_key(ask.number - 1, member.rank)
+                now = frozenset(each for each in now if each[0] != before)
             yield now, RankState(_values(after), rank.count, rank.switched)
 
     def _coordinated(

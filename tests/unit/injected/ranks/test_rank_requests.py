@@ -10,8 +10,8 @@ import pytest
 from autobrrr.injected.ranks import rank_switching
 from autobrrr.injected.ranks.rank_meeting import RankMeeting
 from autobrrr.injected.ranks.rank_switching import RankSwitching
-from autobrrr.injected.ranks.shared_log import RegisterLost
-from autobrrr.injected.ranks.switch_protocol import BoundaryDuty, RankMember
+from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
+from autobrrr.injected.ranks.switch_protocol import PLAN, BoundaryDuty, RankMember
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
@@ -19,12 +19,14 @@ UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 class Register:
     """The shared log, which can be out of reach."""
 
+    timing = SharedLog.timing
+
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
         self.is_lost = False
 
-    def held_keys(self) -> list[str]:
-        return list(self.kept)
+    def plans(self) -> int:
+        return sum(key.endswith(PLAN) for key in self.kept)
 
     def get(self, key: str) -> str | None:
         if self.is_lost:
