@@ -16,6 +16,7 @@ from autobrrr.client import diagnosing
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import (
     RanksOutcome,
+    TuningLead,
     diagnosed_rank,
     diagnosed_ranks,
     enter,
@@ -208,7 +209,7 @@ class JobSession:
 
         allowed_classes(allow)
         check_names(only or ())
-        client = self._ready_to_tune(for_s, say)
+        lead = self._ready_to_tune(for_s, say)
         if self._stays:
             self._for_each(lambda each: each.own(False))
 
@@ -218,17 +219,20 @@ class JobSession:
         def on_trial(trial: Trial) -> None:
             say(trial_line(trial))
 
-        self.tuning = client.tune(
-            for_s=for_s,
-            horizon_s=horizon_s,
-            allow=allow,
-            only=only,
-            on_progress=on_progress,
-            on_trial=on_trial,
-        )
+        try:
+            self.tuning = lead.client.tune(
+                for_s=for_s,
+                horizon_s=horizon_s,
+                allow=allow,
+                only=only,
+                on_progress=on_progress,
+                on_trial=on_trial,
+            )
+        finally:
+            lead.end()
         return self.tuning
 
-    def _ready_to_tune(self, for_s: float, say: Say) -> Client:
+    def _ready_to_tune(self, for_s: float, say: Say) -> TuningLead:
         """The session that tunes, once it is judged; where there are ranks, it switches all of them."""
         if self._missing:
             raise AutobrrrError(
@@ -240,7 +244,7 @@ class JobSession:
         client = self._clients[self.pid]
         if client.started:
             diagnosing.await_verdict(client, diagnosing.before_tuning(for_s), say)
-        return client
+        return TuningLead(client=client, far=None)
 
     def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
         return for_each(

@@ -6,13 +6,14 @@ Each has its own session. If one fails the others stand, and the outcome says so
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
-from autobrrr.client.all_ranks import ask, siblings, together, with_siblings
+from autobrrr.client.all_ranks import ask, siblings, together, with_siblings, world_size
 from autobrrr.client.diagnosing import (
     DiagnosisOptions,
     Doing,
@@ -21,6 +22,8 @@ from autobrrr.client.diagnosing import (
     diagnosed,
     of_several_ranks,
 )
+from autobrrr.client.far_ranks import MEET_S
+from autobrrr.client.far_tuning import FOLLOW_S, FarTuning, TunedElsewhere, follow
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client
@@ -160,13 +163,28 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
     return with_siblings(found, ask(others)) if of_several_ranks(found) else found
 
 
-def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
-    """The session that tunes all ranks, that of the slowest; from here on they switch together.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningLead:
+    """The session that tunes all ranks, that of the slowest of this machine."""
+
+    client: Client
+    far: FarTuning | None  # where others are on other machines
+
+    def end(self) -> None:
+        """The tuning is over; said to other machines."""
+        if self.far is not None:
+            with suppress(AutobrrrError):  # the job has ended, and its store with it
+                self.far.end()
+
+
+def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> TuningLead:
+    """Judge all ranks; from here on they switch together, also with those of other machines.
 
     Args:
         for_s: Time of the tuning, in seconds.
 
     Raises:
+        TunedElsewhere: another machine tunes them; these follow.
         AutobrrrError: a session has ended, or the ranks can't switch together.
     """
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
@@ -176,15 +194,39 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         at_once.take_part(pid, client, say)
         if client.started:
             say(verdict_line(await_verdict(client, before_tuning(for_s), say)))
-        why = client.together()
-        if why is not None:
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
         return client.snapshot()
 
-    outcome = for_each(list(clients), ready)
+    judged = list(_of_all(clients, ready).values())
+    far = FarTuning(next(iter(clients.values()))) if at_once.expects_others() else None
+    elsewhere = None if far is None else far.lead()
+    if elsewhere is not None:
+        follow(clients.values(), elsewhere)
+        raise TunedElsewhere(elsewhere)
+    lead = TuningLead(client=clients[together(judged).pid], far=far)
+
+    def meet(pid: int) -> None:
+        why = clients[pid].together(far=far is not None)
+        if why is not None:
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+
+    try:
+        _of_all(clients, meet)
+        if far is not None:
+            ours = {each.job.rank for each in judged if each.job is not None}
+            others = set(range(world_size(judged) or 0)) - ours
+            far.await_followers(others, FOLLOW_S if others <= at_once.elsewhere else MEET_S)
+    except BaseException:
+        lead.end()
+        raise
+    return lead
+
+
+def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
+    """What the work gives for each rank. Raises what the first one failed for."""
+    outcome = for_each(list(pids), work)
     for error in outcome.failed.values():
         raise error
-    return clients[together(list(outcome.done.values())).pid]
+    return outcome.done
 
 
 def _in_order(found: Mapping[int, T], pids: Sequence[int]) -> dict[int, T]:

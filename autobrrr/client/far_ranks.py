@@ -14,11 +14,13 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from autobrrr.attach import job_roles
 from autobrrr.client.all_ranks import timed_ranks, world_size
 from autobrrr.client.session_client import Client
+from autobrrr.errors import AutobrrrError
+from autobrrr.readable import readable
 from autobrrr.records import CollectiveWaits, Diagnosis
 
 if TYPE_CHECKING:  # it brings numpy
@@ -33,25 +35,30 @@ ROUND = "round"
 KEYS_AT_ONCE = 16
 MOST_RANKS = 4096
 NAME_CHARACTERS = 64
-_OPEN, _CLOSED = "open", "closed"
+Phase = Literal["open", "closed", "tuned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundState:
-    """What stands in the store of a comparison over machines."""
+    """What stands in the store of a comparison over machines, or of a tuning."""
 
     name: str
-    is_open: bool
+    phase: Phase
+    machine: str = ""  # that tunes
 
     def text(self) -> str:
-        return f"{_OPEN if self.is_open else _CLOSED} {self.name}"
+        return " ".join(filter(None, (self.phase, self.name, self.machine)))
 
     @classmethod
     def read(cls, text: str | None) -> RoundState | None:
         """None where no round stands there."""
-        state, _, name = (text or "").partition(" ")
-        fits = state in (_OPEN, _CLOSED) and len(name) == 16 and name.isalnum()
-        return cls(name=name, is_open=state == _OPEN) if fits else None
+        phase, _, rest = (text or "").partition(" ")
+        name, _, machine = rest.partition(" ")
+        known: Phase | None = next((each for each in get_args(Phase) if each == phase), None)
+        is_named = len(name) == 16 and name.isalnum() and bool(machine) == (phase == "tuned")
+        if known is None or not is_named:
+            return None
+        return cls(name=name, phase=known, machine=readable(machine, NAME_CHARACTERS))
 
 
 class FarRanks:
@@ -76,10 +83,9 @@ class FarRanks:
         sleep: Callable[[float], object] = time.sleep,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = (name or platform.node() or "a machine without a name")[:NAME_CHARACTERS]
+        self._name = (name or machine_name())[:NAME_CHARACTERS]
         self._elsewhere, self._sleep, self._clock_s = elsewhere, sleep, clock_s
         self.round: RoundState | None = None
-        self._stood: dict[str, str] = {}  # what we put at our keys
         self._there: set[int] = set()  # ranks of other machines that take part
         self.expected: int | None = None
 
@@ -101,12 +107,14 @@ class FarRanks:
         if coming == 0:
             return
         self.round = self._joined(client)
+        if self.round.phase == "tuned":
+            raise AutobrrrError(f"{self.round.machine} tunes the job", "wait until it is done")
         for rank in sorted(ours):
-            self._put(client, f"ready/{rank}", f"{self.round.name} {self._name}")
+            put_over(client, f"ready/{rank}", f"{self.round.name} {self._name}")
         began_s = self._clock_s()
         end_s = began_s + patience_s
         while True:
-            for rank, text in self._looked(client, "ready", missing - self._there).items():
+            for rank, text in looked(client, "ready", missing - self._there).items():
                 if _round_of(text) == self.round.name:
                     self._there.add(rank)
                     end_s = max(end_s, min(self._clock_s() + MORE_S, began_s + MOST_MEET_S))
@@ -115,8 +123,8 @@ class FarRanks:
             if over or RoundState.read(client.notes([ROUND]).get(ROUND)) != self.round:
                 break
             self._sleep(LOOK_S)
-        client.note(ROUND, RoundState(name=self.round.name, is_open=False).text(), self.round.text())
-        for rank, text in self._looked(client, "ready", missing - self._there).items():  # came meanwhile
+        client.note(ROUND, RoundState(name=self.round.name, phase="closed").text(), self.round.text())
+        for rank, text in looked(client, "ready", missing - self._there).items():  # came meanwhile
             if _round_of(text) == self.round.name:
                 self._there.add(rank)
 
@@ -135,13 +143,13 @@ class FarRanks:
         for one in timed_ranks(told, timed):
             text = packed(one, self._name)
             if text is not None:
-                self._put(client, f"steps/{one.rank}", f"{self.round.name} {text}")
+                put_over(client, f"steps/{one.rank}", f"{self.round.name} {text}")
         found: dict[int, TimedRank] = {}
         nonsense: set[int] = set()
         end_s = self._clock_s() + STEPS_S
         while True:
             waited_for = self._there - set(found) - nonsense
-            for rank, text in self._looked(client, "steps", waited_for).items():
+            for rank, text in looked(client, "steps", waited_for).items():
                 name, _, steps = text.partition(" ")
                 if name != self.round.name:
                     continue  # of a round before
@@ -159,29 +167,36 @@ class FarRanks:
             self._sleep(LOOK_S)
 
     def _joined(self, client: Client) -> RoundState:
-        """The round that is open; ours where none is."""
-        ours = RoundState(name=os.urandom(8).hex(), is_open=True)
+        """The round that is open, or the tuning that goes on; ours where there is none."""
+        ours = RoundState(name=os.urandom(8).hex(), phase="open")
         standing = client.notes([ROUND]).get(ROUND, "")
         found = RoundState.read(standing)
-        if found is not None and found.is_open:
+        if found is not None and found.phase != "closed":
             return found
         after = RoundState.read(client.note(ROUND, ours.text(), standing))
-        return after if after is not None and after.is_open else ours
+        return after if after is not None and after.phase != "closed" else ours
 
-    def _put(self, client: Client, key: str, text: str) -> None:
-        """Put it there, whatever stood there before: nobody else writes to the keys of our ranks."""
-        standing = client.note(key, text, self._stood.get(key, ""))
-        if standing != text:
-            client.note(key, text, standing)
-        self._stood[key] = text
 
-    def _looked(self, client: Client, word: str, ranks: Iterable[int]) -> dict[int, str]:
-        keys = {f"{word}/{rank}": rank for rank in sorted(ranks)}
-        names = list(keys)
-        found: dict[str, str] = {}
-        for start in range(0, len(names), KEYS_AT_ONCE):
-            found |= client.notes(names[start : start + KEYS_AT_ONCE])
-        return {keys[key]: text for key, text in found.items() if key in keys}
+def machine_name() -> str:
+    """This machine's, for people."""
+    return readable(platform.node() or "a machine without a name", NAME_CHARACTERS)
+
+
+def put_over(client: Client, key: str, text: str) -> None:
+    """Put it there, whatever stood there before: nobody else writes to the keys of our ranks."""
+    standing = client.note(key, text)
+    if standing != text:
+        client.note(key, text, standing)
+
+
+def looked(client: Client, word: str, ranks: Iterable[int]) -> dict[int, str]:
+    """What stands at the keys of these ranks."""
+    keys = {f"{word}/{rank}": rank for rank in sorted(ranks)}
+    names = list(keys)
+    found: dict[str, str] = {}
+    for start in range(0, len(names), KEYS_AT_ONCE):
+        found |= client.notes(names[start : start + KEYS_AT_ONCE])
+    return {keys[key]: text for key, text in found.items() if key in keys}
 
 
 def _round_of(text: str) -> str | None:
@@ -191,11 +206,11 @@ def _round_of(text: str) -> str | None:
 
 
 def called(client: Client, last: RoundState | None) -> RoundState | None:
-    """A round that another machine has opened since the last one that we know of; one look at one key.
+    """What another machine has begun since the last round that we know of; one look at one key.
 
     Raises:
         AutobrrrError: the store can't be asked.
     """
     found = RoundState.read(client.notes([ROUND]).get(ROUND))
-    fresh = found is not None and found.is_open and (last is None or found.name != last.name)
+    fresh = found is not None and found.phase != "closed" and (last is None or found.name != last.name)
     return found if fresh else None

@@ -7,6 +7,7 @@ session is told what came of it, and its snapshots show it from then on.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from autobrrr.client import far_ranks
 from autobrrr.client.all_ranks import Joiner, compared
 from autobrrr.client.far_ranks import FarRanks, RoundState, called
+from autobrrr.client.far_tuning import follow, is_ours
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared
@@ -29,7 +31,7 @@ MEET_S = 45.0  # for the others to be attached, and to know how their loops are 
 FAR_S = 90.0  # for the rank that speaks with other machines; it gives up earlier
 DONE_S = 300.0
 LOOK_S = 0.1
-CALL_S = 1.0  # between looks at what other machines want
+CALL_S = 2.0  # between looks at what other machines want
 
 Say = Callable[[str], None]
 
@@ -82,6 +84,11 @@ class RanksAtOnce:
         with self._changed:
             self._changed.wait_for(lambda: self._has_heard or not (self._coming or self._under_way))
             return bool(self._far.expected)
+
+    @property
+    def elsewhere(self) -> frozenset[int]:
+        """The ranks of other machines that took part."""
+        return self._far.met
 
     @property
     def round(self) -> RoundState | None:
@@ -193,14 +200,16 @@ def answer_calls(
     joiner: Joiner = join,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Compare anew whenever another machine begins to; for a thread that ends with the program.
+    """Compare anew, or follow a tuning, whenever another machine begins one.
 
-    It looks at one key a second. Ends where there is no other machine, or no session any more.
+    For a thread that ends with the program. It looks at one key every other second. Ends where there is no
+    other machine, or no session any more.
 
     Args:
         first: What was compared before.
     """
     last = first
+    known = first.round
     while last.expects_others():
         sleep(CALL_S)
         try:
@@ -208,14 +217,27 @@ def answer_calls(
             if client is None:
                 return
             with client:
-                while (found := called(client, last.round)) is None:
+                while (found := called(client, known)) is None:
                     sleep(CALL_S)
                 tuned = client.snapshot().state == State.TUNING.value
         except AutobrrrError:
             return
-        if tuned:  # no one else's hooks beside it
+        known = found
+        if found.phase == "tuned" and not is_ours(found):
+            _follow(pids, found, say, joiner)
+        if tuned or found.phase == "tuned":  # no one else's hooks beside it
             continue
         last = RanksAtOnce(pids)
         say(f"ranks on another machine are compared with these (round {found.name[:4]})")
         for thread in compare_sessions(pids, last, say, joiner):
             thread.join()
+        known = last.round or found
+
+
+def _follow(pids: Sequence[int], call: RoundState, say: Say, joiner: Joiner) -> None:
+    say(f"{call.machine} tunes this job, and the ranks of this machine follow")
+    try:
+        with contextlib.ExitStack() as sessions:
+            follow([sessions.enter_context(each) for each in map(joiner, pids) if each is not None], call)
+    except AutobrrrError as error:
+        say(f"they can't: {error.message}")

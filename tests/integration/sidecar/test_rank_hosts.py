@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,17 +14,10 @@ from pathlib import Path
 import pytest
 
 from support.attach import eventually
-from support.outside.emulated_hosts import EmulatedHosts, HostsTorchrun, NoHosts
+from support.outside.emulated_hosts import EmulatedHosts, HostsTorchrun, NoHosts, kept_keys
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 QUICK = ("--no-probe", "--for", "20s", "--json")
-KEYS = """
-import sys
-from torch.distributed import TCPStore
-store = TCPStore("10.77.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
-names = ["round", *(f"{word}/{rank}" for word in ("ready", "steps") for rank in range(4))]
-print([name for name in names if store.check(["autobrrr/ranks/0/notes/" + name])])
-"""
 
 
 @pytest.fixture
@@ -51,13 +43,6 @@ def late(hosts: EmulatedHosts, tmp_path: Path) -> Iterator[HostsTorchrun]:
         started.end()
 
 
-def kept_keys(hosts: EmulatedHosts, job: HostsTorchrun) -> str:
-    """Which of our keys stand in the job's store."""
-    command = hosts.hosts[1].inside(sys.executable, "-c", KEYS, str(job.PORT))
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout.strip()
-
-
 def test_a_late_rank_is_named_by_both_machines(hosts: EmulatedHosts, late: HostsTorchrun) -> None:
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(
@@ -74,7 +59,7 @@ def test_a_late_rank_is_named_by_both_machines(hosts: EmulatedHosts, late: Hosts
         assert [line["rank"] for line in ranks] == [0, 1, 2, 3]
         assert [line["slowest"] for line in ranks] == [False, False, False, True]
     assert one.json["straggler"]["pid"] is None  # type: ignore[index]
-    eventually(lambda: kept_keys(hosts, late) == "[]", 60)
+    eventually(lambda: kept_keys(hosts, late) == [], 60)
 
 
 def test_a_session_that_is_watched_is_compared_when_another_machine_comes(
@@ -96,7 +81,7 @@ def test_a_session_that_is_watched_is_compared_when_another_machine_comes(
         first.wait(30)
         reader.join(30)
     assert hosts.hosts[0].autobrrr("detach", late.pids[0]).code == 0
-    eventually(lambda: kept_keys(hosts, late) == "[]", 60)
+    eventually(lambda: kept_keys(hosts, late) == [], 60)
     for host in hosts.hosts:
         eventually(lambda host=host: not any("autobrrr" in words for words in host.processes()), 60)  # type: ignore[misc]
 

@@ -7,6 +7,7 @@ and its network goes.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -100,16 +101,21 @@ class EmulatedHost:
 
     def processes(self) -> list[str]:
         """Command lines of all that runs there, but for its first process."""
+        return [words for _, _, words in self.numbered()]
+
+    def numbered(self) -> list[tuple[int, int, str]]:
+        """The same, with the number of each on this machine and on that one."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.first_pid:
                 try:
                     same = os.readlink(entry / "ns/pid") == os.readlink(f"/proc/{self.first_pid}/ns/pid")
                     words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    inner = re.findall(r"^NSpid:.*\s(\d+)$", (entry / "status").read_text(), re.MULTILINE)
                 except OSError:
                     continue
-                if same:
-                    found.append(words.strip())
+                if same and inner:
+                    found.append((int(entry.name), int(inner[0]), words.strip()))
         return found
 
     def end(self) -> None:
@@ -224,6 +230,26 @@ class HostsTorchrun:
             process.wait()
         for reader in self._readers:
             reader.join(10)
+
+
+KEYS = """
+import sys
+from torch.distributed import TCPStore
+store = TCPStore("10.77.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
+ranks = range(4)
+words = ("notes/ready", "notes/steps", "notes/follows", "here")
+names = ["notes/round", *(f"{word}/{rank}" for word in words for rank in ranks)]
+words = ("plan", "outcome", "ready/0", "ready/1")
+names += [f"log/{plan}/{word}" for plan in range(1, 100) for word in words]
+print(*(name for name in names if store.check(["autobrrr/ranks/0/" + name])))
+"""
+
+
+def kept_keys(hosts: EmulatedHosts, job: HostsTorchrun) -> list[str]:
+    """Which of our keys stand in the job's store."""
+    command = hosts.hosts[1].inside(sys.executable, "-c", KEYS, str(job.PORT))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.split()
 
 
 def _run(command: list[str]) -> None:
