@@ -74,7 +74,7 @@ class FakeClient:
     def compare(self, for_s: float, timeout_s: float) -> None:
         raise AutobrrrError("no comparison of ranks")
 
-    def together(self) -> str | None:
+    def together(self, *, far: bool = False) -> str | None:
         self.done.append("together")
         return self.apart
 

@@ -4,13 +4,20 @@ A call on the job's own connection would keep the job's calls waiting: a connect
 A server that is stopped answers none. So each question is asked on a thread that is left behind where no
 answer comes, and never on the training thread. In: the default process group. Out: what stands at our keys,
 of at most 4 KiB each; they are deleted when the agent leaves.
+
+Where the interpreter ends while a thread is inside torch's store, that thread would be unwound through code
+that may not be, and the process would abort. So the end waits for a question that is under way, and no other
+is asked from then on.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from types import ModuleType
 from typing import Protocol, TypeVar, cast
@@ -18,6 +25,7 @@ from typing import Protocol, TypeVar, cast
 from .shared_log import RegisterLost
 
 ANSWER_S = 5.0
+LAST_ANSWER_S = 2.0  # when the job ends
 CONNECT_S = 3.0
 MOST_CONNECTIONS = 3  # one that does not answer leaves a thread behind
 MOST_BYTES = 4096
@@ -48,6 +56,9 @@ class JobStore:
         self._connections = 0
         self._prefix = f"{PREFIX}/{generation}/"
         self._put: dict[str, str] = {}
+        self._has_left = False
+        self._pid = os.getpid()
+        self._under_way: set[_thread.LockType] = set()
 
     def get(self, key: str) -> str | None:
         """What stands at a key; None: nothing."""
@@ -96,21 +107,31 @@ class JobStore:
                 if store.check([name]) and store.get(name) == value.encode():
                     store.delete_key(name)
 
-        try:
+        with suppress(RegisterLost):
             if put:
                 self._ask(delete)
-        except RegisterLost:
-            pass
-        self._store, self._connections = None, MOST_CONNECTIONS
+        self._end()
+        atexit.unregister(self._end)
+
+    def _end(self) -> None:
+        self._has_left, self._store = True, None
+        if os.getpid() != self._pid:  # a forked child has none of our threads
+            return
+        until_s = time.monotonic() + LAST_ANSWER_S
+        for over in list(self._under_way):
+            if over.acquire(timeout=max(0.0, until_s - time.monotonic())):
+                over.release()  # who asked waits for it too
 
     def _connected(self) -> _Store:
         store = self._store
         if store is None:
             if self._connections >= MOST_CONNECTIONS:
                 raise RegisterLost("the job's store does not answer")
+            if not self._connections:
+                atexit.register(self._end)
             self._connections += 1
             try:
-                self._store = store = within(2 * CONNECT_S, self._dial)
+                self._store = store = self._within(2 * CONNECT_S, self._dial)
             except TimeoutError:
                 raise RegisterLost("the job's store does not answer") from None
         return store
@@ -118,13 +139,48 @@ class JobStore:
     def _ask(self, question: Callable[[_Store], T]) -> T:
         store = self._connected()
         try:
-            return within(ANSWER_S, lambda: question(store))
+            return self._within(ANSWER_S, lambda: question(store))
         except (TimeoutError, RegisterLost) as lost:
             if self._store is store:  # another thread may have dialled meanwhile
                 self._store = None
             if isinstance(lost, RegisterLost):
                 raise
             raise RegisterLost(f"the job's store gave no answer in {ANSWER_S:.0f} s") from None
+
+    def _within(self, seconds: float, work: Callable[[], T]) -> T:
+        """Do it on a thread of its own, which is left behind where it takes longer.
+
+        Raises:
+            TimeoutError: it takes longer.
+            RegisterLost: we have left, or torch raised: in torch's words.
+        """
+        done: list[T] = []
+        failed: list[Exception] = []
+        over = _thread.allocate_lock()
+        over.acquire()
+
+        def run() -> None:
+            try:
+                done.append(work())
+            except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
+                failed.append(error)
+            finally:
+                self._under_way.discard(over)
+                over.release()
+
+        self._under_way.add(over)
+        if self._has_left:  # looked at last: `_end` waits for what it finds under way
+            self._under_way.discard(over)
+            raise RegisterLost("this rank has left the job's store")
+        _thread.start_new_thread(run, ())
+        if not over.acquire(timeout=seconds):
+            raise TimeoutError
+        if failed:
+            if isinstance(failed[0], RegisterLost):
+                raise failed[0]
+            first = (str(failed[0]).splitlines() or [""])[0][:120]
+            raise RegisterLost(f"the job's store: {type(failed[0]).__name__}: {first}")
+        return done[0]
 
 
 def of_job(torch: ModuleType) -> JobStore:
@@ -154,34 +210,3 @@ def of_job(torch: ModuleType) -> JobStore:
         )
 
     return JobStore(dial, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do it on a thread of its own, which is left behind where it takes longer.
-
-    Raises:
-        TimeoutError: it takes longer.
-        RegisterLost: torch raised, in torch's words.
-    """
-    done: list[T] = []
-    failed: list[Exception] = []
-    over = _thread.allocate_lock()
-    over.acquire()
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
-            failed.append(error)
-        finally:
-            over.release()
-
-    _thread.start_new_thread(run, ())
-    if not over.acquire(timeout=seconds):
-        raise TimeoutError
-    if failed:
-        if isinstance(failed[0], RegisterLost):
-            raise failed[0]
-        first = (str(failed[0]).splitlines() or [""])[0][:120]
-        raise RegisterLost(f"the job's store: {type(failed[0]).__name__}: {first}")
-    return done[0]

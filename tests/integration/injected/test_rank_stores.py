@@ -35,6 +35,20 @@ sys.stdin.readline()
 for number in range(int(sys.argv[3])):
     print(log.put(str(number), sys.argv[2]), flush=True)
 """
+ENDING = """
+import sys, threading, time
+from torch.distributed import TCPStore
+from autobrrr.injected.ranks.job_store import JobStore
+ours = JobStore(lambda: TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False))
+ours.put("here", "yes")
+def ask():
+    while True:
+        ours.get("here")
+for _ in range(4):
+    threading.Thread(target=ask, daemon=True).start()
+threading.excepthook = lambda *_: None
+time.sleep(0.1)
+"""
 
 
 @pytest.fixture
@@ -116,6 +130,18 @@ def test_a_store_that_is_stopped_or_gone_is_not_waited_for(
             of_job(sys.modules["torch"]).get("here")
     finally:
         server[0].send_signal(signal.SIGCONT)
+
+
+def test_a_job_that_ends_while_a_question_is_under_way_ends_as_it_would_without_us(
+    server: tuple[subprocess.Popen[str], int],
+) -> None:
+    command = [sys.executable, "-c", ENDING, str(server[1])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(5):
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=120, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_processes_agree_on_what_was_first_though_one_is_killed() -> None:

@@ -207,8 +207,8 @@ def test_a_round_that_another_machine_opens_is_a_call_and_ones_own_is_none() -> 
     assert called(client, None) is None  # type: ignore[arg-type]
     store.kept["round"] = "open 0123456789abcdef"
     found = called(client, None)  # type: ignore[arg-type]
-    assert found == RoundState(name="0123456789abcdef", is_open=True)
-    assert called(client, RoundState(name="0123456789abcdef", is_open=False)) is None  # type: ignore[arg-type]
+    assert found == RoundState(name="0123456789abcdef", phase="open")
+    assert called(client, RoundState(name="0123456789abcdef", phase="closed")) is None  # type: ignore[arg-type]
     store.kept["round"] = "closed fedcba9876543210"
     assert called(client, found) is None  # type: ignore[arg-type]
     assert store.looks == 4

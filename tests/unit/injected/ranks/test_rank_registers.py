@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from autobrrr.injected.ranks import job_store
-from autobrrr.injected.ranks.job_store import JobStore, of_job, within
+from autobrrr.injected.ranks.job_store import JobStore, of_job
 from autobrrr.injected.ranks.rank_notes import RankNotes
 from autobrrr.injected.ranks.shared_log import RECORD_BYTES, NotThisMachine, RegisterLost, SharedLog
 from autobrrr.injected.ranks.store_log import StoreLog
@@ -139,15 +139,6 @@ def test_a_launcher_that_starts_its_ranks_anew_finds_no_old_keys() -> None:
 def test_a_value_that_is_too_large_is_refused() -> None:
     with pytest.raises(RegisterLost, match="larger than 4096 bytes"):
         store_in(KeptInMemory()).put("log", "x" * 5000)
-
-
-def test_what_takes_too_long_is_left_behind() -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    with pytest.raises(TimeoutError):
-        within(0.01, lock.acquire)
-    lock.release()
-    assert within(10, lambda: 7) == 7
 
 
 def test_a_store_that_never_answers_is_dialled_some_times(monkeypatch: pytest.MonkeyPatch) -> None:
