@@ -169,6 +169,7 @@ class HostsTorchrun:
         self.lines: list[str] = []
         self.pids: list[str] = []
         self._ranks = ranks * len(hosts)
+        self._hosts = hosts
         self._trains = threading.Semaphore(0)
         self._processes = [
             self._start(host, self._command(number, len(hosts), ranks, script, words), given)
@@ -222,6 +223,15 @@ class HostsTorchrun:
             self.lines.append(line.rstrip())
             for _ in range(line.count("training")):  # two ranks may write on one line
                 self._trains.release()
+
+    def stop_launcher(self, number: int, for_s: float) -> None:
+        """And let it go on; what entered its machine for it stops with it."""
+        launcher = int(self.pids[number])
+        pid = next(outer for outer, inner, _ in self._hosts[number].numbered() if inner == launcher)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(for_s)
+        os.kill(pid, signal.SIGCONT)
+        self._processes[number].send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Once the machines have ended: nothing of it is left to be waited for."""
