@@ -1,13 +1,14 @@
 """Do ranks ever differ in what is on, or wait for ever, when processes are stopped and killed at random?
 
-    python -m benchmarks.tuning.rank_switches [--switches N] [--ranks R] [--each K]
+    python -m benchmarks.tuning.rank_switches [--switches N] [--ranks R] [--each K] [--far]
 
-Real gloo ranks on this machine, one agent in each, whose plans have a twelfth of their usual lead. A round
-switches a fused update on and off, K times, asked by a rank drawn at random, while a rank drawn at random is
-stopped for up to 150 ms. Then one link is cut at a random moment, as when its sidecar is killed, with a
-switch asked for just before; the others detach. Every rank notes at each step what is on: a step in which
-they differ is counted, and weights are compared at the end. Each round is appended to
-`results/rank-switches.jsonl`, and only what is missing of N switches is run; the table goes beside it.
+With `--far` they agree through the job's store, as ranks on several machines do. Real gloo ranks on this
+machine, one agent in each, whose plans have a twelfth of their usual lead. A round switches a fused update on
+and off, K times, asked by a rank drawn at random, while a rank drawn at random is stopped for up to 150 ms.
+Then one link is cut at a random moment, as when its sidecar is killed, with a switch asked for just before;
+the others detach. Every rank notes at each step what is on: a step in which they differ is counted, and
+weights are compared at the end. Each round is appended to `results/rank-switches.jsonl`, and only what is
+missing of N switches is run; the table goes beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ TABLE = RESULTS.with_suffix(".md")
 FUSED = {"remedy": "optimizer.fused", "options": {}, "allowed": ["bitwise", "rounding"]}
 STOP_S = 0.15
 # So that thousands fit into an hour; the fewest steps between a plan and its step stay as they are.
-HURRY = "from autobrrr.injected.ranks import rank_switching as made; made.LEAD_S, made.BUSY_MS = 0.005, 2"
+HURRY = """
+from autobrrr.injected.ranks import shared_log, store_log
+from autobrrr.injected.ranks.switch_protocol import RegisterTiming
+shared_log.SharedLog.timing = RegisterTiming(lead_s=0.005, settle_s=0.0, busy_ms=2, quiet_ms=200)
+store_log.LEAD_S, store_log.SETTLE_S, store_log.BUSY_MS, store_log.ANSWERS_AHEAD = 0.04, 0.02, 2, 0
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class Round:
     differ: int | None = None  # steps in which ranks differ; None: a rank did not end
     equal: bool = False  # weights at the end
     hung: str | None = None
+    far: bool = False  # through the job's store
 
 
 @contextlib.contextmanager
@@ -77,7 +84,7 @@ def stopping(jobs: RankJobs, draw: random.Random) -> Iterator[None]:
         thread.join()
 
 
-def play(seed: int, ranks: int, each: int) -> Round | None:
+def play(seed: int, ranks: int, each: int, *, far: bool) -> Round | None:
     """One job from beginning to end; None: the machine is too busy for it to begin within a minute."""
     draw = random.Random(seed)
     asked = made = dropped = 0
@@ -88,7 +95,7 @@ def play(seed: int, ranks: int, each: int) -> Round | None:
             return None
         try:
             for peer in peers:
-                found = peer.ask("together")
+                found = peer.ask("together", far=far)
                 if not found["ok"]:
                     raise AssertionError(found)
             with stopping(jobs, random.Random(seed + 1)):
@@ -110,7 +117,14 @@ def play(seed: int, ranks: int, each: int) -> Round | None:
             modes, weights = jobs.end()
         except (TimeoutError, subprocess.TimeoutExpired) as late:
             return Round(
-                seed=seed, ranks=ranks, asked=asked, made=made, dropped=dropped, steps=0, hung=str(late)[:80]
+                seed=seed,
+                ranks=ranks,
+                asked=asked,
+                made=made,
+                dropped=dropped,
+                steps=0,
+                hung=str(late)[:80],
+                far=far,
             )
     differ = sum(len(set(step)) > 1 for step in zip(*modes, strict=True))
     return Round(
@@ -122,6 +136,7 @@ def play(seed: int, ranks: int, each: int) -> Round | None:
         steps=len(modes[0]),
         differ=differ,
         equal=len(set(weights)) == 1,
+        far=far,
     )
 
 
@@ -140,13 +155,15 @@ def leave(peer: Peer) -> None:
 
 def table(rounds: list[Round]) -> str:
     lines = [
-        "| ranks | jobs | switches made | dropped by all | steps | steps apart | weights equal | hung |",
-        "|---|---|---|---|---|---|---|---|",
+        "| ranks | agree through | jobs | switches made | dropped by all | steps | steps apart"
+        " | weights equal | hung |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    for ranks in sorted({one.ranks for one in rounds}):
-        of = [one for one in rounds if one.ranks == ranks]
+    for far, ranks in sorted({(one.far, one.ranks) for one in rounds}):
+        of = [one for one in rounds if (one.far, one.ranks) == (far, ranks)]
         cells = (
             ranks,
+            "the job's store" if far else "shared memory",
             len(of),
             sum(one.made for one in of),
             sum(one.dropped for one in of),
@@ -164,13 +181,14 @@ def main() -> int:
     parser.add_argument("--switches", type=int, default=20_000)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--each", type=int, default=500)
+    parser.add_argument("--far", action="store_true")
     args = parser.parse_args()
     rounds = [Round(**each) for each in read(RESULTS)]
-    of = [one for one in rounds if one.ranks == args.ranks]
-    asked, seed = sum(one.asked for one in of), max((one.seed for one in of), default=0)
+    of = [one for one in rounds if (one.far, one.ranks) == (args.far, args.ranks)]
+    asked, seed = sum(one.asked for one in of), max((one.seed for one in rounds), default=0)
     while asked < args.switches:
         seed += 1
-        played = play(seed, args.ranks, min(args.each, args.switches - asked))
+        played = play(seed, args.ranks, min(args.each, args.switches - asked), far=args.far)
         if played is None:
             print(f"job {seed} did not begin within a minute; the next one is tried", flush=True)
             continue
