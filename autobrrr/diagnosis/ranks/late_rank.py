@@ -99,8 +99,9 @@ def longer_phases(timed: Sequence[CollectiveWaits], machines: Sequence[str | Non
     if steps is None:
         return [None] * len(timed)
     found: list[str | None] = []
+    beyond = {name: np.median(_beyond(column), axis=1) for name, column in steps.by_phase_ns.items()}
     for who in range(len(timed)):
-        more = {name: np.median(_beyond(column, who)) for name, column in steps.by_phase_ns.items()}
+        more = {name: column[who] for name, column in beyond.items()}
         name = max(more, key=lambda each: more[each], default=None)
         long = max(more.values(), default=0.0) >= thresholds.RANK_LEAD * steps.usual_step_ns
         found.append(name if name is not None and long and _is_known(name, steps) else None)
@@ -158,17 +159,17 @@ def _usual_reason(steps: RankSteps, who: int, late_ns: Times, host: HostSample |
     """Why a rank is late in its usual steps, those of the middle four fifths."""
     low, high = np.quantile(late_ns, (0.1, 0.9))
     usual = (late_ns >= low) & (late_ns <= high)
-    more_ns = float(_beyond(steps.own_ns, who)[usual].mean())
+    more_ns = float(_beyond(steps.own_ns)[who][usual].mean())
     if more_ns <= 0:
         return _Reason()
-    part = {name: float(_beyond(of, who)[usual].mean()) / more_ns for name, of in steps.by_phase_ns.items()}
+    part = {name: float(_beyond(of)[who][usual].mean()) / more_ns for name, of in steps.by_phase_ns.items()}
     phase = max(part, key=lambda each: part[each], default=None)
     named = _Reason()
     if phase is not None and part[phase] >= thresholds.RANK_IN_PHASE:
         named = _of_phase(phase, steps)
-    if float(_beyond(steps.garbage_ns, who)[usual].mean()) >= thresholds.EXPLAINED_AT * more_ns:
+    if float(_beyond(steps.garbage_ns)[who][usual].mean()) >= thresholds.EXPLAINED_AT * more_ns:
         return _Reason(cause="garbage_collection", phase=named.phase)
-    delayed_ns = float(_beyond(steps.delay_ns, who)[usual].mean())
+    delayed_ns = float(_beyond(steps.delay_ns)[who][usual].mean())
     if delayed_ns >= thresholds.EXPLAINED_AT * more_ns:
         return _Reason(cause=_cpu_cause(delayed_ns / steps.usual_step_ns, host), phase=named.phase)
     in_model = sum(part.get(name, 0.0) for name in _MODEL)
@@ -199,8 +200,8 @@ def _has_more_data(steps: RankSteps, who: int) -> bool:
     work = sum(steps.by_phase_ns[name] for name in _MODEL if name in steps.by_phase_ns)
     for data in (steps.tokens, steps.samples):
         if bool((data > 0).all()):
-            more = float(data[who].sum() / _others(data, who).sum()) - 1
-            longer = float(np.asarray(work)[who].sum() / max(1.0, _others(np.asarray(work), who).sum())) - 1
+            more = float(data[who].sum() / _others(data)[who].sum()) - 1
+            longer = float(np.asarray(work)[who].sum() / max(1.0, _others(np.asarray(work))[who].sum())) - 1
             if more >= thresholds.MORE_DATA and more >= thresholds.EXPLAINED_AT * longer:
                 return True
     return False
@@ -266,14 +267,20 @@ def _nobody(
 
 def _most_of_others(values: Times) -> Times:
     """Of each rank and step, the most that any other rank has; shape [ranks, steps]."""
-    return np.stack([np.delete(values, who, axis=0).max(axis=0) for who in range(len(values))])
+    ordered = np.sort(values, axis=0)
+    is_most = np.arange(len(values))[:, None] == values.argmax(axis=0)
+    return np.asarray(np.where(is_most, ordered[-2], ordered[-1]))
 
 
-def _others(values: Times, who: int) -> Times:
-    """The median of the other ranks; shape [steps]."""
-    return np.asarray(np.median(np.delete(values, who, axis=0), axis=0))
+def _others(values: Times) -> Times:
+    """Of each rank and step, the median of the other ranks; shape [ranks, steps]."""
+    ordered = np.sort(values, axis=0)
+    place = values.argsort(axis=0).argsort(axis=0)
+    others = len(values) - 1
+    middle = [np.where(place > at, ordered[at], ordered[at + 1]) for at in ((others - 1) // 2, others // 2)]
+    return np.asarray((middle[0] + middle[1]) / 2)
 
 
-def _beyond(values: Times, who: int) -> Times:
-    """What a rank has more than the others; shape [steps]."""
-    return np.asarray(values[who] - _others(values, who))
+def _beyond(values: Times) -> Times:
+    """What each rank has more than the others; shape [ranks, steps]."""
+    return np.asarray(values - _others(values))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.diagnosis.ranks.late_rank import TimedRank, late_rank, longer_phases
+from autobrrr.diagnosis.ranks.late_rank import TimedRank, _most_of_others, _others, late_rank, longer_phases
 from autobrrr.diagnosis.ranks.rank_steps import same_steps
 from autobrrr.records import CollectiveWaits, HostSample, LateRank
 from support.judged.rank_steps import MS, RankModel, job
@@ -252,3 +252,11 @@ def test_whoever_is_named_works_longest(more: list[float], phase: str, seed: int
     if found.rank is not None:
         assert more[found.rank] == max(more)
         assert found.phase == phase
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_each_rank_is_set_against_the_middle_and_the_most_of_the_others(ranks: int) -> None:
+    values = np.round(np.random.default_rng(ranks).normal(size=(ranks, 200)) * 3)  # with ties
+    others = [np.delete(values, who, axis=0) for who in range(ranks)]
+    assert np.array_equal(_others(values), [np.median(each, axis=0) for each in others])
+    assert np.array_equal(_most_of_others(values), [each.max(axis=0) for each in others])

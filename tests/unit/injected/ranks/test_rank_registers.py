@@ -15,27 +15,7 @@ from autobrrr.injected.ranks.rank_notes import RankNotes
 from autobrrr.injected.ranks.shared_log import RECORD_BYTES, NotThisMachine, RegisterLost, SharedLog
 from autobrrr.injected.ranks.store_log import StoreLog
 from autobrrr.injected.ranks.switch_protocol import READY, outcome_key, plan_key, ready_key
-
-
-class KeptInMemory:
-    """A store of torch's, as far as it is used."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
-
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self.kept for key in keys)
-
-    def get(self, key: str) -> bytes:
-        return self.kept[key]
-
-    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-        if self.kept.get(key, b"") == expected_value.encode():
-            self.kept[key] = desired_value.encode()
-        return self.kept.get(key, expected_value.encode())
-
-    def delete_key(self, key: str) -> bool:
-        return self.kept.pop(key, None) is not None
+from support.simulated.stores import KeptInMemory
 
 
 def store_in(kept: KeptInMemory, generation: str = "0") -> JobStore:
