@@ -61,13 +61,14 @@ class JobStore:
         self._under_way: set[_thread.LockType] = set()
 
     def get(self, key: str) -> str | None:
-        """What stands at a key; None: nothing."""
+        """What stands at a key; None: nothing, or what is too long to be ours."""
         name = self._prefix + key
 
-        def look(store: _Store) -> str | None:  # `get` would wait for a key that is not there
-            return store.get(name).decode(errors="replace") if store.check([name]) else None
+        def look(store: _Store) -> bytes:  # `get` would wait for a key that is not there
+            return store.get(name) if store.check([name]) else b""
 
-        return self._ask(look)
+        found = self._ask(look)
+        return found.decode(errors="replace") if 0 < len(found) <= MOST_BYTES else None
 
     def put(self, key: str, value: str, instead_of: str = "", *, stays: bool = False) -> str:
         """What stands at a key, once `value` took the place of that: of nothing, if not said otherwise.

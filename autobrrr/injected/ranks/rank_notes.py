@@ -40,11 +40,7 @@ class RankNotes:
             raise ValueError(f"{len(keys)} keys; at most {MOST_KEYS} are asked at once")
         store = self._connected()
         found = {key: store.get(_name(key)) for key in keys}
-        return {
-            key: text
-            for key, text in found.items()
-            if text is not None and len(text.encode()) <= job_store.MOST_BYTES
-        }
+        return {key: text for key, text in found.items() if text is not None}
 
     def leave(self) -> None:
         """Delete what was put, and hang up."""
