@@ -244,7 +244,7 @@ class JobSession:
         client = self._clients[self.pid]
         if client.started:
             diagnosing.await_verdict(client, diagnosing.before_tuning(for_s), say)
-        return TuningLead(client=client, far=None)
+        return TuningLead(client=client)
 
     def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
         return for_each(

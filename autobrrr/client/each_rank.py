@@ -168,7 +168,8 @@ class TuningLead:
     """The session that tunes all ranks, that of the slowest of this machine."""
 
     client: Client
-    far: FarTuning | None  # where others are on other machines
+    far: FarTuning | None = None  # where others are on other machines,
+    elsewhere: int = 0  # ... and how many
 
     def end(self) -> None:
         """The tuning is over; said to other machines."""
@@ -202,7 +203,9 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     if elsewhere is not None:
         follow(clients.values(), elsewhere)
         raise TunedElsewhere(elsewhere)
-    lead = TuningLead(client=clients[together(judged).pid], far=far)
+    ours = {each.job.rank for each in judged if each.job is not None}
+    others = set() if far is None else set(range(world_size(judged) or 0)) - ours
+    lead = TuningLead(client=clients[together(judged).pid], far=far, elsewhere=len(others))
 
     def meet(pid: int) -> None:
         why = clients[pid].together(far=far is not None)
@@ -212,8 +215,6 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     try:
         _of_all(clients, meet)
         if far is not None:
-            ours = {each.job.rank for each in judged if each.job is not None}
-            others = set(range(world_size(judged) or 0)) - ours
             far.await_followers(others, FOLLOW_S if others <= at_once.elsewhere else MEET_S)
     except BaseException:
         lead.end()

@@ -103,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
             _let_stay(clients.values())
             client = lead.client
             sessions.callback(lead.end)
-            narrate(f"tuning all {len(launched)} ranks, timed on {named(client.facts.pid)}")
+            far = f", {lead.elsewhere} of them on other machines" if lead.elsewhere else ""
+            ranks = len(launched) + lead.elsewhere
+            narrate(f"tuning all {ranks} ranks{far}, timed on {named(client.facts.pid)}")
         else:
             client = sessions.enter_context(open_session(pid, options, narrate, owned=True))
             if client.started:

@@ -76,7 +76,7 @@ def test_of_two_machines_that_tune_one_leads_and_the_other_follows(pair: FarPair
         found = list(pool.map(lambda each: each[0].autobrrr("tune", each[1], *ONLY), pair.both))
     told = [(each.code, each.stderr) for each in found]
     assert [each.code for each in found] == [0, 0], told
-    leads = ["tuning all" in each.stderr for each in found]
+    leads = ["tuning all 2 ranks, 1 of them on other machines" in each.stderr for each in found]
     assert sorted(leads) == [False, True], told
     lead, follower = found[leads.index(True)], found[leads.index(False)]
     trial = trial_of(lead.json, lead.stderr)
