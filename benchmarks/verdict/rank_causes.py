@@ -64,7 +64,11 @@ CASES = {
     "quiet": Case(plant="quiet", rank=None, cause=None, when=None),
     "quiet_cpu": Case(plant="cpu_quiet", rank=None, cause=None, when=None),
     "forward_of_4": Case(plant="forward", rank=1, cause="forward", ranks=4),
+    "loader_of_4": Case(plant="loader", rank=1, cause="loader", ranks=4),
+    "checkpoint_of_4": Case(plant="checkpoint", rank=1, cause="own_code", when="now_and_then", ranks=4),
     "quiet_of_4": Case(plant="quiet", rank=None, cause=None, when=None, ranks=4),
+    "backward_of_8": Case(plant="backward", rank=1, cause="backward", ranks=8),
+    "quiet_of_8": Case(plant="quiet", rank=None, cause=None, when=None, ranks=8),
 }
 
 
