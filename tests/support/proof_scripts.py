@@ -96,6 +96,20 @@ class Change:
 
 BACKWARD = "    loss.backward()\n"
 UPDATE = "    optimizer.step()\n"
+STALE_GRADIENTS = """\
+    if step % 2:
+        torch.autograd.grad(loss, [model.head.bias])
+        for parameter, gradient in zip(model.parameters(), kept):
+            parameter.grad = gradient
+    else:
+        loss.backward()
+        kept = [parameter.grad for parameter in model.parameters()]
+"""
+RETURNED_GRADIENTS = """\
+    parameters = list(model.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(outputs=loss, inputs=parameters)):
+        parameter.grad = gradient
+"""
 INPUTS = "    output = model(inputs)\n"
 BOTH = BACKWARD + UPDATE
 DATA = "loader = DataLoader(TensorDataset(words, labels), batch_size=32, shuffle=True)"
@@ -128,6 +142,11 @@ FAKES = (
         name="skips_backward",
         edits=((BACKWARD, "    if step % 4:\n        loss.backward()\n"),),
         reasons=(WorkRefusal.SKIPPED_BACKWARD,),
+    ),
+    Change(
+        name="gradients_of_the_step_before",
+        edits=((BACKWARD, STALE_GRADIENTS),),
+        reasons=(WorkRefusal.FEWER_OPERATIONS,),
     ),
     Change(
         name="skips_updates",
@@ -304,6 +323,7 @@ FAKES = (
 )
 
 HONEST = (
+    Change(name="gradients_returned", edits=(FAST, (BACKWARD, RETURNED_GRADIENTS))),
     Change(name="vectorised", edits=(FAST,)),
     Change(
         name="foreach_update",

@@ -107,7 +107,8 @@ class WorkAudit:
             spoken = f"{getattr(owner, '__name__', '')}.seed"
             patched(owner, name, first(functools.partial(self._seeded, spoken)))
         patched(torch, "save", first(self._saved))
-        patched(torch.autograd, "backward", self._backward)
+        for name in ("backward", "grad"):
+            patched(torch.autograd, name, self._backward)
         patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
         modules = torch.nn.modules.module
         modules.register_module_forward_pre_hook(self._enter)
@@ -162,8 +163,9 @@ class WorkAudit:
 
     def _backward(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def backward(*args: Any, **kwargs: Any) -> Any:
             def seen() -> None:
+                tensors: Any = next(iter((*args, *kwargs.values())), None)
                 self._account.backwards += 1
                 if getattr(tensors, "numel", lambda: 0)() == 1:
                     self._account.loss = float(tensors.detach())
@@ -173,7 +175,7 @@ class WorkAudit:
                 self._watch()
             self._backwards += 1
             try:
-                return original(tensors, *args, **kwargs)
+                return original(*args, **kwargs)
             finally:
                 self._backwards -= 1
                 self._unwatch()

@@ -29,7 +29,7 @@ from ..live_torch.dispatch_modes import (
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
-from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
+from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes, trains_weights
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
@@ -236,6 +236,8 @@ class Recorder:
         torch = self.torch
         if target is torch.Tensor.backward or target is torch.autograd.backward:
             return self._on_backward(target, args, kwargs)
+        if target is torch.autograd.grad and trains_weights(torch, args, kwargs):
+            return self._on_backward(target, args, kwargs, noted=_as_backward(*args, **kwargs))
         rooted = self._is_rooted(args, kwargs)
         if len(self._nodes) > _MAX_NODES or not (rooted or torch.is_grad_enabled()):
             return target(
@@ -335,9 +337,15 @@ class Recorder:
             self._nodes, self._tensors, self._numbers, self._rooted = [], [], {}, set()
 
     def _on_backward(
-        self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+        self,
+        target: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        *,
+        noted: dict[str, object] | None = None,
     ) -> object:
-        node = self._node("backward", target, args, kwargs)
+        """Call it for the loop; what is noted are its own arguments, or `noted` by name."""
+        node = self._node("backward", target, *((args, kwargs) if noted is None else ((), noted)))
         if node is not None:
             self._nodes.append(node)
         self._in_backward = True
@@ -412,6 +420,23 @@ class Recorder:
         finally:
             self._depth -= 1
         return number
+
+
+def _as_backward(
+    outputs: object,
+    inputs: object,
+    grad_outputs: object = None,
+    retain_graph: object = None,
+    *_: object,
+    **__: object,
+) -> dict[str, object]:
+    """The arguments of `torch.autograd.grad` as `torch.autograd.backward` calls them."""
+    return {
+        "tensors": outputs,
+        "inputs": inputs,
+        "gradient": grad_outputs,
+        "retain_graph": retain_graph,
+    }
 
 
 class _FunctionTap:

@@ -15,10 +15,12 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import ModuleType
 
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
+from ..live_torch.torch_types import trains_weights
 from . import batch_shapes
 from .loader_watch import LoaderWatch, make_iter, make_next
 from .phase_clock import PhaseClock
@@ -39,7 +41,7 @@ class PhaseHooks:
         self._wrapped_for: tuple[object, ...] = ()
         self._hooked_for: tuple[object, ...] = ()
         self._patches: list[Patch] = []
-        self._backward: list[Patch] = []  # of a module, not of a class: changing it costs nothing
+        self._gradients: list[Patch] = []  # of a module, not of a class: changing it costs nothing
         self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
         self._watches: list[Watch] = []
         self._placed: list[dict[object, object]] = []
@@ -60,7 +62,7 @@ class PhaseHooks:
             self.make_root_hooks(owner, roots)
             self._hooked_for = hooked_for
         self.place_root_hooks()
-        for patch in self._backward:
+        for patch in self._gradients:
             patch.put_on()
         if not compiled:
             self._put_on_update()
@@ -78,7 +80,7 @@ class PhaseHooks:
         for placed in self._watches:
             unwatch(placed)
         self._watches.clear()
-        return left + take_off_all([*self._backward])
+        return left + take_off_all([*self._gradients])
 
     def take_off_wrappers(self) -> list[str]:
         """Wrappers too, until the next burst; names of those that somebody has patched over."""
@@ -119,9 +121,11 @@ class PhaseHooks:
         phases, fail = self._phases, self._fail
         self._update = make_update(phases, owner, fail)
         autograd = getattr(self._torch, "autograd", None)
-        self._backward = prepared(
-            autograd, "backward", lambda f: make_backward(f, phases, owner, (fail, self._backward_door))
-        )
+        tell = (fail, self._backward_door)
+        self._gradients = [
+            *prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, tell)),
+            *prepared(autograd, "grad", lambda f: make_grad(f, self._torch, phases, owner, tell)),
+        ]
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )
@@ -173,6 +177,27 @@ def make_backward(
         return timed(*args, **kwargs)
 
     return backward
+
+
+def make_grad(
+    original: AnyCall,
+    torch: ModuleType,
+    phases: PhaseClock,
+    owner: int,
+    tell: tuple[Fail, Callable[[], None]],
+) -> AnyCall:
+    """`torch.autograd.grad`, which is the step's backward where it is asked for gradients of weights.
+
+    One within a model's call belongs to it (forces are gradients of an energy).
+    """
+    timed = make_backward(original, phases, owner, tell)
+
+    @functools.wraps(original)
+    def grad(*args: object, **kwargs: object) -> object:
+        is_backward = phases.on and not phases.calls_root and trains_weights(torch, args, kwargs)
+        return (timed if is_backward else original)(*args, **kwargs)
+
+    return grad
 
 
 def make_zero_grad(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:

@@ -49,6 +49,22 @@ def mlp() -> Kind:
     return supervised(model, torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
 
 
+def gradients_returned() -> Kind:
+    """No backward call: gradients are asked for, and put where the optimizer looks for them."""
+    model = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 4))
+    weights = list(model.parameters())
+    optimizer = torch.optim.AdamW(weights, lr=1e-3)
+    data, labels = torch.randn(8, 12), torch.randint(0, 4, (8,))
+
+    def step() -> None:
+        loss = functional.cross_entropy(model(data), labels)
+        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+            weight.grad = gradient
+        optimizer.step()
+
+    return Kind([model, optimizer], step)
+
+
 def cnn_with_batch_norm() -> Kind:
     model = nn.Sequential(
         nn.Conv2d(3, 6, 3),
@@ -509,6 +525,7 @@ ACCEPTED: dict[str, tuple[Job, int]] = {
     function.__name__: (function, 8)
     for function in (
         mlp,
+        gradients_returned,
         cnn_with_batch_norm,
         lstm_time_first,
         transformer_with_the_loss_outside,

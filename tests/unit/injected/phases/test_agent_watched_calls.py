@@ -177,3 +177,68 @@ def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() 
     assert model(torch.ones(2, 4)).shape == (2, 3)
     assert SLOT not in vars(model)
     assert not seen
+
+
+def by_grad(model: nn.Module, loss: torch.Tensor) -> None:
+    torch.autograd.grad(loss, list(model.parameters()))
+
+
+def by_grad_of_an_iterator(model: nn.Module, loss: torch.Tensor) -> None:
+    torch.autograd.grad(outputs=loss, inputs=model.parameters())
+
+
+def by_backward(model: nn.Module, loss: torch.Tensor) -> None:
+    loss.backward()
+
+
+def of_inputs(model: nn.Module, loss: torch.Tensor) -> None:
+    torch.autograd.grad(loss, INPUTS)
+
+
+def differentiated_again(model: nn.Module, loss: torch.Tensor) -> None:
+    torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+
+
+INPUTS = torch.ones(2, 4, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("differentiate", "backwards"),
+    [(by_backward, 1), (by_grad, 1), (by_grad_of_an_iterator, 1), (of_inputs, 0), (differentiated_again, 0)],
+)
+def test_gradients_of_weights_are_a_backward_however_they_are_asked_for(
+    differentiate: Callable[[nn.Module, torch.Tensor], None], backwards: int
+) -> None:
+    model = nn.Linear(4, 1)
+    job, phases = Job(torch), PhaseClock()
+    job.saw_root(model)
+    hooks = PhaseHooks(job, phases, LoaderWatch(job), fail)
+    before = vars(torch.autograd).copy()
+    hooks.put_on(get_ident(), compiled=False)
+    phases.begin(0)
+    differentiate(model, model(INPUTS).sum())
+    assert phases.backwards == backwards
+    hooks.take_off(at_boundary=True)
+    hooks.take_off_wrappers()
+    assert vars(torch.autograd) == before
+
+
+class Forces(nn.Linear):
+    """An energy, and its gradient within the model's call."""
+
+    def forward(self, places: torch.Tensor) -> torch.Tensor:
+        energy = super().forward(places).square().sum()
+        return torch.autograd.grad(energy, [self.weight])[0]
+
+
+def test_a_gradient_within_a_models_call_belongs_to_the_call() -> None:
+    model = Forces(4, 1)
+    clock, take_off = by_phase_hooks(model)
+    hooks = PhaseHooks(Job(torch), clock, LoaderWatch(Job(torch)), fail)
+    hooks.put_on(get_ident(), compiled=False)
+    clock.begin(0)
+    model(torch.ones(2, 4))
+    assert clock.backwards == 0
+    hooks.take_off(at_boundary=True)
+    hooks.take_off_wrappers()
+    take_off()
