@@ -26,7 +26,8 @@ from autobrrr import recipe
 from benchmarks import ROOT
 
 JOBS = ROOT / "benchmarks" / "jobs"
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+RANKS = "2"
 FITTING = {
     "bitwise-only": "small_blocks",
     "cpu-only": "wide_mlp",
@@ -59,9 +60,10 @@ class Effect:
 
 
 def command(job: str) -> list[str]:
-    """How the job is started: the name of its file, and its flags."""
-    name, *flags = job.split()
-    launcher = TORCHRUN if name.startswith("ddp") else (sys.executable,)
+    """How the job is started: the name of its file, and its flags; `ddp_kinds@4 gru` has four ranks."""
+    called, *flags = job.split()
+    name, _, ranks = called.partition("@")
+    launcher = (*TORCHRUN, ranks or RANKS) if name.startswith("ddp") else (sys.executable,)
     return [*launcher, str(JOBS / f"{name}.py"), *flags]
 
 
