@@ -45,7 +45,7 @@ JOBS = (
     *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images packed"),
     *(f"kinds {kind}" for kind in KINDS),
 )
-SETTLE_S = 6.0
+SETTLE_S, RANKS_SETTLE_S = 6.0, 25.0
 
 
 def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -> Tuning:
@@ -55,9 +55,11 @@ def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -
         RuntimeError: nothing came out.
     """
     words = [*command(job), "--seconds", str(3 * for_s + 60)]
-    running = subprocess.Popen(words, env=dict(environment), cwd=ROOT, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        words, env=dict(environment), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        time.sleep(SETTLE_S)
+        time.sleep(RANKS_SETTLE_S if job.startswith("ddp") else SETTLE_S)
         asked = ["tune", str(running.pid), "--json", "--for", f"{for_s:g}s", "--recipe", str(recipe)]
         done = subprocess.run(
             [sys.executable, "-m", "autobrrr", *asked],
@@ -78,7 +80,7 @@ def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -
         )
         return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Tuning)
     finally:
-        running.kill()
+        running.terminate()  # a launcher ends its ranks
         running.wait()
 
 
