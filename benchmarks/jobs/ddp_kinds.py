@@ -1,6 +1,6 @@
 """The trainings of `kinds.py` that learn classes, as gloo ranks under DistributedDataParallel.
 
-    torchrun --nproc-per-node 4 ddp_kinds.py norms --seconds 3
+torchrun --nproc-per-node 4 ddp_kinds.py norms --seconds 3
 """
 
 import time
