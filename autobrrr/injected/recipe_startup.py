@@ -29,7 +29,7 @@ from .loop.fallback_marks import outermost
 from .loop.root_modules import RootSearch
 from .phases.phase_hooks import optimizer_pre_hooks
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
-from .remedies.registry import Refused
+from .remedies.registry import CLASSES, Refused, up_to
 
 SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
 SEARCH_STEPS = 8  # after as many steps what still refuses has refused
@@ -48,6 +48,7 @@ class RecipeStartup:
         self._job = Job(torch)
         self._outcome = boot.get("outcome")
         self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
+        self._allowed = _allowed(boot.get("plan"))
         self._pid = os.getpid()
         self._occasions = ConstructionHooks(torch, self._job, self._look)
         self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
@@ -238,7 +239,9 @@ class RecipeStartup:
             found = False
             for name, options in list(self._waiting.items()):
                 try:
-                    applied = self._active.apply(self._job, name, options, planned=True)
+                    applied = self._active.apply(
+                        self._job, name, options, planned=True, allowed=self._allowed
+                    )
                 except Refused as refused:
                     self._refusals[name] = str(refused)
                     continue
@@ -295,6 +298,12 @@ def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
             options = entry.get("options")
             found[entry["name"]] = options if isinstance(options, dict) else {}
     return found
+
+
+def _allowed(plan: object) -> tuple[str, ...] | None:
+    """Exactness classes within what the recipe declares; None where it declares none."""
+    cls = plan.get("class") if isinstance(plan, dict) else None
+    return up_to(cls) if isinstance(cls, str) and cls in CLASSES else None
 
 
 def is_for(plan: object, names: tuple[str, ...]) -> bool:

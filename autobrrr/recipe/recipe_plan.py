@@ -18,6 +18,7 @@ def plan(recipe: Recipe, left_out: Collection[str] = ()) -> dict[str, object]:
     return {
         "source": recipe.source,
         "script": recipe.match.script,
+        "class": recipe.numerics,
         "remedies": [
             {"name": chosen.name, "options": dict(chosen.options)}
             for chosen in recipe.remedies
@@ -45,7 +46,9 @@ def live_remedies(recipe: Recipe) -> tuple[list[RemedyChoice], list[str]]:
         if reach == "relaunch":
             said.append(f"{chosen.name} is left out: it takes effect only when a run starts")
             continue
-        live.append(RemedyChoice(remedy=chosen.name, options=dict(chosen.options)))
+        live.append(
+            RemedyChoice(remedy=chosen.name, options=dict(chosen.options), most_class=recipe.numerics)
+        )
         if reach == "next_epoch":
             said.append(f"{chosen.name} takes effect from the next epoch on")
     # Workers before what needs workers: the job takes one after the other.

@@ -120,10 +120,11 @@ class StepHistory(Record, frozen=True, kw_only=True):
 
 
 class RemedyChoice(Record, frozen=True, kw_only=True):
-    """A remedy with its options, as it is asked for."""
+    """A remedy with its options, as it is asked for; `most_class` is the widest class it may have."""
 
     remedy: str
     options: dict[str, object] = {}
+    most_class: ExactnessClass | None = None
 
 
 class ActiveRemedy(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import msgspec
 
 from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.injected.remedies.registry import up_to
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.records import RanksCompared
 from autobrrr.records.events import Event, SessionOver, event_of
@@ -263,7 +264,8 @@ class Service:
                 outcome.append(as_fields(told))
                 go_on()
 
-            self._session.apply(choice.remedy, choice.options, switched)
+            allowed = None if choice.most_class is None else up_to(choice.most_class)
+            self._session.apply(choice.remedy, choice.options, switched, allowed)
 
         go_on()
 

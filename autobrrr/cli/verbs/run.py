@@ -192,6 +192,8 @@ def _watch(pid: int, told: preload_outcome.PreloadOutcome, *, strict: bool, quie
             fresh += told.missed()  # of a command that failed itself this says nothing
         for line in fresh:
             why = f": {line['why']}" if line.get("why") else ""
+            if line.get("class") not in (None, "bitwise"):
+                why = f" (class: {line['class']}){why}"
             if not quiet:
                 narrate(f"{line['status']} {line['remedy']}{why}")
             if line["status"] == "refused":

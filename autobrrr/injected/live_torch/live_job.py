@@ -6,6 +6,7 @@ Holds weak references only: the agent must not keep the user's objects alive.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from types import ModuleType
 
 from .torch_types import Tensor
@@ -22,6 +23,8 @@ class Job:
         self._iterator: weakref.ref[object] | None = None
         self.ddp_arguments: dict[str, object] | None = None
         """Keyword arguments of the DistributedDataParallel that is being made just now."""
+        self.allowed: Sequence[str] | None = None
+        """Exactness classes that the remedy which is being applied may have, now and later; None: any."""
 
     @property
     def optimizers(self) -> list[object]:

@@ -17,7 +17,7 @@ from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
-from .registry import RefusalCode, Refused, Remedy, WatchedUndo
+from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class
 
 Undo = Callable[[], None]
 
@@ -39,6 +39,7 @@ class AppliedRemedy:
     undo: Undo
     cls: str
     planned: bool  # of the recipe that the job was started with
+    allowed: Sequence[str] | None = None  # exactness classes, also on what the job comes to use later
     together: bool = False  # on in all ranks since one step
 
     @property
@@ -126,6 +127,7 @@ class ActiveRemedies:
         """Apply a remedy now.
 
         Args:
+            allowed: Exactness classes that it may have on this job; None: any.
             together: All ranks of the job do so at this step.
 
         Raises:
@@ -151,9 +153,10 @@ class ActiveRemedies:
                 shared |= remedy.disturbs(other.remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
-        _check_class(remedy.class_on(job), allowed)
+        check_class(remedy.class_on(job), allowed)
         _check_device(job, remedy)
         _check_modes(job, remedy)
+        job.allowed = allowed
         try:
             undo = remedy.apply(job, options)
         except Refused:
@@ -172,13 +175,14 @@ class ActiveRemedies:
             undo=undo,
             cls=widened or remedy.class_on(job),
             planned=planned,
+            allowed=allowed,
             together=together,
         )
         self._next += 1
         self.arm += 1
         self._applied.append(applied)
         try:
-            _check_class(applied.cls, allowed)  # with the options as given; no step has run with it
+            check_class(applied.cls, allowed)  # with the options as given; no step has run with it
         except Refused as refused:
             loss = self.undo(applied)
             if loss is not None:
@@ -195,6 +199,7 @@ class ActiveRemedies:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 try:
                     self._undo_more(applied)
+                    check_class(applied.remedy.class_on(job), applied.allowed)
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
                 except Exception as error:  # noqa: BLE001
                     let_through(error)
@@ -279,11 +284,6 @@ def told(applied: AppliedRemedy) -> dict[str, object]:
 def gone(token: object) -> str:
     """What is said of a token whose remedy is off."""
     return f"no remedy has the token {token}"
-
-
-def _check_class(cls: str, allowed: Sequence[str] | None) -> None:
-    if allowed is not None and cls not in allowed:
-        raise Refused(f"its class is {cls} on this job; --allow {cls} would try it")
 
 
 def _check_device(job: Job, remedy: Remedy) -> None:

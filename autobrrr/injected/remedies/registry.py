@@ -7,7 +7,7 @@ with the job (`job.torch`). The sidecar imports it too, for what each remedy tre
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import ParamSpec
@@ -23,7 +23,13 @@ Takes = Callable[[Job], int]
 Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
 
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")
+"""From what changes least to what changes most."""
 REACHES = ("live", "next_epoch", "relaunch")
+
+
+def up_to(cls: str) -> tuple[str, ...]:
+    """All exactness classes up to and with this one."""
+    return CLASSES[: CLASSES.index(cls) + 1]
 
 
 class RefusalCode(str, enum.Enum):
@@ -40,6 +46,14 @@ class Refused(Exception):
     def __init__(self, why: str, code: RefusalCode = RefusalCode.UNFIT) -> None:
         super().__init__(why)
         self.code = code
+
+
+def check_class(cls: str, allowed: Sequence[str] | None) -> None:
+    """Raises Refused where the exactness class on the job is none of those allowed; None allows any."""
+    if allowed is not None and cls not in allowed:
+        raise Refused(
+            f"its class is {cls} on this job, and {allowed[-1]} is allowed (by --allow, or by the recipe)"
+        )
 
 
 class WatchedUndo:

@@ -132,6 +132,40 @@ def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) 
         assert not code or "never got its chance" in line["why"]
 
 
+DRAWS = """
+import torch
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self): return 16
+    def __getitem__(self, index): return torch.rand(4)
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters())
+loader = torch.utils.data.DataLoader(Noisy(), 4)
+for _ in range(4):
+    for batch in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+print("sum", repr(model.weight.sum().item()), torch.rand(1).item(), loader.num_workers)
+"""
+
+
+def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_would_not(tmp_path: Path) -> None:
+    words = [*PYTHON, "-c", DRAWS]
+    plain = autobrrr(tmp_path, "run", "--", *words)
+    found = {}
+    for cls in ("bitwise", "stream", None):
+        numerics = "" if cls is None else f'[numerics]\nclass = "{cls}"\n'
+        found[cls] = autobrrr(
+            tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH + LOADING + numerics), "--", *words
+        )
+    assert found["bitwise"].stdout == plain.stdout
+    assert "refused loader.workers: its class is stream on this job" in found["bitwise"].stderr
+    assert "applied optimizer.foreach" in found["bitwise"].stderr
+    for cls in ("stream", None):
+        assert "applied loader.workers (class: stream)" in found[cls].stderr
+        assert found[cls].stdout.split()[-1] == "1"
+
+
 @pytest.mark.parametrize(
     ("remedies", "body", "says"),
     [

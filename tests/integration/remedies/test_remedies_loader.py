@@ -123,6 +123,23 @@ def test_random_items_make_another_stream_and_are_never_cached() -> None:
     assert loader.num_workers == 0
 
 
+@pytest.mark.parametrize("name", ["loader.workers", "loader.prefetch_factor", "loader.persistent_workers"])
+def test_a_later_loader_that_draws_stays_as_it_is_where_its_stream_must_stay(name: str) -> None:
+    workers = 0 if name == "loader.workers" else 1
+    calm, drawing = (DataLoader(Numbers(draws=draws), num_workers=workers) for draws in (False, True))
+    for allowed, changed in ((["bitwise"], False), (["bitwise", "rounding", "stream"], True)):
+        job = Job(torch)
+        job.saw_loader(calm)
+        job.allowed = allowed
+        undo = REGISTRY[name].apply(job, {})
+        job.allowed = None  # of what is applied next
+        before = dict(vars(drawing))
+        for loader in (calm, drawing):
+            iter(loader)
+        assert (before != {**vars(drawing), "_iterator": before["_iterator"]}) == changed
+        undo()
+
+
 @pytest.mark.parametrize(
     ("make", "name", "says"),
     [

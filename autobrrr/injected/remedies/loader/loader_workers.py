@@ -14,11 +14,11 @@ from collections.abc import Mapping, MutableMapping
 from functools import partial
 
 from ...live_torch.live_job import Job
-from ..registry import Option, Refused, Undo, remedy
+from ..registry import CLASSES, Option, Refused, Undo, check_class, remedy
 from .dataset_state import DatasetState
 from .dataset_walk import held_by
 from .loader_items import Items, read_items
-from .loader_switch import switch_loaders
+from .loader_switch import Settle, switch_loaders
 from .loader_view import LoaderView, views
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
@@ -28,10 +28,31 @@ MOST_WORKERS = 8  # by default
 
 def _class_for(job: Job) -> str:
     try:
-        calm = all(not read_items(job, view).random and _draws_first(view.indices) for view in views(job))
+        return max((_class_of(job, view) for view in views(job)), key=CLASSES.index)
+    except Refused:
+        return "stream"
+
+
+def _class_of(job: Job, view: LoaderView) -> str:
+    """On one loader."""
+    try:
+        calm = not read_items(job, view).random and _draws_first(view.indices)
     except Refused:
         return "stream"
     return "bitwise" if calm else "stream"
+
+
+def _where_allowed(job: Job, settle: Settle) -> Settle:
+    """Also loaders that come later stay as they are where it would change more there than it may."""
+    allowed = job.allowed
+
+    def settle_where_allowed(view: LoaderView) -> Mapping[str, object]:
+        settings = settle(view)
+        if allowed is not None:
+            check_class(_class_of(job, view), allowed)
+        return settings
+
+    return settle_where_allowed
 
 
 def _draws_first(indices: object) -> bool:
@@ -77,7 +98,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_own_state(read_items(job, view))
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
-    return switch_loaders(job, "loader.workers", settle)
+    return switch_loaders(job, "loader.workers", _where_allowed(job, settle))
 
 
 def default_workers(cpus: int, env: Mapping[str, str]) -> int:
@@ -105,7 +126,7 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_large(job, view, view.num_workers * wanted)
         return {"prefetch_factor": wanted}
 
-    return switch_loaders(job, "loader.prefetch_factor", settle)
+    return switch_loaders(job, "loader.prefetch_factor", _where_allowed(job, settle))
 
 
 @_for_loaders(
@@ -140,7 +161,8 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         # numbers that training goes on with must be that of a run without us.
         torch.empty((), dtype=torch.int64).random_(generator=state.get("generator"))
 
-    return switch_loaders(job, "loader.persistent_workers", settle, before=begin_as_without)
+    kept = _where_allowed(job, settle)
+    return switch_loaders(job, "loader.persistent_workers", kept, before=begin_as_without)
 
 
 @_for_loaders(

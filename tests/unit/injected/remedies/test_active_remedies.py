@@ -186,7 +186,7 @@ def test_what_the_recipe_rounds_in_all_ranks_is_not_undone_in_one(
 
 def test_a_class_that_is_not_allowed_is_refused_before_it_is_applied(switches: Switches, job: Job) -> None:
     active = levers_of(switches.remedy("a", ("x",), cls="rounding"))
-    with pytest.raises(Refused, match="its class is rounding on this job; --allow rounding"):
+    with pytest.raises(Refused, match="its class is rounding on this job, and bitwise is allowed"):
         active.apply(job, "a", {}, allowed=["bitwise"])
     assert (switches.log, active.arm, active.applied) == ([], 0, [])
     assert active.apply(job, "a", {}, allowed=["bitwise", "rounding"]).cls == "rounding"
@@ -219,6 +219,21 @@ def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Sw
     assert switches.log[3:] == ["-a", "-a"]
     active.renew(job)
     assert len(switches.log) == 5
+
+
+def test_a_later_optimizer_on_which_it_would_change_more_than_is_allowed_is_left_alone(
+    switches: Switches, job: Job
+) -> None:
+    cls = ["bitwise"]
+    remedy = dataclasses.replace(switches.remedy("a", ("optimizer.x",)), class_for=lambda job: cls[0])
+    active = levers_of(remedy)
+    active.apply(job, "a", {}, allowed=["bitwise"])
+    cls[0] = "rounding"
+    active.renew(job)
+    assert switches.log == ["+a"]
+    cls[0] = "bitwise"
+    active.renew(job)
+    assert switches.log == ["+a", "+a"]
 
 
 def test_on_one_of_several_ranks_only_what_keeps_the_bits_goes_on_alone(
