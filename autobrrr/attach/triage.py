@@ -330,7 +330,14 @@ def _is_no_loader_worker(case: TriageCase) -> Finding | None:
 
 def _is_no_launcher(case: TriageCase) -> Finding | None:
     ranks = case.ranks_below(case.pid, case.proc)
-    return _launches(case, ranks) if ranks else None
+    if ranks:
+        return _launches(case, ranks)
+    if not job_roles.is_launcher_command(procfs.cmdline(case.pid, case.proc)):
+        return None
+    return Finding(
+        detail=f"process {case.pid} is a launcher, and none of its ranks has loaded PyTorch so far",
+        fix="try again when they train",
+    )
 
 
 def _has_torch(case: TriageCase) -> Finding | None:

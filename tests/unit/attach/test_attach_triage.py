@@ -187,6 +187,11 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "new worker": (worker(comm="pt_data_worker"), "DataLoader worker of process 4000", "attach to 4000"),
     "old worker": (worker(SigCgt="00000000000044c0"), "DataLoader worker of process 4000", "attach to 4000"),
     "launcher": (of({}, {"ranks_below": lambda pid, root: [7, 8]}), "training in pids 7, 8", "example 7"),
+    "early launcher": (
+        of({"words": ("/usr/bin/python3", "/usr/bin/torchrun", "train.py")}),
+        "is a launcher, and none of its ranks has loaded PyTorch so far",
+        "when they train",
+    ),
     "kernel thread": (of({"Kthread": "1"}), "is a kernel thread", "autobrrr ls"),
     "old kernel's": (of({"ppid": 2, "comm": "kworker"}), "is a kernel thread", "autobrrr ls"),
     "frozen group": (frozen, "frozen by its control group", "thaw"),
