@@ -1,13 +1,14 @@
-"""Runs under account: untimed, all at one time, from one seed, until they end or there is enough to compare.
+"""Runs under account: untimed, side by side, from one seed, until they end or there is enough to compare.
 
 In: how each is started. Out: an account of each.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autobrrr.attach.preload.preloaded_agent import Audit
@@ -22,6 +23,7 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 LOOK_S = 0.05
 NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")
 LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
+TURN_S = 0.5
 PATIENCE = 10  # times the time that is given, until there are as many
 
 
@@ -32,7 +34,10 @@ def accounts_of(
     tell: Callable[[str], None] = lambda line: None,
     least: int = LEAST_COMPARED,
 ) -> list[RunAccount]:
-    """Run all at one time until they have ended, or for so long since the last of them began to train.
+    """Run all until they have ended, or for so long since the last of them began to train.
+
+    They run at one time, unless their threads are more than the CPUs: these would wait for each other in turn
+    (steps of 45 ms took 4 s so), and the one that is furthest behind runs alone.
 
     Args:
         least: Steps for which they are given some times as long.
@@ -84,6 +89,7 @@ def _watch(
 ) -> None:
     all_train_s: float | None = None
     counts = [0]
+    turn_until_s = 0.0
     while all_train_s is None or time.monotonic() < all_train_s + time_s * (
         1 if min(counts) >= least else PATIENCE
     ):
@@ -99,5 +105,26 @@ def _watch(
             all_train_s = time.monotonic()
         if any(done and not count for done, count in zip(over, counts, strict=True)):
             return
+        if are_crowded(accounts) and time.monotonic() > turn_until_s:
+            _give_turn(trials, accounts)
+            turn_until_s = time.monotonic() + TURN_S
         tell(f"counting the work of both: {min(counts)} steps")
         time.sleep(LOOK_S)
+
+
+def are_crowded(accounts: Sequence[RunAccount]) -> bool:
+    """Whether one of them computes with several threads, and all together have more than there are CPUs."""
+    noted = [threads for account in accounts for threads in account.noted("threads") if type(threads) is int]
+    threads = max(noted, default=1)
+    return threads > 1 and threads * len(accounts) > len(os.sched_getaffinity(0))
+
+
+def _give_turn(trials: Sequence[LiveTrial], accounts: Sequence[RunAccount]) -> None:
+    """The one that is furthest behind goes on, the others stand still."""
+    going = [each for each in zip(trials, accounts, strict=True) if each[0].ending is None]
+    behind = min(going, key=lambda each: len(each[1].steps))[0]
+    for trial, _ in going:
+        if trial is not behind and not trial.paused:
+            trial.pause()
+    if behind.paused:
+        behind.resume()

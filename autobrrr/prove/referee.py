@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of
+from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of, are_crowded
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.revision_folders import refuse_shared_code
 from autobrrr.prove.run_account import RunAccount
@@ -82,6 +82,7 @@ class Counted:
     broken: str | None
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
+    is_crowded: bool  # at one time they would wait for each other's threads
 
     @property
     def is_enough(self) -> bool:
@@ -114,7 +115,13 @@ def prove(
     """
     began_ns = time.perf_counter_ns()
     work = _counted(question, factory, tell)
-    turns = TimedTurns(factory=factory, before=question.before, after=question.after, tell=tell)
+    turns = TimedTurns(
+        factory=factory,
+        before=question.before,
+        after=question.after,
+        tell=tell,
+        one_by_one=work.is_crowded,
+    )
     if work.is_settled:
         return _judged(question, work, turns, StartRule(), began_ns)
     try:
@@ -189,6 +196,7 @@ def counted(
         broken=str(broken[0]) if broken else None,
         least=least,
         is_whole=before.ended and after.ended,
+        is_crowded=are_crowded([before, twin, after]),
     )
 
 

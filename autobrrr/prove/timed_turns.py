@@ -57,6 +57,7 @@ class TimedTurns:
     """Starts of both sides, one after the other.
 
     Attributes:
+        one_by_one: Each comes up while the others stand still.
         results: Of each start.
         pairs: Of neighbouring turns, over all starts.
         furthest: The last step that any process came to.
@@ -66,6 +67,7 @@ class TimedTurns:
     before: TrialLaunch
     after: TrialLaunch
     tell: Callable[[str], None] = lambda line: None
+    one_by_one: bool = False
     draw: random.Random = field(default_factory=lambda: random.Random(0))
     results: list[StartResult] = field(default_factory=list)
     seen: dict[str, SideSeen] = field(default_factory=lambda: {side: SideSeen() for side in SIDES})
@@ -83,10 +85,8 @@ class TimedTurns:
         first = len(self.results) % len(SIDES)
         trials: dict[str, LiveTrial] = {}
         try:
-            for side in (*SIDES[first:], *SIDES[:first]):
-                trials[side] = self.factory.begin(self.after if side == "after" else self.before)
             began_ns = time.perf_counter_ns()
-            self._settle(trials)
+            self._begin(trials, (*SIDES[first:], *SIDES[:first]))
             self._turns(trials, worth_ns=time.perf_counter_ns() - began_ns)
         finally:
             for side, trial in trials.items():
@@ -97,9 +97,7 @@ class TimedTurns:
         """A start of each side more, to see where its time goes; None where that is not clear."""
         trials: dict[str, LiveTrial] = {}
         try:
-            for side, launch in (("before", self.before), ("after", self.after)):
-                trials[side] = self.factory.begin(launch)
-            self._settle(trials)
+            self._begin(trials, ("before", "after"))
             self.tell("why it is slower: sampling both")
             return slower_cause(trials["before"], trials["after"])
         except Unmeasurable:
@@ -107,6 +105,20 @@ class TimedTurns:
         finally:
             for trial in trials.values():
                 trial.close()
+
+    def _begin(self, trials: dict[str, LiveTrial], sides: Sequence[str]) -> None:
+        """Start each, and have its step times settle; all of them then stand still."""
+        for side in sides:
+            trials[side] = self.factory.begin(self.after if side == "after" else self.before)
+            if self.one_by_one:
+                self._settle({side: trials[side]})
+        if not self.one_by_one:
+            self._settle(trials)
+        for trial in trials.values():
+            refuse_strangers(trial.witnesses.pid, trial.family)
+        if not self.results:
+            taken = trials["before"].taken()
+            refuse_crowding(taken.memory, available_bytes())
 
     def _settle(self, trials: dict[str, LiveTrial]) -> None:
         def settle(trial: LiveTrial) -> bool:
@@ -122,11 +134,6 @@ class TimedTurns:
         )
         if not ready:
             raise _unmeasurable(trials)
-        for trial in trials.values():
-            refuse_strangers(trial.witnesses.pid, trial.family)
-        if not self.results:
-            taken = trials["before"].taken()
-            refuse_crowding(taken.memory, available_bytes())
 
     def _turns(self, trials: dict[str, LiveTrial], worth_ns: int) -> None:
         """Rounds: more where coming up has cost more, for as long as that took."""

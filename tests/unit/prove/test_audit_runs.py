@@ -1,0 +1,56 @@
+"""Runs under account share the CPUs: whose threads would wait for each other go one after the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from autobrrr.prove import audit_runs
+from autobrrr.prove.run_account import AccountedStep, RunAccount
+
+
+class Run:
+    """A trial that makes a step in each look while it isn't paused."""
+
+    ending = None
+
+    def __init__(self, account: RunAccount) -> None:
+        self.account, self.paused = account, False
+
+    def look(self) -> None:
+        if not self.paused:
+            self.account.steps.append(cast(AccountedStep, None))
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpus", "alone"), [(1, 1, False), (2, 2, True), (2, 5, True), (2, 6, False)]
+)
+def test_runs_whose_threads_are_more_than_the_cpus_take_turns(
+    threads: int, cpus: int, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    monkeypatch.setattr(audit_runs, "TURN_S", 0.0)
+    monkeypatch.setattr(audit_runs, "LOOK_S", 0.001)
+    accounts = [RunAccount(file=tmp_path / str(number)) for number in range(3)]
+    for account in accounts:
+        account.notes.append(("threads", threads, 1))
+    runs = [Run(account) for account in accounts]
+    running: list[int] = []
+
+    def tell(line: str) -> None:
+        running.append(sum(not run.paused for run in runs))
+
+    audit_runs._watch(cast(Any, runs), accounts, 0.2, tell, 16)
+    assert set(running[1:]) == ({1} if alone else {3})
+    counts = [len(account.steps) for account in accounts]
+    assert min(counts) >= 16
+    assert max(counts) - min(counts) <= 2
