@@ -145,13 +145,13 @@ def test_remedies_are_applied_with_their_outcomes(session: Session) -> None:
         outcome=[{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}]
     )
     outcomes = Client(session.theirs).apply(
-        [RemedyChoice(remedy="gc.freeze"), RemedyChoice(remedy="x", options={"n": 1})]
+        [RemedyChoice(remedy="gc.freeze"), RemedyChoice(remedy="x", options={"n": 1}, most_class="rounding")]
     )
     assert [(each.remedy, each.why) for each in outcomes] == [("gc.freeze", None), ("x", "refused")]
     session.asked()
     assert session.asked()["remedies"] == [
-        {"remedy": "gc.freeze", "options": {}},
-        {"remedy": "x", "options": {"n": 1}},
+        {"remedy": "gc.freeze", "options": {}, "most_class": None},
+        {"remedy": "x", "options": {"n": 1}, "most_class": "rounding"},
     ]
 
 
