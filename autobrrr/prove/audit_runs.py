@@ -36,8 +36,8 @@ def accounts_of(
 ) -> list[RunAccount]:
     """Run all until they have ended, or for so long since the last of them began to train.
 
-    They run at one time, unless their threads are more than the CPUs: these would wait for each other in turn
-    (steps of 45 ms took 4 s so), and the one that is furthest behind runs alone.
+    They run at one time, unless they have more threads than there are CPUs: threads that wait for each other
+    then made 4 s of steps of 45 ms. There the one that is furthest behind runs alone.
 
     Args:
         least: Steps for which they are given some times as long.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import CLASSES, Remedy
+from autobrrr.injected.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.readable import nearest
 from autobrrr.records import Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
 
@@ -68,8 +68,7 @@ def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
         return "bitwise", "rounding"
     if allow not in CLASSES:
         raise UsageError(f"--allow {allow}: no such class", f"one of {', '.join(CLASSES)}")
-    known = get_args(ExactnessClass)
-    return known[: known.index(allow) + 1]
+    return cast("tuple[ExactnessClass, ...]", up_to(allow))
 
 
 def check_names(only: Sequence[str]) -> None:

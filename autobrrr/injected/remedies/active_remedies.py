@@ -200,6 +200,7 @@ class ActiveRemedies:
                 try:
                     self._undo_more(applied)
                     check_class(applied.remedy.class_on(job), applied.allowed)
+                    job.allowed = applied.allowed
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
                 except Exception as error:  # noqa: BLE001
                     let_through(error)

@@ -189,11 +189,14 @@ def test_more_clients_than_connections_are_told_so(office: Office) -> None:
 def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office: Office, guest: Guest
 ) -> None:
-    wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "options": {}}]
+    wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "most_class": "rounding"}]
     guest.send(encode({"do": "apply", "id": 5, "remedies": wanted}))
     assert guest.hears_nothing()
     office.agent.answer("apply", ok=False, why="refused: no optimizer", code="not_met")
-    assert office.agent.commands[-1] == ("apply", {"remedy": "gc.freeze", "options": {}})
+    assert office.agent.commands[-1] == (
+        "apply",
+        {"remedy": "gc.freeze", "options": {}, "allowed": ["bitwise", "rounding"]},
+    )
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
     outcome = guest.hear()["outcome"]
     assert outcome == [
