@@ -52,7 +52,7 @@ def check_class(cls: str, allowed: Sequence[str] | None) -> None:
     """Raises Refused where the exactness class on the job is none of those allowed; None allows any."""
     if allowed is not None and cls not in allowed:
         raise Refused(
-            f"its class is {cls} on this job, and {allowed[-1]} is allowed (by --allow, or by the recipe)"
+            f"its class is {cls} on this job; --allow {cls}, or a recipe of that class, would try it"
         )
 
 

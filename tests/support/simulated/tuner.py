@@ -123,7 +123,7 @@ class SimulatedJob:
         if effect.refuses is not None:
             raise NotApplied(effect.refuses)
         if effect.cls not in allowed:
-            raise NotApplied(f"its class is {effect.cls} on this job, and {allowed[-1]} is allowed")
+            raise NotApplied(f"its class is {effect.cls} on this job; --allow {effect.cls} would try it")
         self._tokens += 1
         self.on[self._tokens] = (remedy, key, self._count)
         self.history.append(("apply", remedy))
