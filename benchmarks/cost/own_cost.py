@@ -3,8 +3,8 @@
     python -m benchmarks.cost.own_cost [--blocks 40] [--steps 300]
 
 One process; blocks of steps with the agent on (hooks, ring, bursts, its own thread) and off take
-turns, A B B A. Cost = the mean over pairs of on less off; the bound is one-sided, 95 %, Student's t
-over pairs. Wall time carries everything that runs beside; CPU time of the training thread does not.
+turns, A B B A. Cost = the median over pairs of on less off; the bound is one-sided, 95 %, an order
+statistic of the pairs (binomial, whatever their distribution).
 Then the hooks' own nanoseconds: calibrated (quickest batch, warm) and as they stand in the ring.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import t as student
+from scipy.stats import binom
 
 from autobrrr.injected import entry
 from autobrrr.injected.loop import own_cost
@@ -30,7 +30,8 @@ from autobrrr.injected.wire import ring_layout
 from support.injected.agent import Peer, Step, read_ring
 
 EDGE_NS = 15_000
-WARM_STEPS = 200  # after a change: hooks go on, the pattern is learnt, calibration runs
+SETTLED = 400  # steps after attach: the pattern is learnt, calibration and the first, denser bursts are over
+WARM_STEPS = 100  # after detach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,41 +62,38 @@ def job() -> Callable[[], None]:
 class Switch:
     """Attaches and detaches the agent, from the training thread."""
 
-    def __init__(self, folder: str) -> None:
-        self._path = folder + "/link.sock"
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(self._path)
-        self._server.listen(1)
+    def __init__(self) -> None:
         self.records: list[Step] = []
         self._peer: Peer | None = None
         self._ended = _thread.allocate_lock()
 
     def on(self) -> None:
-        boot: dict[str, object] = {"token": "bench", "link": self._path, "method": "ptrace"}
+        path = tempfile.mkdtemp() + "/link.sock"  # the agent takes the folder away at its end
+        boot: dict[str, object] = {"token": "bench", "link": path, "method": "ptrace"}
         self._ended.acquire()
 
         def run() -> None:
             entry.start(boot)
             self._ended.release()
 
-        _thread.start_new_thread(run, ())
-        self._peer = Peer.accept(self._server)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen(1)
+            _thread.start_new_thread(run, ())
+            self._peer = Peer.accept(server)
 
     def off(self, step: Callable[[], None]) -> None:
         assert self._peer is not None
         assert isinstance(self._peer.memory, mmap.mmap)
-        self.records += [one for one in read_ring(self._peer.memory[:]) if one.seq > WARM_STEPS]
+        self.records += [one for one in read_ring(self._peer.memory[:]) if one.seq > SETTLED]
         self._peer.link.close()
         while self._ended.locked():
             step()
 
-    def close(self) -> None:
-        self._server.close()
-
 
 def block(step: Callable[[], None], steps: int, *, on: bool) -> Block:
     """Warm up, then measure."""
-    for _ in range(WARM_STEPS):
+    for _ in range(SETTLED if on else WARM_STEPS):
         step()
     wall: list[int] = []
     cpu = time.thread_time_ns()
@@ -109,16 +107,13 @@ def block(step: Callable[[], None], steps: int, *, on: bool) -> Block:
 
 
 def report(name: str, blocks: list[Block], figure: Callable[[Block], float]) -> None:
-    """One line: the mean difference of neighbouring on and off blocks, and its upper bound."""
+    """One line: the median difference of neighbouring on and off blocks, and its upper bound."""
     pairs = [{one.on: figure(one) for one in pair} for pair in zip(blocks[::2], blocks[1::2], strict=True)]
-    base = statistics.mean(pair[False] for pair in pairs)
-    costs = [pair[True] - pair[False] for pair in pairs]
-    mean = statistics.mean(costs)
-    half = student.ppf(0.95, len(costs) - 1) * statistics.stdev(costs) / len(costs) ** 0.5
-    print(
-        f"{name:<34}{base / 1000:>10.1f} us{mean / 1000:>10.2f} us"
-        f"{mean / base:>9.2%}{(mean + half) / base:>11.2%}"
-    )
+    base = statistics.median(pair[False] for pair in pairs)
+    costs = sorted(pair[True] - pair[False] for pair in pairs)
+    middle, bound = statistics.median(costs), costs[int(binom.ppf(0.95, len(costs), 0.5))]
+    print(f"{name:<34}{base / 1000:>10.1f} us{middle / 1000:>10.2f} us", end="")
+    print(f"{middle / base:>9.2%}{bound / base:>11.2%}")
 
 
 def quantile(values: list[int], share: float) -> float:
@@ -134,16 +129,14 @@ def measure() -> None:
     args = parser.parse_args()
     step = job()
     blocks: list[Block] = []
-    with tempfile.TemporaryDirectory() as folder:
-        switch = Switch(folder)
-        for pair in range(args.blocks):
-            for on in (True, False) if pair % 2 else (False, True):
-                if on:
-                    switch.on()
-                blocks.append(block(step, args.steps, on=on))
-                if on:
-                    switch.off(step)
-        switch.close()
+    switch = Switch()
+    for pair in range(args.blocks):
+        for on in (True, False) if pair % 2 else (False, True):
+            if on:
+                switch.on()
+            blocks.append(block(step, args.steps, on=on))
+            if on:
+                switch.off(step)
     print(f"{args.blocks} pairs of blocks of {args.steps} steps, {os.cpu_count()} CPUs\n")
     print(f"{'':<34}{'off':>13}{'cost':>13}{'share':>9}{'95 % bound':>11}")
     report("CPU time of a step, mean", blocks, lambda one: float(one.cpu_ns))
