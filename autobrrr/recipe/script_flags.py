@@ -6,6 +6,7 @@ In: the words of a command, the flags of a recipe. Out: the command with them. T
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ LAUNCHERS = frozenset(
     ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 ) | {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
+_FLAG = re.compile(r"-(?![\d.])")  # a negative number is a value
 _RUNS_NEXT = re.compile(r"-[A-Za-z]*[mc]$|--module(=|$)")
 NO_PLACE = "where the script's own flags begin can't be told from this command"
 # What takes flags from elsewhere than the calls of `add_argument` in the script's own text.
@@ -115,11 +117,12 @@ def _is_python_script(command: str) -> bool:
 
 
 def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """The command with each flag's value replaced where the flag stands, else appended.
+    """The command with each flag's value replaced where the flag stands, else behind its own words.
 
     Only the program's own words are looked at, see `own_words`; where those can't be told, the command stays
     as it is. True is the flag alone; False and None take it away. A new flag is written as the command writes
-    its own: some scripts read `--flag=value` only.
+    its own: some scripts read `--flag=value` only. Where a flag stands more than once, or with several words
+    behind it, the new one follows: the last one counts.
     """
     words = list(command)
     first = own_words(words)
@@ -127,21 +130,62 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
         return words
     joins = _joins_values(words[first:])
     for flag, value in flags.items():
-        at = next(
-            (i for i in range(first, len(words)) if words[i] == flag or words[i].startswith(f"{flag}=")), None
-        )
+        until = _end(words, first)
+        places = _places(words, flag, first)
         alone = isinstance(value, bool) or value is None
-        if at is None:
-            if value is not None and value is not False:
-                joined = joins and flag.startswith("--")
-                words += [flag] if alone else [f"{flag}={value}"] if joined else [flag, str(value)]
-        elif value is None or value is False:
-            del words[at]
-        elif not alone and words[at] == flag:
-            words[at + 1 : at + 2] = [str(value)]
-        elif not alone:
-            words[at] = f"{flag}={value}"
+        if value is None or value is False:
+            for at in reversed(places if _why_kept(words, flag, first) is None else []):
+                del words[at]
+        elif alone and places:
+            continue
+        elif len(places) == 1 and words[places[0]] != flag:
+            words[places[0]] = f"{flag}={value}"
+        elif len(places) == 1 and len(_behind(words, places[0], until)) <= 1:
+            words[places[0] + 1 : places[0] + 1 + len(_behind(words, places[0], until))] = [str(value)]
+        else:
+            joined = joins and flag.startswith("--")
+            words[until:until] = [flag] if alone else [f"{flag}={value}"] if joined else [flag, str(value)]
     return words
+
+
+def misplaced(command: Sequence[str], flags: Mapping[str, object]) -> dict[str, str]:
+    """Flags that can't be given to the script of a command, and why."""
+    words, first = list(command), own_words(command)
+    if first is None:
+        return dict.fromkeys(flags, NO_PLACE)
+    script = script_of(command)
+    found = dict.fromkeys(unknown_flags(script, flags), f"{script} has no such flag")
+    for flag, value in flags.items():
+        why = _why_kept(words, flag, first) if value is None or value is False else None
+        if why is not None:
+            found.setdefault(flag, why)
+    return found
+
+
+def _places(words: Sequence[str], flag: str, first: int) -> list[int]:
+    """Where a flag stands among the words from `first` on."""
+    until = _end(words, first)
+    return [at for at in range(first, until) if words[at] == flag or words[at].startswith(f"{flag}=")]
+
+
+def _end(words: Sequence[str], first: int) -> int:
+    """Where flags end: what stands behind `--` is none."""
+    return next((at for at in range(first, len(words)) if words[at] == "--"), len(words))
+
+
+def _behind(words: Sequence[str], at: int, until: int) -> list[str]:
+    """The words up to the next flag: values, or arguments that stand for themselves."""
+    return list(itertools.takewhile(lambda word: not _FLAG.match(word), words[at + 1 : until]))
+
+
+def _why_kept(words: Sequence[str], flag: str, first: int) -> str | None:
+    """Why a flag can't be taken away, if so."""
+    until = _end(words, first)
+    for at in _places(words, flag, first):
+        behind = _behind(words, at, until) if words[at] == flag else []
+        if behind:
+            return f"whether {behind[0]} goes with it can't be told"
+    return None
 
 
 def _joins_values(words: Sequence[str]) -> bool:

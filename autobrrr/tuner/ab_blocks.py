@@ -2,7 +2,8 @@
 
 In: records of the steps of two neighbouring blocks. Out: one log-ratio of their speeds, in which
 drift that is slower than a block cancels. Blocks are short: noise that clings from step to step is
-drift too, and cancels between neighbours; a switch costs a few milliseconds, and sets their least length.
+drift too, and cancels between neighbours. What a switch costs sets their least length: a few milliseconds,
+or some hundred where many ranks agree on its step.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
+FEWEST_IN_SLOT = 8  # where switching takes longer than the blocks
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -41,28 +43,32 @@ class BlockPlan:
         return self.steps + self.settle
 
 
-def plan_block(step_ns: float, *, rare: bool = False, slot_ns: float | None = None) -> BlockPlan:
-    """A block is at least 24 ms and 8 steps, at most 4 s; shorter, down to 2 steps, to fit its slot.
+def plan_block(
+    step_ns: float, *, rare: bool = False, slot_ns: float | None = None, switch_ns: float = 0.0
+) -> BlockPlan:
+    """A block is at least 24 ms, 8 steps and a switch long, at most 4 s; down to 2 steps to fit its slot.
 
     Args:
         step_ns: Typical step.
         rare: The remedy acts on rare long steps: blocks of 600 ms.
         slot_ns: Time of the whole comparison, into which 16 pairs should fit: a large gain of a
             slow job is proven by a few short blocks, and would not be by one long pair.
+        switch_ns: From the wish for a change to the first step after it.
     """
     step_ns = max(step_ns, 1.0)
-    wanted = max(FEWEST_STEPS, int(np.ceil((RARE_BLOCK_NS if rare else BLOCK_NS) / step_ns)))
+    wanted = max(FEWEST_STEPS, int(np.ceil((RARE_BLOCK_NS if rare else max(BLOCK_NS, switch_ns)) / step_ns)))
     most = LONGEST_BLOCK_NS / step_ns
     if slot_ns is not None:
-        most = min(most, slot_ns / (2 * PAIRS_IN_SLOT) / step_ns - 1)
+        fewer_ns = min(switch_ns, slot_ns / (2 * FEWEST_IN_SLOT) - switch_ns)
+        most = min(most, max(slot_ns / (2 * PAIRS_IN_SLOT) - switch_ns, fewer_ns) / step_ns - 1)
     steps = min(wanted, max(FEWEST_SLOW_STEPS, int(most)))
     return BlockPlan(steps=steps, settle=1 if steps < FEWEST_STEPS else 2)
 
 
-def shortest_pairs_ns(step_ns: float, pairs: int) -> int:
+def shortest_pairs_ns(step_ns: float, pairs: int, switch_ns: float = 0.0) -> int:
     """Nanoseconds that so many pairs of the shortest blocks take."""
     longest_block = plan_block(step_ns).total
-    return int(2 * pairs * min(longest_block, FEWEST_SLOW_STEPS + 1) * step_ns)
+    return int(2 * pairs * (min(longest_block, FEWEST_SLOW_STEPS + 1) * step_ns + switch_ns))
 
 
 def pair_orders(draw: random.Random) -> Iterator[tuple[Side, Side]]:

@@ -60,6 +60,7 @@ class Comparison:
     duration_ns: int
     without_ns: float | None  # mean step of the blocks without
     price_ns: int = 0  # what the first steps with it took longer than usual
+    switch_ns: float = 0.0  # from the wish for a change to the first step after it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Comparing:
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
     rare: bool = False
+    switch_ns: float = 0.0  # as the comparison before has found it
     seed: int = 0
     on_pair: Callable[[PairStanding, Interval | None, int], None] = field(default=lambda *_: None)
 
@@ -103,6 +105,7 @@ class _Run:
         self.began_ns = bench.now_ns()
         own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
+        self.switches: list[float] = [asked.switch_ns]
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.typical: list[float] = []
         self.throughput: list[float] = []
@@ -198,11 +201,19 @@ class _Run:
         self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
         return longest_ns
 
+    @property
+    def switch_ns(self) -> float:
+        return float(np.median(self.switches[-8:]))
+
     def block(self, side: Side) -> TokenBlock:
+        began_ns = self.bench.now_ns()
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
         settle = self.settle(side) if switched else 0
         found, counted = self.steps_of(side, first, settle)
+        if switched and len(found):
+            stepping_ns = int(found["end_ns"][-1]) - int(found["start_ns"][0])
+            self.switches.append(max(0.0, self.bench.now_ns() - began_ns - stepping_ns))
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
         if side == "A":
@@ -280,7 +291,8 @@ class _Run:
         return bool(np.mean(found) > max(PROMISING_ERRORS * error, PROMISING_GAIN))
 
     def plan_for(self, step_ns: float) -> BlockPlan:
-        return plan_block(step_ns, rare=self.asked.rare, slot_ns=self.slot_end_ns - self.began_ns)
+        slot_ns = self.slot_end_ns - self.began_ns
+        return plan_block(step_ns, rare=self.asked.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
 
     def settle(self, side: Side) -> int:
         """Steps after a switch that do not count. As many on both sides, unless steps are long and few."""
@@ -288,7 +300,8 @@ class _Run:
         return max(self.plan.settle, settles)
 
     def pair_ns(self) -> float:
-        return (2 * self.plan.steps + self.settle("A") + self.settle("B")) * self.step_ns
+        steps = 2 * self.plan.steps + self.settle("A") + self.settle("B")
+        return steps * self.step_ns + 2 * self.switch_ns
 
     def standing(self) -> PairStanding:
         return PairStanding(
@@ -311,6 +324,7 @@ class _Run:
             duration_ns=self.bench.now_ns() - self.began_ns,
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
+            switch_ns=self.switch_ns,
         )
 
 

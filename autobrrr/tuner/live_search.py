@@ -26,7 +26,6 @@ from autobrrr.records import (
     Tuning,
     Verdict,
 )
-from autobrrr.tuner.ab_blocks import shortest_pairs_ns
 from autobrrr.tuner.arm_switch import Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
@@ -42,7 +41,7 @@ from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, durations_ns, timed
 from autobrrr.tuner.retry_undone import Undone, worth_again
-from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, precision, proof, times_as_fast
+from autobrrr.tuner.stop_rules import PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
@@ -224,7 +223,7 @@ class _LiveTuning:
                     self.untried.append(asked.candidate)
                 continue
             # The price of switching on is added where it turns out what it is.
-            shortest_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
+            shortest_ns = self.budget.shortest_ns(self.step_ns)
             self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
 
     def gains(self) -> dict[Choice, float]:
@@ -414,12 +413,14 @@ class _LiveTuning:
                 slot_ns=slot_ns,
                 step_ns=self.step_ns,
                 rare=rare,
+                switch_ns=self.budget.switch_ns,
                 seed=settings.seed + self.comparisons,
                 on_pair=on_pair,
             ),
         )
         if found.without_ns is not None:
             self.step_ns = found.without_ns
+        self.budget.switch_ns = found.switch_ns
         return found
 
     def settle(self) -> None:

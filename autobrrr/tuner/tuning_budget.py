@@ -27,6 +27,7 @@ class TuningBudget:
     bench: JobUnderTest
     board: ArmSwitch
     settings: TuneSettings
+    switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     began_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,7 +47,11 @@ class TuningBudget:
 
     def needed_ns(self, choice: Choice, step_ns: float) -> int:
         """The shortest time in which a trial can end with an answer."""
-        return shortest_pairs_ns(step_ns, FEWEST_PAIRS) + self.price_ns(choice)
+        return self.shortest_ns(step_ns) + self.price_ns(choice)
+
+    def shortest_ns(self, step_ns: float) -> int:
+        """The same for one that costs nothing to switch on first."""
+        return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.switch_ns)
 
     def refusal(self, candidate: Candidate, step_ns: float) -> str | None:
         """Why a candidate is not tried: it can't earn its price back, or its trial no longer fits."""

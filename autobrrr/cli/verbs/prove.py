@@ -197,7 +197,7 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     from autobrrr import recipe
 
     found = recipe.load(file)
-    missing = recipe.unavailable(found, recipe.here())
+    missing = recipe.unavailable(found, recipe.here()) | recipe.misplaced(given.command, found.args)
     if missing:
         name, why = next(iter(missing.items()))
         raise UsageError(f"{file}: {name}: {why}", "prove a recipe that holds what can be had here")

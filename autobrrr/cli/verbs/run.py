@@ -109,17 +109,17 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     loaded = recipe.load(file)
     script = recipe.script_of(command)
     now = recipe.here(script)
-    why = f"{script} has no such flag"
-    unknown = recipe.unknown_flags(script, loaded.args)
-    if recipe.own_words(command) is None:
-        why, unknown = recipe.NO_PLACE, list(loaded.args)
-    said = [*recipe.misfits(loaded, now), *(f"{flag} is left out: {why}" for flag in unknown)]
+    unfit = recipe.misplaced(command, loaded.args)
+    said = [
+        *recipe.misfits(loaded, now),
+        *(f"{flag} is left out: {why}" for flag, why in unfit.items()),
+    ]
     for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "drop --strict to apply the rest")
         narrate(f"{file}: {misfit}")
     left_out = recipe.unavailable(loaded, now)
-    flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}
+    flags = {flag: value for flag, value in loaded.args.items() if flag not in unfit}
     plan = recipe.plan(loaded, left_out)
     if script is not None:
         plan["script"] = None  # it has been looked at; else each process that trains compares itself

@@ -23,6 +23,11 @@ _NEVER_IMPLICIT = frozenset((
 # fmt: on
 
 
+def is_implicit(name: str) -> bool:
+    """Whether a method of this name can be called by an expression that does not name it."""
+    return name.startswith("__") and name.endswith("__") and name not in _NEVER_IMPLICIT
+
+
 class Reach:
     """Grows with the objects that are held and the attribute names that code uses."""
 
@@ -84,9 +89,8 @@ class Reach:
             self._classes.add((each, kind))
             for name, method in vars(each).items():
                 if isinstance(method, FunctionType | property | staticmethod | classmethod):
-                    special = name.startswith("__") and name.endswith("__") and name not in _NEVER_IMPLICIT
                     self._methods.setdefault(name, []).append((method, held))
-                    if special or name in self._used:
+                    if is_implicit(name) or name in self._used:
                         self._called.append((method, held))
                 elif not is_library(type(method).__module__):  # a descriptor of the user's own
                     for reads in ("__get__", "__set__", "__delete__"):

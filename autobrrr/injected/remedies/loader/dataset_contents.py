@@ -1,17 +1,19 @@
 """What lies in the tensors and arrays that a dataset holds: whether it is otherwise by now; it put back.
 
-In: tensors and arrays that a walk has met. Large ones are data that nobody counts in: they are left alone,
-and so is what a file is mapped to.
+In: tensors and arrays that a walk has met. Of large ones some elements are looked at, evenly spread; a tensor
+counts its writes besides, an array does not. What a file is mapped to is left alone.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, cast
 
 MOST_BYTES_EACH = 1 << 24
 MOST_BYTES = 1 << 26  # the job waits while they are copied: some 0.2 s
+MOST_SAMPLED = 1 << 16  # elements of a large one
 
 
 class _Contents(Protocol):
@@ -29,30 +31,75 @@ class _Contents(Protocol):
     def __setitem__(self, place: object, value: object) -> None: ...
 
 
-def marks_of(contents: Iterable[object]) -> list[tuple[object, int]]:
-    """Each with a mark that is another one once it has been written to."""
-    return [(each, mark_of(each)) for each in _small(contents)]
+class Marks:
+    """Of tensors and arrays: others once they have been written to.
+
+    Attributes:
+        are_whole: No write would go unseen.
+    """
+
+    def __init__(self, contents: Iterable[object]) -> None:
+        met = list(contents)
+        small = {id(each) for each in _small(met)}
+        self._kept = [(each, id(each) in small, _mark_of(each, whole=id(each) in small)) for each in met]
+        self.are_whole = all(
+            whole or _counts_writes(each) or _is_mapped(each) for each, whole, _ in self._kept
+        )
+
+    @property
+    def are_as_they_were(self) -> bool:
+        return all(_mark_of(each, whole=whole) == mark for each, whole, mark in self._kept)
 
 
-def mark_of(contents: object) -> int:
-    """A tensor's count of writes, a checksum of an array."""
-    version = getattr(contents, "_version", None)
-    if version is not None:
-        return int(version)
-    held = cast("_Contents", contents)
-    return zlib.crc32(held if held.flags.c_contiguous else held.tobytes())
+def _mark_of(contents: object, *, whole: bool) -> tuple[int | None, int | None]:
+    """A tensor's count of writes; a checksum, of some elements where it is large."""
+    if not hasattr(contents, "element_size"):
+        return None, _checksum(contents, whole=whole)
+    tensor = cast("Any", contents)
+    version = int(tensor._version) if _counts_writes(contents) else None
+    if str(tensor.device.type) != "cpu" or str(tensor.layout) != "torch.strided":
+        return version, None
+    flat = tensor.detach()
+    if not whole and not flat.is_contiguous():
+        return version, None
+    flat = flat.contiguous().reshape(-1)
+    flat = flat if whole else flat[:: _stride(flat.numel())].contiguous()
+    return version, zlib.crc32(flat.view(sys.modules["torch"].uint8).numpy()) if flat.numel() else 0
+
+
+def _checksum(array: object, *, whole: bool) -> int | None:
+    if _is_mapped(array):
+        return None
+    held = cast("Any", array)
+    if not whole:
+        held = (
+            held.reshape(-1)[:: _stride(held.size)] if held.flags.c_contiguous else held.flat[:MOST_SAMPLED]
+        )
+    return zlib.crc32(held.tobytes())  # of objects: where they lie
+
+
+def _stride(elements: int) -> int:
+    return max(1, elements // MOST_SAMPLED)
+
+
+def _counts_writes(contents: object) -> bool:
+    return hasattr(contents, "element_size") and not contents.is_inference()  # type: ignore[attr-defined]
 
 
 class ContentCopies:
     """Of tensors and arrays, until they are put back."""
 
     def __init__(self, contents: Iterable[object]) -> None:
-        self._kept = [(each, mark_of(each), copy_of(each)) for each in _small(contents)]
+        self._kept = [
+            (each, _mark_of(each, whole=True), copy_of(each))
+            for each in _small(contents)
+            if _is_writeable(each)
+        ]
 
     def put_back(self) -> None:
         """Make those that were written to as they were."""
         for each, mark, kept in self._kept:
-            if mark_of(each) == mark:
+            if _mark_of(each, whole=True) == mark:
                 continue
             if hasattr(each, "copy_"):
                 cast("_Contents", each).detach().copy_(cast("_Contents", kept))
@@ -67,7 +114,7 @@ def copy_of(contents: object) -> object:
 
 
 def _small(contents: Iterable[object]) -> Iterator[object]:
-    """Those that can be kept."""
+    """Those that can be looked at whole."""
     left = MOST_BYTES
     for each in contents:
         size = int(getattr(each, "nbytes", MOST_BYTES_EACH + 1))
@@ -84,9 +131,19 @@ def _is_plain(contents: object) -> bool:
             return False
         places = zip(contents.stride(), contents.shape, strict=True)  # type: ignore[attr-defined]
         return not any(step == 0 and size > 1 for step, size in places)
-    below = contents
+    return not _is_mapped(contents)
+
+
+def _is_writeable(contents: object) -> bool:
+    if hasattr(contents, "element_size"):
+        return True
+    return bool(contents.flags.writeable) and not contents.dtype.hasobject  # type: ignore[attr-defined]
+
+
+def _is_mapped(contents: object) -> bool:
+    below: object = contents
     while below is not None:
         if type(below).__name__ in ("memmap", "mmap"):
-            return False
+            return True
         below = getattr(below, "base", None)
-    return bool(contents.flags.writeable) and not contents.dtype.hasobject  # type: ignore[attr-defined]
+    return False

@@ -1,4 +1,4 @@
-"""What a dataset keeps, as it is at one moment: attributes, containers, classes, what closures hold.
+"""What a dataset keeps, as it is at one moment: attributes, containers, classes, closures, globals it reads.
 
 In: what `held_by` looked into. Out: whether it is otherwise by now; it put back. Values count by identity.
 The contents of tensors and arrays are looked at (`dataset_contents.py`), not kept; those of files neither.
@@ -12,9 +12,12 @@ from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
 from typing import cast
 
+from ...job_state.installed_code import is_library
 from ...job_state.module_state import content_of, dict_changes, restore_class
-from .dataset_contents import mark_of, marks_of
-from .dataset_walk import held_by
+from .dataset_contents import Marks
+from .dataset_walk import held_by, places
+
+_ABSENT = object()
 
 
 class DatasetState:
@@ -30,11 +33,12 @@ class DatasetState:
         self._sets: list[tuple[set[object], set[object]]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
+        self._globals: list[tuple[dict[str, object], str, object]] = []
         held = held_by(things)
         for part in held.parts:
             self._keep(part)
-        self._marks = marks_of(held.contents)
-        self.is_whole = not held.partly  # whether each change would be seen
+        self._marks = Marks(held.contents)
+        self.is_whole = self._marks.are_whole and not held.partly  # whether each change would be seen
 
     @property
     def is_as_it_was(self) -> bool:
@@ -45,7 +49,8 @@ class DatasetState:
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
-            or any(mark_of(each) != mark for each, mark in self._marks)
+            or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
+            or not self._marks.are_as_they_were
         )
 
     def put_back(self) -> None:
@@ -66,6 +71,9 @@ class DatasetState:
                 cell.cell_contents = content
         for kind, attributes in self._classes:
             restore_class(kind, attributes)
+        for space, name, value in self._globals:
+            if space.get(name, _ABSENT) is not value:
+                space[name] = value
 
     def _keep(self, part: object) -> None:
         if isinstance(part, type):
@@ -79,6 +87,8 @@ class DatasetState:
             self._sets.append((part, set(part)))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
+            if not is_library(part.__module__ or ""):
+                self._globals += [(space, name, space[name]) for space, name in places(part)]
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))

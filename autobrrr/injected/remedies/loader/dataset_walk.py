@@ -3,7 +3,8 @@
 A generator of its own makes its items random, and would be advanced by reading one. A handle (an open file, a
 database) is shared by forked workers together with its position: they would read each other's places. What
 an iterator or a queue has given can't be put back. Classes of the user's are looked into, and of modules what
-the code names. Of long lists some elements are looked at, evenly spread, for they are of one kind.
+the code names: it may draw random numbers for some items, or in some epochs. Of long lists some elements are
+looked at, evenly spread, for they are of one kind.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import cast
 
-from ...job_state.bytecode_names import codes
+from ...job_state.bytecode_names import chains, codes
 from ...job_state.installed_code import is_library
+from ...job_state.reachable_code import is_implicit
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
 
@@ -28,6 +30,13 @@ _HANDLES = ("h5py", "sqlite3", "lmdb", "tables", "netCDF4", "av")
 _ASKS = "get_worker_info"
 _WRITES = frozenset(("unlink", "rmtree", "write_text", "write_bytes", "savez", "savez_compressed", "savetxt"))
 _MODES = frozenset(f"{way}{kind}" for way in ("w", "a", "x", "r+", "w+", "a+") for kind in ("", "b", "t"))
+# fmt: off
+_DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
+    "random", "secrets", "urandom", "default_rng", "rand", "randn", "randint", "randperm", "rand_like",
+    "randn_like", "randint_like", "bernoulli", "multinomial", "dropout", "random_", "uniform_", "normal_",
+    "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_",
+))
+# fmt: on
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
 _FED = (  # by other threads or processes
     ("queue", "Queue"),
@@ -47,6 +56,7 @@ class Held:
     sources: list[str] = field(default_factory=list)  # of what moves on as it is read
     writes: list[str] = field(default_factory=list)  # functions that write or remove files
     asks_worker: bool = False  # its code asks which worker it runs in
+    draws: bool = False  # code that can run for an item names what draws random numbers
     partly: bool = field(default=False, compare=False)  # some of what can change was not looked at
     parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
     contents: list[object] = field(default_factory=list, compare=False)  # tensors and arrays
@@ -58,7 +68,7 @@ def held_by(dataset: object) -> Held:
     Raises:
         Refused: it holds more than can be looked through.
     """
-    found, seen, waiting = Held(), set[int](), [dataset]
+    found, seen, waiting, code = Held(), set[int](), [dataset], _ItemCode()
     kept: list[object] = []  # an id in `seen` is no other object's
     while waiting:
         value = waiting.pop()
@@ -84,8 +94,44 @@ def held_by(dataset: object) -> Held:
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
                     found.writes.append(value.__qualname__)
-            waiting += _inside(value)
+            inside = list(_inside(value))
+            code.take(value, inside)
+            waiting += inside
+    found.draws = code.draws
     return found
+
+
+class _ItemCode:
+    """The user's functions that can run when an item is read: not `__init__`, nor what it alone names."""
+
+    def __init__(self) -> None:
+        self._waiting: list[FunctionType] = []
+        self._by_name: dict[str, list[FunctionType]] = {}
+
+    def take(self, holder: object, inside: Iterable[object]) -> None:
+        """Functions that a thing holds: those of a class, or that code names, are called by their names."""
+        names = _names(holder) if isinstance(holder, FunctionType) else set[str]()
+        is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
+        for each in inside:
+            if not isinstance(each, FunctionType) or is_library(each.__module__ or ""):
+                continue
+            name = each.__name__
+            if (is_class and not is_implicit(name)) or name in names:
+                self._by_name.setdefault(name, []).append(each)
+            else:
+                self._waiting.append(each)
+
+    @property
+    def draws(self) -> bool:
+        """Whether one of them names what draws random numbers."""
+        waiting, by_name = list(self._waiting), dict(self._by_name)
+        while waiting:
+            names = _names(waiting.pop())
+            if not names.isdisjoint(_DRAWS):
+                return True
+            for name in names & by_name.keys():
+                waiting += by_name.pop(name)
+        return False
 
 
 def is_generator(value: object) -> bool:
@@ -142,7 +188,14 @@ def _is_cut(value: object) -> bool:
         value = list(cast("Mapping[object, object]", value).values())
     if not isinstance(value, (list, tuple)) or len(value) <= MOST_OF_A_LIST:
         return False
-    return not all(issubclass(kind, (*_ATOMS, tuple)) for kind in set(map(type, value)))
+    tuples = [each for each in value if isinstance(each, tuple)]
+    return not _all_atoms(each for each in value if not isinstance(each, tuple)) or not all(
+        map(_all_atoms, tuples)
+    )
+
+
+def _all_atoms(values: Iterable[object]) -> bool:
+    return all(issubclass(kind, _ATOMS) for kind in set(map(type, values)))
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -221,3 +274,23 @@ def _named(function: FunctionType) -> Iterator[object]:
         elif id(value) not in seen and not is_library(value.__name__):
             seen.add(id(value))
             waiting += (vars(value).get(name) for name in names)
+
+
+def places(function: FunctionType) -> Iterator[tuple[dict[str, object], str]]:
+    """Where the globals stand that a function reads: in its module, or in another one of the user's."""
+    for code in codes(function.__code__):
+        for names in _globals_read(code):
+            space = function.__globals__
+            for name in names:
+                if name not in space:
+                    break
+                yield space, name
+                value = space[name]
+                if not isinstance(value, ModuleType) or is_library(value.__name__):
+                    break
+                space = vars(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_read(code: CodeType) -> list[list[str]]:
+    return [names for root, names in chains(code, "") if root == "name"]

@@ -4,7 +4,8 @@ Only for datasets whose items were read twice and came out the same without rand
 training process, and collated by copying. Kept are copies, for a dataset may give one memory again and again.
 What it holds is looked at when an epoch begins; where it is otherwise by then, all is read anew. The first
 hit of each epoch and one in sixty-four is read again and compared: a dataset that turns out to change is read
-as before from then on.
+as before from then on. Files that change, and what changes within an epoch, are found by that alone: so its
+class is `stream`.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def copied(item: object) -> object:
     "loader.cache",
     treats=("input",),
     reach="next_epoch",
-    cls="bitwise",
+    cls="stream",
     doc="Keep the items of a small dataset in memory after they were read once.",
     targets=("loader.dataset", "loader.num_workers"),
     options=(

@@ -42,7 +42,7 @@ _KNOWN: dict[tuple[int, int], _Known] = {}  # by dataset and collate function; o
 class Items:
     """What was found."""
 
-    random: bool  # a random generator was used
+    random: bool  # a random generator was used, or the code for an item names one
     bytes_each: int
     on_cpu: bool
     length: int
@@ -112,7 +112,12 @@ def _read(job: Job, view: LoaderView, collate: object) -> Items:
     try:
         items = _read_some(job, view, collate, length)
         after = held_by((dataset, collate))
-        return replace(items, handles=tuple(after.handles), asks_worker=held.asks_worker)
+        return replace(
+            items,
+            random=items.random or after.draws,
+            handles=tuple(after.handles),
+            asks_worker=held.asks_worker,
+        )
     finally:
         state.put_back()
         copies.put_back()
