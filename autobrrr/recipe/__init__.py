@@ -9,7 +9,15 @@ from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
 from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
 from autobrrr.recipe.recipe_reader import load, load_with_text, parse
 from autobrrr.recipe.recipe_writer import dump, from_tuning
-from autobrrr.recipe.script_flags import NO_PLACE, misplaced, own_words, script_of, unknown_flags, with_flags
+from autobrrr.recipe.script_flags import (
+    NO_PLACE,
+    ignores_environment,
+    misplaced,
+    own_words,
+    script_of,
+    unknown_flags,
+    with_flags,
+)
 from autobrrr.recipe.shipped_recipes import shipped
 
 __all__ = [
@@ -27,6 +35,7 @@ __all__ = [
     "load",
     "load_with_text",
     "misfits",
+    "ignores_environment",
     "misplaced",
     "own_words",
     "parse",

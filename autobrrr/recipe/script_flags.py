@@ -58,6 +58,19 @@ def own_words(command: Sequence[str]) -> int | None:
     return None if _runs_another(words[begins:]) else begins
 
 
+def ignores_environment(command: Sequence[str]) -> bool:
+    """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
+    if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
+        return False
+    for word in itertools.takewhile(lambda word: word.startswith("-") and word != "-", command[1:]):
+        letters = re.match("-([A-Za-z]*?)([mcWX].*)?$", word)
+        if letters is not None and set(letters[1]) & set("EI"):
+            return True
+        if letters is not None and letters[2] is not None and letters[2][0] in "mc":
+            return False
+    return False
+
+
 def _after_python(words: Sequence[str]) -> tuple[int, str] | None:
     """Behind what a Python command line runs, and what that is; None where it runs nothing."""
     at = 1

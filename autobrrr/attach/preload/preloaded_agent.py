@@ -106,6 +106,7 @@ class Prepared:
         shutil.rmtree(gone, ignore_errors=True)
         while self.held:
             os.close(self.held.pop())
+        abandoned_runs.sweep(self.folder.parent)  # sockets of the processes that have just ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

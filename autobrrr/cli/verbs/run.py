@@ -82,6 +82,11 @@ def _unbroken() -> Iterator[set[signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
+NO_AGENT = (
+    "no remedy is applied: python -E and -I start without what PYTHONPATH names, and so without an agent"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What to start, with which variables, and what its agents apply."""
@@ -110,7 +115,8 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     script = recipe.script_of(command)
     now = recipe.here(script)
     unfit = recipe.misplaced(command, loaded.args)
-    said = [
+    said = [NO_AGENT] if recipe.ignores_environment(command) else []
+    said += [
         *recipe.misfits(loaded, now),
         *(f"{flag} is left out: {why}" for flag, why in unfit.items()),
     ]

@@ -297,8 +297,97 @@ def test_records_of_which_some_are_not_looked_at_are_not_whole() -> None:
     assert not DatasetState([{"label": index} for index in range(2000)]).is_whole
 
 
-def test_large_arrays_are_no_state() -> None:
+def test_of_large_arrays_some_elements_are_looked_at_and_no_write_to_a_tensor_is_missed() -> None:
     large = numpy.zeros(MOST_BYTES_EACH // 8 + 1)
     state = DatasetState([large])
-    large[0] = 1
-    assert state.is_as_it_was
+    assert not state.is_whole
+    large += 1
+    assert not state.is_as_it_was
+    tensor = torch.zeros(MOST_BYTES_EACH // 4 + 1)
+    state = DatasetState([tensor])
+    assert state.is_whole
+    tensor[7] = 1
+    assert not state.is_as_it_was
+
+
+def test_a_write_through_an_array_that_shares_a_tensor_s_memory_is_seen() -> None:
+    tensor = torch.zeros(100)
+    state = DatasetState([tensor])
+    tensor.numpy()[3] = 1
+    assert not state.is_as_it_was
+
+
+def test_tuples_of_what_can_change_are_not_whole() -> None:
+    assert not DatasetState([(torch.zeros(1), index) for index in range(2000)]).is_whole
+
+
+THRESHOLD = 0
+
+
+class Rare(Dataset[torch.Tensor]):
+    """Draws a random number for few items, in late epochs only."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.noisy(index) if self.epoch > 2 and index == 3 else torch.tensor([index])
+
+    def noisy(self, index: int) -> torch.Tensor:
+        return torch.rand(1) * index
+
+
+class Drawn(Dataset[torch.Tensor]):
+    """Draws its numbers once, when it is made; another method of it would draw more."""
+
+    def __init__(self) -> None:
+        self.items = list(torch.rand(16, 2))
+
+    def __len__(self) -> int:
+        return 16
+
+    def shuffled(self) -> torch.Tensor:
+        return torch.randperm(16)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.items[index]
+
+
+class Thresholded(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index > THRESHOLD])
+
+
+@pytest.mark.parametrize(("data", "cls"), [(Rare(), "stream"), (Drawn(), "bitwise")])
+def test_the_class_of_workers_goes_by_what_the_code_for_an_item_names(
+    data: Dataset[torch.Tensor], cls: str
+) -> None:
+    job, _ = job_of(data)
+    assert WORKERS.class_on(job) == cls
+
+
+def test_kept_workers_see_that_a_global_of_their_dataset_has_another_value() -> None:
+    def found(remedies: list[str]) -> list[object]:
+        global THRESHOLD
+        job, loader = job_of(Thresholded(), num_workers=1)
+        undos = [REGISTRY[name].apply(job, {}) for name in remedies]
+        seen = []
+        for epoch in range(3):
+            THRESHOLD = epoch
+            seen += [batch.tolist() for batch in loader]  # type: ignore[attr-defined]
+        for undo in undos:
+            undo()
+        return seen
+
+    assert found(["loader.persistent_workers"]) == found([])
+
+
+def test_without_a_loader_the_reason_is_that_there_is_none() -> None:
+    with pytest.raises(Refused, match="no DataLoader has been seen"):
+        WORKERS.class_on(Job(torch))

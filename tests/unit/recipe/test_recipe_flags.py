@@ -100,3 +100,47 @@ def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
     assert [each.remedy for each in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
     assert said[-1] == "ddp.static_graph is left out: it takes effect only when a run starts"
     assert "loader.workers takes effect from the next epoch on" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "became"),
+    [
+        ("--lr 0.1 --lr 0.2", {"--lr": 0.5}, "--lr 0.1 --lr 0.2 --lr 0.5"),
+        ("--lr 0.1 -- data", {"--lr": 0.5}, "--lr 0.5 -- data"),
+        ("-- data", {"--lr": 0.5}, "--lr 0.5 -- data"),
+        ("-- --lr 0.1", {"--lr": 0.5}, "--lr 0.5 -- --lr 0.1"),
+        ("--sizes 1 2 3 --amp", {"--sizes": 9}, "--sizes 1 2 3 --amp --sizes 9"),
+        ("--lr 0.1 data", {"--lr": 0.5}, "--lr 0.1 data --lr 0.5"),
+        ("--bias -0.5", {"--bias": 0.5}, "--bias 0.5"),
+        ("--lr=0.1 data", {"--lr": 0.5}, "--lr=0.5 data"),
+        ("--amp --amp", {"--amp": False}, ""),
+        ("--workers 4", {"--workers": False}, "--workers 4"),
+        ("--workers=4", {"--workers": False}, ""),
+    ],
+)
+def test_the_last_flag_counts_and_none_stands_where_no_flag_is_read(
+    words: str, flags: dict[str, object], became: str
+) -> None:
+    assert recipe.with_flags(["train.py", *words.split()], flags) == ["train.py", *became.split()]
+
+
+def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
+    command = ["python", "train.py", "--workers", "4", "--amp"]
+    assert recipe.misplaced(command, {"--workers": False, "--amp": False}) == {
+        "--workers": "whether 4 goes with it can't be told"
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python -I train.py", True),
+        ("python3.12 -uE -m pkg", True),
+        ("python -u train.py -I", False),
+        ("python -m pkg -E", False),
+        ("python -W error train.py", False),
+        ("torchrun -I train.py", False),
+    ],
+)
+def test_a_python_that_ignores_its_environment_is_known(command: str, found: bool) -> None:
+    assert recipe.ignores_environment(command.split()) is found

@@ -27,18 +27,25 @@ MOST_WORKERS = 8  # by default
 
 
 def _class_for(job: Job) -> str:
-    try:
-        return max((_class_of(job, view) for view in views(job)), key=CLASSES.index)
-    except Refused:
-        return "stream"
+    """The widest on the loaders that can be judged.
+
+    Raises:
+        Refused: none can.
+    """
+    classes, why = [], None
+    for view in views(job):
+        try:
+            classes.append(_class_of(job, view))
+        except Refused as refused:
+            why = why or refused
+    if why is not None and not classes:
+        raise why
+    return max(classes, key=CLASSES.index)
 
 
 def _class_of(job: Job, view: LoaderView) -> str:
     """On one loader."""
-    try:
-        calm = not read_items(job, view).random and _draws_first(view.indices)
-    except Refused:
-        return "stream"
+    calm = not read_items(job, view).random and _draws_first(view.indices)
     return "bitwise" if calm else "stream"
 
 
