@@ -232,11 +232,22 @@ def job_of(pid: int, proc: Path = PROC) -> str | None:
 
 def ranks_elsewhere(pid: int, proc: Path = PROC) -> int | None:
     """How many ranks of a rank's job run on other machines, by its environment; None where that is silent."""
+    sizes = _sizes(pid, proc)
+    return None if sizes is None else sizes[0] - sizes[1]
+
+
+def ranks_here(pid: int, proc: Path = PROC) -> int | None:
+    """How many ranks of a rank's job run on this machine, itself included; likewise."""
+    sizes = _sizes(pid, proc)
+    return None if sizes is None else sizes[1]
+
+
+def _sizes(pid: int, proc: Path) -> tuple[int, int] | None:
     found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
     for names in SIZES:
         world, here = (number(found[name].raw) if name in found else None for name in names)
         if world is not None and here is not None and 0 < here <= world < MOST_RANKS:
-            return world - here
+            return world, here
     return None
 
 

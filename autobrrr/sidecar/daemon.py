@@ -77,6 +77,7 @@ def serve(
         journal=log,
         alive=lambda: is_alive(target),
         cores=usable_cpus(target.pid),
+        ranks_here=job_roles.ranks_here(target.pid) or 1,
     )
     tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
     session.read_window = WindowReader(calls)

@@ -81,7 +81,7 @@ class JobUnderTest(Protocol):
 
     @property
     def cores(self) -> int | None:
-        """CPUs that the job may run on; None where it is not known."""
+        """CPUs that the process may run on, shared out among the ranks; None where it is not known."""
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]

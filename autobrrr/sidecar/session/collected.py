@@ -42,10 +42,13 @@ PLAIN_STEPS = 16  # beside profiled ones
 class Collected:
     """Grows while the session watches; knows nothing of states."""
 
-    def __init__(self, pid: int, options: SessionOptions, cores: int | None = None) -> None:
+    def __init__(
+        self, pid: int, options: SessionOptions, cores: int | None = None, ranks_here: int = 1
+    ) -> None:
         self.pid = pid
         self.options = options
         self.cores = cores
+        self.cores_each = None if cores is None else max(1, cores // ranks_here)  # of each rank
         self.window = StepWindow()
         self.history = Buckets()
         self.facts: JobFacts | None = None

@@ -42,7 +42,7 @@ def details(
     return Details(
         history=findings.history.history(findings.window.step_ns),
         active=on,
-        remedies=_remedies(findings.facts, findings.cores, session.snapshot(), asked),
+        remedies=_remedies(findings.facts, findings.cores_each, session.snapshot(), asked),
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuned, findings.facts),
         progress=progress,

@@ -63,6 +63,7 @@ class Session:
     Args:
         alive: Whether the job's process is still there.
         cores: CPUs that the job may run on.
+        ranks_here: So many ranks share them.
 
     Attributes:
         say: Gets every line of narration.
@@ -80,8 +81,9 @@ class Session:
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,
         cores: int | None = None,
+        ranks_here: int = 1,
     ) -> None:
-        self.findings = Collected(pid, options, cores)
+        self.findings = Collected(pid, options, cores, ranks_here)
         self.ending: SessionEnding | None = None
         self.active: RemedySwitch | None = None
         self.say: Callable[[ActivityLine], None] = lambda line: None

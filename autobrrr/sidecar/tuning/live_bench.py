@@ -124,7 +124,7 @@ class LiveBench:
 
     @property
     def cores(self) -> int | None:
-        return self._session.findings.cores
+        return self._session.findings.cores_each
 
     def active(self) -> list[ActiveRemedy]:
         """What is on already and may be switched, oldest first."""

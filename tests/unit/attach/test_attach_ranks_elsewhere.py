@@ -1,4 +1,4 @@
-"""How many ranks of a job run on other machines, by what its launcher has set."""
+"""How many ranks of a job run here and on other machines, by what its launcher has set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.job_roles import ranks_elsewhere
+from autobrrr.attach.job_roles import ranks_elsewhere, ranks_here
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,5 @@ def test_the_sizes_that_a_launcher_sets_say_it(
     words = [f"{name}={value}" for name, value in environ.items()]
     (tmp_path / "7/environ").write_text("\0".join(words))
     assert ranks_elsewhere(7, tmp_path) == expected
+    here = next((value for name, value in environ.items() if "LOCAL" in name), "")
+    assert ranks_here(7, tmp_path) == (None if expected is None else int(here))

@@ -111,3 +111,27 @@ def test_of_very_few_first_steps_the_shortest_sizes_the_blocks() -> None:
     job = FirstEvaluates(base_ns=2e9, noise=0.01, drift=0.0, effects={FUSED: Effect(speed=2.0)})
     found = tune(job, settings=TuneSettings(budget_ns=300 * SECOND_NS, only=(FUSED,)))
     assert found.trials[0].outcome != "skipped", found.trials[0].why
+
+
+class AgreesFirst(SimulatedJob):
+    """Ten steps pass before a change of remedies, as where many ranks agree on its step."""
+
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
+    ) -> SwitchedOn:
+        self._run(10)
+        return super().apply(remedy, options, allowed)
+
+    def undo(self, token: int) -> int:
+        self._run(10)
+        return super().undo(token)
+
+
+def test_where_a_switch_takes_long_most_of_the_time_is_still_measured() -> None:
+    job = AgreesFirst(base_ns=20e6, effects={FUSED: Effect(speed=1.1)})
+    only = (FUSED, "optimizer.foreach", "gc.freeze", "attention.sdpa")
+    found = tune(job, settings=TuneSettings(budget_ns=30 * SECOND_NS, only=only))
+    first = found.trials[0]
+    assert found.kept == [FUSED], found.trials
+    assert first.blocks >= 12
+    assert first.steps * 20e6 > 0.3 * first.duration_ns
