@@ -132,6 +132,6 @@ def test_where_a_switch_takes_long_most_of_the_time_is_still_measured() -> None:
     only = (FUSED, "optimizer.foreach", "gc.freeze", "attention.sdpa")
     found = tune(job, settings=TuneSettings(budget_ns=30 * SECOND_NS, only=only))
     first = found.trials[0]
-    assert found.kept == [FUSED], found.trials
+    assert FUSED in found.kept, found.trials
     assert first.blocks >= 12
     assert first.steps * 20e6 > 0.3 * first.duration_ns
