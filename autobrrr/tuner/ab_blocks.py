@@ -27,7 +27,6 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
-FEWEST_IN_SLOT = 8  # where switching takes longer than the blocks
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -46,7 +45,7 @@ class BlockPlan:
 def plan_block(
     step_ns: float, *, rare: bool = False, slot_ns: float | None = None, switch_ns: float = 0.0
 ) -> BlockPlan:
-    """A block is at least 24 ms, 8 steps and a switch long, at most 4 s; down to 2 steps to fit its slot.
+    """A block is at least 24 ms, 8 steps and a switch long, at most 4 s; shorter, to fit its slot.
 
     Args:
         step_ns: Typical step.
@@ -59,16 +58,15 @@ def plan_block(
     wanted = max(FEWEST_STEPS, int(np.ceil((RARE_BLOCK_NS if rare else max(BLOCK_NS, switch_ns)) / step_ns)))
     most = LONGEST_BLOCK_NS / step_ns
     if slot_ns is not None:
-        fewer_ns = min(switch_ns, slot_ns / (2 * FEWEST_IN_SLOT) - switch_ns)
-        most = min(most, max(slot_ns / (2 * PAIRS_IN_SLOT) - switch_ns, fewer_ns) / step_ns - 1)
+        most = min(most, max(slot_ns / (2 * PAIRS_IN_SLOT), switch_ns) / step_ns - 1)
     steps = min(wanted, max(FEWEST_SLOW_STEPS, int(most)))
     return BlockPlan(steps=steps, settle=1 if steps < FEWEST_STEPS else 2)
 
 
 def shortest_pairs_ns(step_ns: float, pairs: int, switch_ns: float = 0.0) -> int:
-    """Nanoseconds that so many pairs of the shortest blocks take."""
-    longest_block = plan_block(step_ns).total
-    return int(2 * pairs * (min(longest_block, FEWEST_SLOW_STEPS + 1) * step_ns + switch_ns))
+    """Nanoseconds that so many pairs of the shortest blocks take, as long as the switch before each."""
+    steps = min(plan_block(step_ns).total, FEWEST_SLOW_STEPS + 1)
+    return int(2 * pairs * (max(steps * step_ns, switch_ns) + switch_ns))
 
 
 def pair_orders(draw: random.Random) -> Iterator[tuple[Side, Side]]:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.tuner.ab_blocks import BLOCK_NS, log_speed_ratio, pair_orders, plan_block, settled
+from autobrrr.tuner.ab_blocks import (
+    BLOCK_NS,
+    log_speed_ratio,
+    pair_orders,
+    plan_block,
+    settled,
+    shortest_pairs_ns,
+)
 from autobrrr.tuner.job_under_test import STEP, Steps
 
 
@@ -40,6 +47,14 @@ def test_a_block_is_long_enough_to_mean_something_and_short_enough_to_bear(step_
 def test_slow_steps_lose_only_one_step_to_settling() -> None:
     assert plan_block(2e9).settle == 1
     assert plan_block(1e6).settle == 2
+
+
+def test_a_block_is_as_long_as_the_switch_before_it_however_short_its_slot() -> None:
+    assert plan_block(20e6, slot_ns=4e9).steps == 5
+    assert plan_block(20e6, slot_ns=4e9, switch_ns=200e6).steps == 9
+    assert plan_block(20e6, switch_ns=400e6).steps == 20
+    assert shortest_pairs_ns(20e6, 6, 200e6) == 12 * 400_000_000
+    assert shortest_pairs_ns(20e6, 6) == 12 * 60_000_000
 
 
 def test_both_orders_come_and_none_is_favoured() -> None:
