@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.json and code == EXIT_DONE:
         from autobrrr.report.text.next_step import after_run
 
-        NARRATOR.next_step(after_run(command, args.recipe and str(args.recipe), timed=timed))
+        NARRATOR.next_step(
+            after_run(command, args.recipe and str(args.recipe), timed=timed or not order.planned)
+        )
     return code
 
 
@@ -130,7 +132,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     if script is not None:
         plan["script"] = None  # it has been looked at; else each process that trains compares itself
     variables = recipe.environment(loaded, os.environ, left_out)
-    begun = begun_with(loaded, flags, variables)
+    begun = begun_with(loaded, flags, variables, left_out)
     if begun is not None:
         narrate(begun)
     return Order(

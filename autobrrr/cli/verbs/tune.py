@@ -211,8 +211,12 @@ def _is_script(args: argparse.Namespace) -> bool:
     words: list[str] = args.target
     if words and not all(word.isdigit() for word in words):
         return True
-    if any(getattr(args, name) for name in OF_A_SCRIPT):
-        raise UsageError("no command is given", "autobrrr tune [--param SPEC] -- python train.py")
+    given = next((name for name in OF_A_SCRIPT if getattr(args, name)), None)
+    if given is not None:
+        flag = f"--{given.replace('_', '-')}"
+        why = f"{flag} is for a script that is started, and no command is given"
+        hint = f"autobrrr tune {flag} … -- python train.py"
+        raise UsageError(why, "autobrrr report PID --html FILE" if given == "html" and words else hint)
     return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from autobrrr.quantities import duration
 from autobrrr.recipe import Recipe
@@ -10,12 +10,17 @@ from autobrrr.recipe.recipe_contents import Measured, Value
 from autobrrr.records.gain_words import gain_words
 
 
-def begun_with(chosen: Recipe, flags: Mapping[str, Value], variables: Mapping[str, str]) -> str | None:
+def begun_with(
+    chosen: Recipe,
+    flags: Mapping[str, Value],
+    variables: Mapping[str, str],
+    left_out: Container[str] = (),
+) -> str | None:
     """Flags and variables that the command starts with, and remedies that follow; None for none of them."""
     parts = [
         ("flags", " ".join(f"{flag} {value}" for flag, value in flags.items())),
         ("variables", " ".join(f"{name}={value}" for name, value in variables.items())),
-        ("remedies", ", ".join(each.name for each in chosen.remedies)),
+        ("remedies", ", ".join(each.name for each in chosen.remedies if each.name not in left_out)),
     ]
     said = [f"{name} {what}" for name, what in parts if what]
     return f"recipe {chosen.source}: {'; '.join(said)}" if said else None

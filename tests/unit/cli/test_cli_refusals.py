@@ -48,6 +48,19 @@ def test_the_machine_is_not_measured_for_what_can_t_be(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [(["1", "--html", "x"], "autobrrr report PID --html"), (["--trials", "3"], "autobrrr tune --trials …")],
+)
+def test_an_option_of_a_script_is_named_where_none_is_started(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *words]) == 2
+    said = capsys.readouterr().err
+    assert f"{next(word for word in words if word[0] == '-')} is for a script that is started" in said
+    assert hint in said
+
+
 def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:
     pytest.importorskip("textual_serve")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -189,6 +189,7 @@ def test_a_run_says_what_it_begins_with() -> None:
     said = begun_with(chosen, {"--batch-size": 32}, {"OMP_NUM_THREADS": "1"})
     assert said == "recipe fast.toml: flags --batch-size 32; variables OMP_NUM_THREADS=1; remedies gc.freeze"
     assert begun_with(Recipe(), {}, {}) is None
+    assert begun_with(chosen, {}, {}, left_out={"gc.freeze": "not here"}) is None
 
 
 def test_at_its_end_it_says_how_fast_it_was_beside_the_evidence() -> None:
