@@ -1,6 +1,6 @@
 """Does a speed-up that `tune` reports hold when the script is started anew with its recipe?
 
-    python -m benchmarks.tuning.reported_gain [--job NAME]… [--for 45] [--pairs 4] [--seconds 3]
+    python -m benchmarks.tuning.reported_gain [--job NAME]… [--for 45] [--pairs 4] [--seconds 3] [--only R,…]
 
 Each job is tuned while it runs; the recipe it wrote is then compared with the plain script in relaunched
 pairs, A B B A. Agreed: the two log-ratios differ by no more than their joint 95 % interval,
@@ -45,10 +45,10 @@ JOBS = (
     *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images packed"),
     *(f"kinds {kind}" for kind in KINDS),
 )
-SETTLE_S, RANKS_SETTLE_S = 6.0, 25.0
+SETTLE_S, RANKS_SETTLE_S = 6.0, 15.0
 
 
-def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -> Tuning:
+def tune(job: str, for_s: float, only: str | None, recipe: Path, environment: Mapping[str, str]) -> Tuning:
     """Tune one job while it runs.
 
     Raises:
@@ -61,6 +61,7 @@ def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -
     try:
         time.sleep(RANKS_SETTLE_S if job.startswith("ddp") else SETTLE_S)
         asked = ["tune", str(running.pid), "--json", "--for", f"{for_s:g}s", "--recipe", str(recipe)]
+        asked += [] if only is None else ["--only", only]
         done = subprocess.run(
             [sys.executable, "-m", "autobrrr", *asked],
             env=dict(environment),
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--for", dest="for_s", type=float, default=45.0)
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", help="try only these remedies")
     args = parser.parse_args()
     print(f"{'job':<20}{'reported':>24}{'relaunched':>24}  agreed  kept")
     agreed = counted = 0
@@ -106,7 +108,7 @@ def main() -> None:
         for job in args.job or JOBS:
             recipe = Path(folder) / f"{job.replace(' ', '-')}.toml"
             try:
-                tuning = tune(job, args.for_s, recipe, environment)
+                tuning = tune(job, args.for_s, args.only, recipe, environment)
             except RuntimeError as failed:
                 print(f"{job:<20}failed: {failed}")
                 continue

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, RandomSampler, get_worker_info
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
@@ -370,6 +370,17 @@ def test_the_class_of_workers_goes_by_what_the_code_for_an_item_names(
 ) -> None:
     job, _ = job_of(data)
     assert WORKERS.class_on(job) == cls
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_a_sampler_that_shares_the_jobs_generator_draws_at_other_times_in_workers(
+    *, replacement: bool
+) -> None:
+    data = Plain()
+    for generator, cls in ((None, "bitwise"), (torch.Generator(), "stream")):
+        sampler = RandomSampler(data, replacement=replacement, generator=generator)
+        job, _ = job_of(data, sampler=sampler)
+        assert WORKERS.class_on(job) == cls
 
 
 def test_kept_workers_see_that_a_global_of_their_dataset_has_another_value() -> None:

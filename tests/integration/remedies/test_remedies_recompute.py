@@ -115,6 +115,38 @@ def frozen_before_the_backward(model: nn.Module) -> None:
     model[0].requires_grad_(True)  # type: ignore[index]
 
 
+class ScaledByAttribute(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 1.0
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
+        return self.factor
+
+
+FACTOR = 1.0
+
+
+def global_factor() -> float:
+    return FACTOR
+
+
+class ScaledByGlobal(Block):
+    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
+        return global_factor()
+
+
+def two_views_and_one_backward(model: nn.Module) -> None:
+    global FACTOR
+    losses = []
+    for factor in (0.1, 1.0):
+        FACTOR = factor
+        for block in model:  # type: ignore[attr-defined]
+            block.factor = factor
+        losses.append(model(torch.randn(4, WIDTH)).square().mean())
+    sum(losses).backward()  # type: ignore[union-attr]
+
+
 def in_evaluation_first(model: nn.Module) -> None:
     model.eval()
     plain(model)
@@ -173,6 +205,14 @@ def test_what_the_job_changes_before_the_backward_is_as_it_was_in_the_forward(st
     left, why = trained(Block, in_turn, on=True)
     assert why is None
     assert all(map(torch.equal, left, trained(Block, in_turn, on=False)[0]))
+
+
+@pytest.mark.parametrize("kind", [ScaledByAttribute, ScaledByGlobal])
+def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -> None:
+    left, why = trained(kind, two_views_and_one_backward, on=True)
+    assert why is None
+    assert all(map(torch.equal, left, trained(kind, two_views_and_one_backward, on=False)[0]))
+    assert FACTOR == 1.0
 
 
 @pytest.mark.parametrize(

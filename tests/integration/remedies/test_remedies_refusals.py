@@ -19,7 +19,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.optimizer import optimizer_foreach
 from autobrrr.injected.remedies.process.thread_counts import MklThreads, physical_cores
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.injected.remedies import OPTIMIZERS, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
@@ -51,6 +51,24 @@ def parameter(**kind: object) -> nn.Parameter:
     made = nn.Parameter(torch.ones(4, **kind))  # type: ignore[call-overload]
     made.grad = torch.ones_like(made)
     return made
+
+
+def test_lists_of_tensors_leave_the_gradients_alone() -> None:
+    nesterov = torch.optim.SGD([parameter()], lr=0.1, momentum=0.9, nesterov=True)
+    with pytest.raises(Refused, match="write into the gradients"):
+        FOREACH.apply(job_of(nesterov), {})
+
+
+@pytest.mark.parametrize("remedy", [FUSED, FOREACH])
+def test_parameters_that_share_memory_are_left_alone(remedy: Remedy) -> None:
+    whole = torch.ones(12)
+    parts = [nn.Parameter(whole[:8]), nn.Parameter(whole[4:])]
+    for each in parts:
+        each.grad = torch.ones(8)
+    optimizer = torch.optim.AdamW(parts)
+    optimizer.step()
+    with pytest.raises(Refused, match="lie in the same memory"):
+        remedy.apply(job_of(optimizer), {})
 
 
 def in_other_order(what: str) -> torch.optim.Optimizer:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
 from typing import cast
 
+from ...job_state.bytecode_names import globals_read
 from ...job_state.installed_code import is_library
 from ...job_state.module_state import content_of, dict_changes, restore_class
 from .dataset_contents import Marks
-from .dataset_walk import held_by, places
+from .dataset_walk import held_by
 
 _ABSENT = object()
 
@@ -88,7 +89,7 @@ class DatasetState:
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
             if not is_library(part.__module__ or ""):
-                self._globals += [(space, name, space[name]) for space, name in places(part)]
+                self._globals += [(space, name, space[name]) for space, name in globals_read(part)]
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))

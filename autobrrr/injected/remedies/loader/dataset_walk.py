@@ -14,10 +14,10 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import cast
 
-from ...job_state.bytecode_names import chains, codes
+from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import is_library
 from ...job_state.reachable_code import is_implicit
 from ...live_torch.handler_errors import let_through
@@ -274,23 +274,3 @@ def _named(function: FunctionType) -> Iterator[object]:
         elif id(value) not in seen and not is_library(value.__name__):
             seen.add(id(value))
             waiting += (vars(value).get(name) for name in names)
-
-
-def places(function: FunctionType) -> Iterator[tuple[dict[str, object], str]]:
-    """Where the globals stand that a function reads: in its module, or in another one of the user's."""
-    for code in codes(function.__code__):
-        for names in _globals_read(code):
-            space = function.__globals__
-            for name in names:
-                if name not in space:
-                    break
-                yield space, name
-                value = space[name]
-                if not isinstance(value, ModuleType) or is_library(value.__name__):
-                    break
-                space = vars(value)
-
-
-@functools.lru_cache(maxsize=1024)
-def _globals_read(code: CodeType) -> list[list[str]]:
-    return [names for root, names in chains(code, "") if root == "name"]

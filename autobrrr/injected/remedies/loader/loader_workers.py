@@ -63,8 +63,13 @@ def _where_allowed(job: Job, settle: Settle) -> Settle:
 
 
 def _draws_first(indices: object) -> bool:
-    """A sampler of torch's own: it takes all its random numbers before its first index."""
+    """A sampler of torch's own: it takes all its random numbers before its first index.
+
+    A RandomSampler draws between and after its indices, too: that matters where its generator is the job's.
+    """
     if type(indices).__module__ not in KNOWN_SAMPLERS:
+        return False
+    if type(indices).__name__ == "RandomSampler" and getattr(indices, "generator", None) is not None:
         return False
     inner = getattr(indices, "sampler", None)
     return inner is None or _draws_first(inner)

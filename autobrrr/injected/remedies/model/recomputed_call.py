@@ -2,8 +2,8 @@
 
 In: a call of the block. The first one, in training and not, runs under the guard that puts everything back: a
 forward that changes what it keeps would do so twice, and the remedy goes. Each call notes what it depends on:
-every random state, training flags, and which parameters stand in the block. They hold again while backward
-makes it once more.
+every random state, training flags, which parameters stand in the block, and plain values (numbers, strings)
+of its attributes and of globals that its code reads. They hold again while backward makes it once more.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import cast
 
 from ...job_state import rng_state
+from ...job_state.bytecode_names import globals_read
+from ...job_state.installed_code import is_library
 from ...job_state.side_effect_scan import ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.handler_errors import let_through
@@ -25,6 +27,7 @@ from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import Call, transformed
 
 Restore = Callable[[], object]
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))
 
 
 class RecomputedCall:
@@ -43,6 +46,7 @@ class RecomputedCall:
         self._block = weakref.ref(block)
         self._findings = findings
         self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
+        self._globals = _globals_of(block)
         self._transformed = transformed(torch)
         self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
 
@@ -110,7 +114,7 @@ class RecomputedCall:
         found: list[Restore] = rng_state.capture(self._torch, generators)
         for part in cast(Module, self._block()).modules():
             held = vars(part)
-            found.append(partial(held.__setitem__, "training", part.training))
+            found.append(partial(held.update, _plain(held)))
             for name in ("_parameters", "_buffers"):
                 found.append(partial(held[name].update, dict(held[name])))
             found += [
@@ -118,7 +122,40 @@ class RecomputedCall:
                 for each in cast("Mapping[str, Tensor | None]", held["_parameters"]).values()
                 if each is not None and each.is_leaf
             ]
+        for space, names in self._globals:
+            found.append(partial(space.update, _plain({name: space.get(name) for name in names})))
         return found
+
+
+def _plain(held: Mapping[str, object]) -> dict[str, object]:
+    """Values that are changed by another one in their place."""
+    return {name: value for name, value in held.items() if isinstance(value, _PLAIN)}
+
+
+def _globals_of(block: Module) -> list[tuple[dict[str, object], list[str]]]:
+    """Modules of the user's, and the names in them, that the block's code and functions called by it read."""
+    waiting = [
+        method
+        for kind in {kind for part in block.modules() for kind in type(part).__mro__}
+        if not is_library(kind.__module__)
+        for method in vars(kind).values()
+        if isinstance(method, FunctionType)
+    ]
+    found: dict[int, tuple[dict[str, object], list[str]]] = {}
+    seen = set[FunctionType]()
+    while waiting:
+        function = waiting.pop()
+        if function in seen or is_library(function.__module__ or ""):
+            continue
+        seen.add(function)
+        for space, name in globals_read(function):
+            value = space[name]
+            if isinstance(value, FunctionType):
+                waiting.append(value)
+            elif isinstance(value, _PLAIN):
+                names = found.setdefault(id(space), (space, []))[1]
+                names += [] if name in names else [name]
+    return list(found.values())
 
 
 def _as_it_is(tensor: object) -> object:

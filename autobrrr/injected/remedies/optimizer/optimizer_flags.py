@@ -6,6 +6,7 @@ arithmetic alone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Protocol, cast
@@ -88,6 +89,19 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
+    if _overlap(parameters(optimizer)):
+        raise Refused("two of its parameters lie in the same memory")
+
+
+def _overlap(found: Iterable[Tensor]) -> bool:
+    """Whether the memory from the first to the last element of two parameters has a part in common."""
+    spans = []
+    for each in found:
+        if each.numel():
+            last = sum((size - 1) * step for size, step in zip(each.shape, each.stride(), strict=True))
+            spans.append((each.data_ptr(), each.data_ptr() + (last + 1) * each.element_size()))
+    spans.sort()
+    return any(ends > begins for (_, ends), (begins, _) in itertools.pairwise(spans))
 
 
 def is_plain(setting: object) -> bool:
