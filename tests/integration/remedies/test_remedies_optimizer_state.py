@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Undo, WatchedUndo
 from support.injected.remedies import UPDATES, Training, loop_of, training
@@ -245,6 +246,27 @@ def test_step_counts_that_fused_kernels_do_not_take_stay_the_jobs_and_are_counte
         undo()
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"maximize": True}])
+def test_gradients_are_what_they_were_after_an_update_of_lists(options: dict[str, object]) -> None:
+    def left(*, on: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        made = [nn.Parameter(torch.randn(4)) for _ in range(3)]
+        optimizer = torch.optim.SGD(made, lr=0.1, momentum=0.9, nesterov=True, **options)  # type: ignore[arg-type]
+        job = Job(torch)
+        job.saw_optimizer(optimizer)
+        undo = REGISTRY["optimizer.foreach"].apply(job, {}) if on else lambda: None
+        found = []
+        for step in range(4):
+            for each in made:
+                each.grad = torch.ones(1).expand(4) if step == 2 else torch.randn(4)
+            optimizer.step()
+            found += [each.grad.clone() for each in made if each.grad is not None]
+        undo()
+        return [*found, *made]
+
+    assert all(map(torch.equal, left(on=True), left(on=False)))
 
 
 @EVERY

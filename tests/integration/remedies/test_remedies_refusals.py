@@ -53,12 +53,6 @@ def parameter(**kind: object) -> nn.Parameter:
     return made
 
 
-def test_lists_of_tensors_leave_the_gradients_alone() -> None:
-    nesterov = torch.optim.SGD([parameter()], lr=0.1, momentum=0.9, nesterov=True)
-    with pytest.raises(Refused, match="write into the gradients"):
-        FOREACH.apply(job_of(nesterov), {})
-
-
 @pytest.mark.parametrize("remedy", [FUSED, FOREACH])
 def test_parameters_that_share_memory_are_left_alone(remedy: Remedy) -> None:
     whole = torch.ones(12)

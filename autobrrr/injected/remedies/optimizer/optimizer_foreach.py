@@ -66,8 +66,6 @@ def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     if any(group.get("fused") for group in groups) or any(flags.get("fused") for flags in chosen):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
-    if any(group.get("nesterov") for group in groups):
-        raise Refused("with Nesterov momentum torch's lists of tensors write into the gradients")
     devices = {each.device.type for each in parameters(optimizer)}
     unset = all(group.get("foreach") is None for group in groups)
     if unset and devices and devices <= _devices_by_default(torch):

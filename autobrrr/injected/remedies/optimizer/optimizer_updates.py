@@ -88,6 +88,8 @@ class GroupUpdates:
             if self.trouble is not None:
                 return original(*lists, **settings)
         flagged = {**settings, **self.flags}
+        if flagged.get("foreach") and _writes_gradients(settings):
+            lists = [lists[0], [each.clone() for each in lists[1]], *lists[2:]]
         if counts_at is None or not self._counts_apart:
             return original(*lists, **flagged)
         return self._update_with_own_counts(original, counts_at, lists, flagged)
@@ -163,6 +165,13 @@ class GroupUpdates:
             tensor = theirs.to(device=parameter.device, dtype=self._torch.float32)
             found = self._counts[id(theirs)] = StepCount(theirs, tensor)
         return found
+
+
+def _writes_gradients(settings: Mapping[str, object]) -> bool:
+    """Whether torch's SGD on lists of tensors adds the momentum to the gradients themselves."""
+    return bool(
+        settings.get("nesterov") and not settings.get("weight_decay") and not settings.get("maximize")
+    )
 
 
 class StepCount:
