@@ -248,6 +248,30 @@ def test_step_counts_that_fused_kernels_do_not_take_stay_the_jobs_and_are_counte
         torch.set_default_dtype(torch.float32)
 
 
+def test_a_parameter_whose_first_gradient_comes_later_is_updated_as_without_us() -> None:
+    def left(*, on: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        made = [nn.Parameter(torch.randn(4)) for _ in range(3)]
+        optimizer = torch.optim.SGD(made, lr=0.1, momentum=0.9)
+        job, undo = Job(torch), None
+        job.saw_optimizer(optimizer)
+        for step in range(6):
+            for number, each in enumerate(made):
+                each.grad = torch.randn(4) if number != step % 3 or step > 2 else None
+            made[2].grad = None if step < 4 else made[2].grad
+            optimizer.step()
+            if on and undo is None:
+                undo = REGISTRY["optimizer.fused"].apply(job, {})
+        if undo is not None:
+            assert isinstance(undo, WatchedUndo)
+            assert undo.trouble() is None
+            undo()
+        return list(made)
+
+    for mine, theirs in zip(left(on=True), left(on=False), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"maximize": True}])
 def test_gradients_are_what_they_were_after_an_update_of_lists(options: dict[str, object]) -> None:
     def left(*, on: bool) -> list[torch.Tensor]:

@@ -85,7 +85,7 @@ class GroupUpdates:
                 return original(*lists, **settings)
         if self._exact_order and not self._is_looked_at(lists):
             self._look(lists, counts_at)
-            if self.trouble is not None:
+            if self.trouble is not None or any(map(_is_begun_in_part, lists[2:])):
                 return original(*lists, **settings)
         flagged = {**settings, **self.flags}
         if flagged.get("foreach") and _writes_gradients(settings):
@@ -165,6 +165,12 @@ class GroupUpdates:
             tensor = theirs.to(device=parameter.device, dtype=self._torch.float32)
             found = self._counts[id(theirs)] = StepCount(theirs, tensor)
         return found
+
+
+def _is_begun_in_part(state: Sequence[Tensor | None]) -> bool:
+    """Whether some parameters have no state yet, and others have: torch's fused SGD takes all or none."""
+    missing = [each is None for each in state]
+    return any(missing) and not all(missing)
 
 
 def _writes_gradients(settings: Mapping[str, object]) -> bool:
