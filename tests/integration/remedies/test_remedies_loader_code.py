@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.dataset_contents import MOST_BYTES_EACH
 from autobrrr.injected.remedies.loader.dataset_state import DatasetState
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.injected import noisy_transforms
 
 pytestmark = pytest.mark.integration
@@ -370,6 +371,56 @@ def test_the_class_of_workers_goes_by_what_the_code_for_an_item_names(
 ) -> None:
     job, _ = job_of(data)
     assert WORKERS.class_on(job) == cls
+
+
+LOCK = threading.Lock()
+
+
+class Corrupt(Exception):
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(f"{index}: {why}")
+
+
+class Locking(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with LOCK:
+            return super().__getitem__(index)
+
+
+class Raising(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 7:
+            raise Corrupt(index, "broken")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"), [(Locking(), "holds a lock"), (Raising(), "raises Corrupt, which workers can't pass on")]
+)
+def test_what_a_worker_could_wait_for_for_ever_or_not_give_back_is_left_alone(
+    data: Dataset[torch.Tensor], why: str
+) -> None:
+    job, _ = job_of(data)
+    with pytest.raises(Refused, match=why):
+        WORKERS.apply(job, {})
+
+
+SEEN = 0
+
+
+class CountsInAGlobal(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        global SEEN
+        SEEN += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("remedy", [WORKERS, CACHE])
+def test_a_global_that_counts_what_is_read_is_seen_and_put_back(remedy: Remedy) -> None:
+    job, _ = job_of(CountsInAGlobal())
+    with pytest.raises(Refused, match="keeps count of what is read"):
+        remedy.apply(job, {})
+    assert SEEN == 0
 
 
 @pytest.mark.parametrize("replacement", [True, False])

@@ -31,7 +31,7 @@ class _Contents(Protocol):
     def __setitem__(self, place: object, value: object) -> None: ...
 
 
-class Marks:
+class ContentMarks:
     """Of tensors and arrays: others once they have been written to.
 
     Attributes:

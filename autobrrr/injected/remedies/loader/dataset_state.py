@@ -15,7 +15,7 @@ from typing import cast
 from ...job_state.bytecode_names import globals_read
 from ...job_state.installed_code import is_library
 from ...job_state.module_state import content_of, dict_changes, restore_class
-from .dataset_contents import Marks
+from .dataset_contents import ContentMarks
 from .dataset_walk import held_by
 
 _ABSENT = object()
@@ -38,7 +38,7 @@ class DatasetState:
         held = held_by(things)
         for part in held.parts:
             self._keep(part)
-        self._marks = Marks(held.contents)
+        self._marks = ContentMarks(held.contents)
         self.is_whole = self._marks.are_whole and not held.partly  # whether each change would be seen
 
     @property

@@ -38,6 +38,7 @@ _DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
 ))
 # fmt: on
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
+_LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
 _FED = (  # by other threads or processes
     ("queue", "Queue"),
     ("_queue", "SimpleQueue"),
@@ -55,6 +56,8 @@ class Held:
     handles: list[str] = field(default_factory=list)  # names of their types
     sources: list[str] = field(default_factory=list)  # of what moves on as it is read
     writes: list[str] = field(default_factory=list)  # functions that write or remove files
+    locks: list[str] = field(default_factory=list)  # which a worker may be forked with while they are held
+    errors: list[str] = field(default_factory=list)  # of the user's own, that are made from more than a text
     asks_worker: bool = False  # its code asks which worker it runs in
     draws: bool = False  # code that can run for an item names what draws random numbers
     partly: bool = field(default=False, compare=False)  # some of what can change was not looked at
@@ -86,8 +89,12 @@ def held_by(dataset: object) -> Held:
             found.sources.append(type(value).__name__)
         elif has_contents(value):
             found.contents.append(value)
+        elif type(value).__module__ in _LOCKING and hasattr(value, "acquire"):
+            found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
+            if isinstance(value, type) and _is_own_error(value):
+                found.errors.append(value.__name__)
             found.partly = found.partly or _is_cut(value)
             if isinstance(value, FunctionType) and not is_library(value.__module__ or ""):
                 names = _names(value)
@@ -180,6 +187,13 @@ def _is_data(value: object) -> bool:
     if isinstance(value, type):
         return is_library(value.__module__)
     return type(value).__module__.partition(".")[0] in ("numpy", "logging")
+
+
+def _is_own_error(kind: type) -> bool:
+    own = [each for each in kind.__mro__ if not is_library(each.__module__)]
+    return issubclass(kind, BaseException) and any(
+        {"__init__", "__new__"} & vars(each).keys() for each in own
+    )
 
 
 def _is_cut(value: object) -> bool:

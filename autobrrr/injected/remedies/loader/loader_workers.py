@@ -222,10 +222,21 @@ def _refuse_own_state(items: Items) -> None:
 
 
 def _refuse_handles(job: Job, view: LoaderView) -> None:
-    """Forked workers share an open file with its position; some datasets open theirs with an item."""
-    handles = (*held_by(view.dataset).handles, *read_items(job, view).handles)
+    """What a process can't have for itself, or can't give back.
+
+    Forked workers share an open file with its position; some datasets open theirs with an item. Another
+    thread may hold a lock while a worker is forked, which then waits for ever.
+    """
+    held = held_by((view.dataset, view.collate))
+    handles = (*held.handles, *read_items(job, view).handles)
     if handles:
         raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
+    if held.locks:
+        raise Refused(
+            f"the dataset holds a {held.locks[0]}, which a worker may be forked with while it is taken"
+        )
+    if held.errors:
+        raise Refused(f"the dataset raises {held.errors[0]}, which workers can't pass on as it is")
 
 
 def _refuse_large(job: Job, view: LoaderView, batches: int) -> None:
