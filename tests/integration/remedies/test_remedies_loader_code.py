@@ -341,6 +341,18 @@ class Rare(Dataset[torch.Tensor]):
         return torch.rand(1) * index
 
 
+class Noise:
+    def __init__(self) -> None:
+        self.value = torch.rand(1)
+
+
+class RareObject(Rare):
+    """The same, in what it makes an object of."""
+
+    def noisy(self, index: int) -> torch.Tensor:
+        return Noise().value
+
+
 class Drawn(Dataset[torch.Tensor]):
     """Draws its numbers once, when it is made; another method of it would draw more."""
 
@@ -365,7 +377,9 @@ class Thresholded(Dataset[torch.Tensor]):
         return torch.tensor([index > THRESHOLD])
 
 
-@pytest.mark.parametrize(("data", "cls"), [(Rare(), "stream"), (Drawn(), "bitwise")])
+@pytest.mark.parametrize(
+    ("data", "cls"), [(Rare(), "stream"), (RareObject(), "stream"), (Drawn(), "bitwise")]
+)
 def test_the_class_of_workers_goes_by_what_the_code_for_an_item_names(
     data: Dataset[torch.Tensor], cls: str
 ) -> None:

@@ -57,7 +57,8 @@ def _mark_of(contents: object, *, whole: bool) -> tuple[int | None, int | None]:
         return None, _checksum(contents, whole=whole)
     tensor = cast("Any", contents)
     version = int(tensor._version) if _counts_writes(contents) else None
-    if str(tensor.device.type) != "cpu" or str(tensor.layout) != "torch.strided":
+    plain = type(contents).__name__ in ("Tensor", "Parameter")
+    if not plain or str(tensor.device.type) != "cpu" or str(tensor.layout) != "torch.strided":
         return version, None
     flat = tensor.detach()
     if not whole and not flat.is_contiguous():

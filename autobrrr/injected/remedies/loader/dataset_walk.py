@@ -109,7 +109,7 @@ def held_by(dataset: object) -> Held:
 
 
 class _ItemCode:
-    """The user's functions that can run when an item is read: not `__init__`, nor what it alone names."""
+    """The user's functions that can run when an item is read: not the `__init__` of what is there already."""
 
     def __init__(self) -> None:
         self._waiting: list[FunctionType] = []
@@ -120,13 +120,21 @@ class _ItemCode:
         names = _names(holder) if isinstance(holder, FunctionType) else set[str]()
         is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
         for each in inside:
+            if isinstance(each, type) and isinstance(
+                holder, FunctionType
+            ):  # code that names a class makes one
+                made = [vars(each).get(name) for name in ("__init__", "__new__", "__post_init__")]
+                self._named(each.__name__, made)
             if not isinstance(each, FunctionType) or is_library(each.__module__ or ""):
                 continue
             name = each.__name__
             if (is_class and not is_implicit(name)) or name in names:
-                self._by_name.setdefault(name, []).append(each)
+                self._named(name, [each])
             else:
                 self._waiting.append(each)
+
+    def _named(self, name: str, found: Iterable[object]) -> None:
+        self._by_name.setdefault(name, []).extend(each for each in found if isinstance(each, FunctionType))
 
     @property
     def draws(self) -> bool:
