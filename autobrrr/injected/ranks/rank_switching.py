@@ -32,6 +32,7 @@ from .switch_protocol import (
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
 MOST_TRIES = 4  # each with twice the lead
+MEASURED_S = 10.0  # so long may a rank be busy with a measurement
 BUSY_MS = 10  # while this rank leaves
 BUSY_FOR_S = 5.0  # after a plan,
 MEETING_S = 30.0  # ... and once the ranks are meeting
@@ -49,6 +50,7 @@ class SwitchRequest:
         self.number = number  # of the command to reply to; None: nobody waits
         self.text = json.dumps(change, separators=(",", ":"))
         self.tries = 0
+        self.until_s = time.monotonic() + MEASURED_S
         self.plan: SwitchPlan | None = None
         self.coordinator: SwitchCoordinator | None = None
 
@@ -205,9 +207,11 @@ class RankSwitching:
         if coordinator.outcome is SwitchOutcome.GO and not coordinator.beaten:
             self._request = None  # its reply was given at the boundary
             return
-        request.tries += 1
+        is_busy = coordinator.refused is NotReady.BUSY and time.monotonic() < request.until_s
+        request.tries += not is_busy
         request.coordinator = request.plan = None
-        if coordinator.beaten or (coordinator.refused in PASSING and request.tries < MOST_TRIES):
+        passes = coordinator.refused in PASSING and request.tries < MOST_TRIES
+        if is_busy or coordinator.beaten or passes:
             self._gauge()
             return
         missing = ", ".join(map(str, coordinator.waited_for))

@@ -117,3 +117,31 @@ def test_at_rest_a_rank_looks_at_one_key_of_the_store_every_other_second(
     while now_s < rested_s + 60:
         now_s += switching.pump() / 1000
     assert kept.checked - before <= 31
+
+
+@pytest.mark.parametrize(
+    ("busy_rounds", "ok"), [(80, True), (10_000, False)], ids=["for a moment", "for longer than one waits"]
+)
+def test_a_rank_that_is_being_measured_is_asked_again(
+    busy_rounds: int, *, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, object]] = []
+    now_s = itertools.count()
+    clock = SimpleNamespace(
+        perf_counter_ns=itertools.count(0, 10**7).__next__, monotonic=lambda: next(now_s) * 0.01
+    )
+    monkeypatch.setattr(rank_switching, "time", clock)
+    switching = rank_alone(Register(), told)
+    measuring = switching._loop.measuring
+    measuring.task = SimpleNamespace(name="traced steps")  # type: ignore[assignment]
+    switching.request(1, UNDO)
+    for number in range(3000):
+        if number == busy_rounds:
+            measuring.task = None
+        switching.at_boundary()
+        switching.pump()
+        if any("reply" in event for event in told):
+            break
+    (reply,) = (event for event in told if "reply" in event)
+    assert reply["ok"] is ok
+    assert ok or reply["why"] == "rank 0 is busy with traced steps"
