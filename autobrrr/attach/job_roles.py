@@ -242,6 +242,19 @@ def ranks_here(pid: int, proc: Path = PROC) -> int | None:
     return None if sizes is None else sizes[1]
 
 
+def ranks_beside(pid: int, proc: Path = PROC) -> list[int]:
+    """Processes of the other ranks of a rank's job that its launcher started here, by their environment."""
+    seen, shared = procfs.stat(pid, proc), _rendezvous(pid, proc)
+    if seen is None or shared is None:
+        return []
+    below = procfs.descendants(seen.ppid, proc)
+    return [
+        each
+        for each in below
+        if each != pid and rank_of(each, proc) != rank_of(pid, proc) and _rendezvous(each, proc) == shared
+    ]
+
+
 def _sizes(pid: int, proc: Path) -> tuple[int, int] | None:
     found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
     for names in SIZES:

@@ -6,7 +6,7 @@ Works without any code in the target. Shares are of wall time; of one core where
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ class HostDevice:
         proc: Where `/proc` lies.
         clock_ns: A monotonic clock.
         cgroups: Where the control groups lie.
+        beside: Processes of the other ranks of the same job on this machine.
     """
 
     name = "host"
@@ -48,6 +49,8 @@ class HostDevice:
         proc: Path = procfs.PROC,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         cgroups: Path = control_groups.GROUPS,
+        *,
+        beside: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._pid = pid
         self._tid = train_tid or pid
@@ -55,9 +58,12 @@ class HostDevice:
         self._cgroups = cgroups
         self._clock_ns = clock_ns
         self._last: _Reading | None = None
+        self._beside = beside
         self._children: dict[int, int] | None = None  # CPU time at the last look
+        self._ranks: dict[int, int] = {}  # likewise, of the other ranks
         self._children_at_ns = 0
         self._children_share: float | None = None
+        self._ranks_share: float | None = None
         self._takers = CpuTakers(pid, proc)
 
     def watch_thread(self, tid: int) -> None:
@@ -91,6 +97,7 @@ class HostDevice:
             run_delay_share=delay,
             steal_share=_steal_share(compared, now),
             children_cpu_share=self._children_share,
+            ranks_cpu_share=self._ranks_share,
             throttled_share=_throttled_share(compared, now, wall_ns),
             foreign_cores=self._foreign_cores(compared, now, wall_ns),
             takers=self._takers.look(now.t_ns, busy=delay is not None and delay >= BUSY_AT),
@@ -107,12 +114,19 @@ class HostDevice:
         wall_ns = now_ns - self._children_at_ns
         if self._children is not None and wall_ns < CHILDREN_EVERY_NS:
             return
-        below = procfs.descendants(self._pid, self._proc)
-        found = {pid: each.cpu_ns for pid in below if (each := procfs.stat(pid, self._proc))}
+        found = self._times(procfs.descendants(self._pid, self._proc))
+        ranks = self._times(self._beside())
         if self._children is not None:
-            spent_ns = sum(cpu - self._children[pid] for pid, cpu in found.items() if pid in self._children)
-            self._children_share = spent_ns / wall_ns
-        self._children, self._children_at_ns = found, now_ns
+            self._children_share = _spent_ns(self._children, found) / wall_ns
+            self._ranks_share = _spent_ns(self._ranks, ranks) / wall_ns
+        self._children, self._ranks, self._children_at_ns = found, ranks, now_ns
+
+    def _times(self, pids: Iterable[int]) -> dict[int, int]:
+        return {pid: each.cpu_ns for pid in pids if (each := procfs.stat(pid, self._proc))}
+
+
+def _spent_ns(before: Mapping[int, int], now: Mapping[int, int]) -> int:
+    return sum(cpu_ns - before[pid] for pid, cpu_ns in now.items() if pid in before)
 
 
 def _run_delay_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:

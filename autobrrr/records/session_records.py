@@ -52,6 +52,7 @@ class HostSample(Record, frozen=True, kw_only=True):
     children_cpu_share: float | None  # DataLoader workers, of one core each, summed
     throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
     foreign_cores: float | None = None  # CPU that others, its children too, took where the job may run
+    ranks_cpu_share: float | None = None  # other ranks of the job on this machine, of one core each, summed
     takers: list[CpuTaker] = []  # while the training thread waits for a CPU: who has it
 
 

@@ -67,7 +67,7 @@ def serve(
     target = endpoint.target
     sweep(endpoint.folder)
     signals = _Signals()
-    device = HostDevice(target.pid)
+    device = HostDevice(target.pid, beside=partial(job_roles.ranks_beside, target.pid))
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
     calls = LoopCalls()
     session = Session(

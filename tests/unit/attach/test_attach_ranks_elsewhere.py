@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.job_roles import ranks_elsewhere, ranks_here
+from autobrrr.attach.job_roles import ranks_beside, ranks_elsewhere, ranks_here
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,17 @@ def test_the_sizes_that_a_launcher_sets_say_it(
     assert ranks_elsewhere(7, tmp_path) == expected
     here = next((value for name, value in environ.items() if "LOCAL" in name), "")
     assert ranks_here(7, tmp_path) == (None if expected is None else int(here))
+
+
+def test_the_ranks_beside_are_those_of_the_same_job(tmp_path: Path) -> None:
+    job = "MASTER_ADDR=a\0MASTER_PORT=1\0WORLD_SIZE=2"
+    of = {2: "", 3: f"RANK=0\0{job}", 4: f"RANK=1\0{job}", 5: f"RANK=1\0{job}", 6: "RANK=1\0MASTER_PORT=2"}
+    parents = {2: 1, 3: 2, 4: 2, 5: 4, 6: 2}  # 5 is a loader's worker of rank 1
+    for pid, environ in of.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "environ").write_text(environ)
+        fields = ["S", str(parents[pid]), *["0"] * 48]
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) {' '.join(fields)}")
+    assert ranks_beside(3, tmp_path) == [4, 5]
+    assert ranks_beside(4, tmp_path) == [3]
+    assert ranks_beside(2, tmp_path) == []

@@ -144,6 +144,21 @@ def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> 
     assert late.children_cpu_share == pytest.approx(1.5)
 
 
+def test_the_other_ranks_are_summed_apart(proc: FakeProc) -> None:
+    proc.process(10, 100)
+    proc.process(20, 50)
+    proc.process(21, 50)
+    groups, beside = proc.root / "groups", [20, 21]
+    device = HostDevice(10, None, proc.root, lambda: proc.now_ns, cgroups=groups, beside=lambda: beside)
+    device.sample()
+    proc.process(20, 150)
+    proc.process(21, 100)
+    proc.now_ns += 2 * SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert (sample.ranks_cpu_share, sample.children_cpu_share) == (pytest.approx(0.75), 0)
+
+
 def test_a_child_that_is_new_does_not_bring_its_past_along(proc: FakeProc) -> None:
     device = proc.device(10)
     device.sample()

@@ -58,7 +58,9 @@ def test_a_verdict_in_words_says_it_once() -> None:
     assert "fit7" not in verdict_text(msgspec.structs.replace(found, evidence=[judged(0.0)]))
 
 
-def sampled(at_s: float, waits: float | None, foreign: float | None) -> HostSample:
+def sampled(
+    at_s: float, waits: float | None, foreign: float | None, ranks: float | None = None
+) -> HostSample:
     return HostSample(
         t_ns=int(at_s * 1e9),
         cpu_share=1.0,
@@ -68,6 +70,7 @@ def sampled(at_s: float, waits: float | None, foreign: float | None) -> HostSamp
         steal_share=None,
         children_cpu_share=None,
         foreign_cores=foreign,
+        ranks_cpu_share=ranks,
         takers=TAKERS[:1],
     )
 
@@ -85,5 +88,7 @@ def test_a_crowd_counts_while_it_was_there_and_as_far_as_it_ran() -> None:
     assert crowd_words(before, last_ns) is None
     by_its_own_threads = [sampled(at, 0.4, 0.01) for at in (8.0, 9.0, 10.0)]
     assert crowd_words(by_its_own_threads, last_ns) is None
+    by_its_own_ranks = [sampled(at, 0.4, 0.97, ranks=0.95) for at in (8.0, 9.0, 10.0)]
+    assert crowd_words(by_its_own_ranks, last_ns) is None
     assert crowd_words([sampled(9.0, None, None)], last_ns) is None
     assert crowd_words([], last_ns) is None
