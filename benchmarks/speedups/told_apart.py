@@ -18,7 +18,6 @@ import os
 import time
 
 import numpy as np
-from false_verdicts import share
 from timed_sides import ROOT, timed_sides
 
 from autobrrr.prove.start_statistics import StartRule
@@ -75,14 +74,14 @@ def table() -> None:
         "Comparisons of real processes by `told_apart.py`, on two cores that other programs used, too (median"
         " load in the last column but one). Spread: standard deviation of a start's ratio.\n",
         "| slower by | seconds | job | comparisons | starts | faster | slower | load | spread |",
-        "|--:|--:|---|--:|--:|---|---|--:|--:|",
+        "|--:|--:|---|--:|--:|--:|--:|--:|--:|",
     ]
     for (percent, for_s, job), found in sorted(
         rows.items(), key=lambda row: (row[0][:2], row[0][2] == "all")
     ):
         count = len(found)
         said = " | ".join(
-            share(sum(each["verdict"] == word for each in found), count) for word in ("faster", "slower")
+            str(sum(each["verdict"] == word for each in found)) for word in ("faster", "slower")
         )
         gains = [gain for each in found for gain, _ in each["starts"]]
         lines.append(
