@@ -33,9 +33,10 @@ COPYING = {  # into batches, and nothing else
     "torch.utils.data._utils.collate.default_collate",
     "transformers.data.data_collator.default_data_collator",
 }
+_UNCHANGING = (bool, int, float, complex, str, bytes, type(None), type)
 _CONVERTING = "torch.utils.data._utils.collate.default_convert"
 _Known = tuple[weakref.ref[object], object, "Items | str"]
-_KNOWN: dict[tuple[int, int], _Known] = {}  # by dataset and collate function; or why it was refused
+_KNOWN: dict[tuple[int, int, bool], _Known] = {}  # by dataset and collate function; or why it was refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,8 @@ class Items:
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
     asks_worker: bool = False  # the code asks which worker it runs in
+    handed: bool = False  # batches hold the dataset's own objects or memory
+    rounds: bool = False  # computed on one thread, as in a worker, an item or a batch has other bits
 
 
 def read_items(job: Job, view: LoaderView) -> Items:
@@ -58,7 +61,7 @@ def read_items(job: Job, view: LoaderView) -> Items:
         Refused: it has no length, an item or a batch can't be made, or one differs from itself.
     """
     dataset, collate = view.dataset, _judged(view.collate)
-    key = id(dataset), id(collate)
+    key = id(dataset), id(collate), view.collates
     known = _KNOWN.get(key)
     found: Items | str
     if known is not None and known[0]() is dataset and known[1] is collate:
@@ -126,42 +129,96 @@ def _read(job: Job, view: LoaderView, collate: object) -> Items:
 def _read_some(job: Job, view: LoaderView, collate: object, length: int) -> Items:
     dataset = view.dataset
     indices = list(dict.fromkeys((0, length // 2, length - 1)))
-    used = counted = False
+    used = counted = handed = rounds = False
     sizes = []
     on_cpu = True
     began = time.perf_counter()
     for index in indices:
-        first, drawn, changed = _twice(
-            job, (dataset, collate), partial(_item, dataset, index), f"item {index}"
-        )
-        used, counted = used or drawn, counted or changed
-        sizes.append(size_bytes(first))
-        on_cpu = on_cpu and all(_device(tensor) == "cpu" for tensor in tensors(first))
+        made = _twice(job, (dataset, collate), partial(_item, dataset, index), f"item {index}")
+        used, counted, rounds = used or made.drawn, counted or made.changed, rounds or made.rounds
+        handed = handed or (not view.collates and made.handed)
+        sizes.append(size_bytes(made.first))
+        on_cpu = on_cpu and all(_device(tensor) == "cpu" for tensor in tensors(made.first))
         if time.perf_counter() - began > LONGEST_S:
             break
     if collate is not None:
-        _, drawn, changed = _twice(job, (dataset, collate), lambda: _batch(view, collate, indices), "a batch")
-        used, counted = used or drawn, counted or changed
-    return Items(random=used, bytes_each=max(sizes), on_cpu=on_cpu, length=length, counted=counted)
+        made = _twice(job, (dataset, collate), lambda: _batch(view, collate, indices), "a batch")
+        used, counted, rounds = used or made.drawn, counted or made.changed, rounds or made.rounds
+        handed = handed or made.handed
+    return Items(
+        random=used,
+        bytes_each=max(sizes),
+        on_cpu=on_cpu,
+        length=length,
+        counted=counted,
+        handed=handed,
+        rounds=rounds,
+    )
 
 
-def _twice(
-    job: Job, things: tuple[object, ...], make: Callable[[], object], what: str
-) -> tuple[object, bool, bool]:
-    """What is made; whether random numbers were drawn for it; whether the second time changes things, too."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """An item or a batch that was made several times."""
+
+    first: object
+    drawn: bool  # random numbers were drawn for it
+    changed: bool  # the second time changed what the dataset holds, too
+    handed: bool  # both times held the same objects or memory
+    rounds: bool  # on one thread it had other bits
+
+
+def _twice(job: Job, things: tuple[object, ...], make: Callable[[], object], what: str) -> _Made:
     before, restores = random_states(job), rng_state.capture(job.torch, [])
+    threads = int(job.torch.get_num_threads())
+    alone: object = None
     try:
         first = make()
         drawn = drew(before, random_states(job))
         _call_all(restores)
         settled = DatasetState(*things)
         second = make()
+        changed = not settled.is_as_it_was
+        is_same = same(first, second)
+        if threads > 1 and is_same:
+            _call_all(restores)
+            job.torch.set_num_threads(1)
+            alone = make()
     finally:
+        if threads > 1:
+            job.torch.set_num_threads(threads)
         _call_all(restores)
-    if not same(first, second):
+    if not is_same:
         # A generator that was set back would have given the same.
         raise Refused(f"{what} differs from itself when it is read again")
-    return first, drawn, not settled.is_as_it_was
+    return _Made(
+        first=first,
+        drawn=drawn,
+        changed=changed,
+        handed=_is_handed(first, second),
+        rounds=threads > 1 and not same(first, alone),
+    )
+
+
+def _is_handed(one: object, other: object) -> bool:
+    """Whether two readings hold the same objects, or the same memory."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one is other or any(map(_is_handed, one.values(), other.values()))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return any(map(_is_handed, one, other))
+    if isinstance(one, list) and isinstance(other, list):
+        return one is other or any(map(_is_handed, one, other))
+    places = [_place(each) for each in (one, other)]
+    if places[0] is not None:
+        return places[0] == places[1]
+    return one is other and not isinstance(one, _UNCHANGING)
+
+
+def _place(value: object) -> int | None:
+    """Where a tensor's or an array's first element lies; None for others, and for empty ones."""
+    if hasattr(value, "element_size"):
+        return int(value.data_ptr()) or None  # type: ignore[attr-defined]
+    held = getattr(value, "__array_interface__", None)
+    return int(held["data"][0]) if isinstance(held, dict) and getattr(value, "size", None) else None
 
 
 def _batch(view: LoaderView, collate: object, indices: list[int]) -> object:

@@ -10,18 +10,32 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
+from typing import cast
 
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.patches import Patch
+from ...live_torch.torch_types import Tensor
 from ..registry import Refused, Undo
 from .loader_view import LoaderView, of_loader, views
 
 Settle = Callable[[LoaderView], Mapping[str, object]]
 """What to set on a loader, by the names of its attributes; raises Refused where that does not fit."""
 OnEpoch = Callable[[object], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What an iterator was made from."""
+
+    loader: object
+    random_state: Tensor  # just before
+    earlier: object | None  # the iterator that the loader keeps, which may begin anew
+
+
+OnBegun = Callable[[object, Begun], None]
 
 _ABSENT = object()
 
@@ -30,7 +44,7 @@ class LoaderSwitch:
     """One remedy's settings on all loaders that they fit."""
 
     def __init__(
-        self, name: str, settle: Settle, before: OnEpoch | None = None, after: OnEpoch | None = None
+        self, name: str, settle: Settle, before: OnEpoch | None = None, after: OnBegun | None = None
     ) -> None:
         self.name = name
         self._settle = settle
@@ -97,11 +111,13 @@ class Desk:
     def __init__(self) -> None:
         self._switches: list[LoaderSwitch] = []
         self._patch: Patch | None = None
+        self._torch: ModuleType | None = None
         self._pid = os.getpid()
         self._inside = False
 
     def put_on(self, torch: ModuleType, switch: LoaderSwitch) -> None:
         """Loaders meet this switch from now on."""
+        self._torch = torch
         self._switches.append(switch)
         if self._patch is None:
             self._patch = Patch(torch.utils.data.DataLoader, "__iter__", self._wrapped)
@@ -133,6 +149,11 @@ class Desk:
             self._inside = True
             try:
                 self._meet(loader)
+                begun = Begun(
+                    loader=loader,
+                    random_state=cast(ModuleType, self._torch).get_rng_state(),
+                    earlier=vars(loader).get("_iterator"),
+                )
                 try:
                     iterator = original(loader)
                 except (OSError, RuntimeError, ValueError, AssertionError) as error:
@@ -142,7 +163,7 @@ class Desk:
                     for switch in reversed(self._switches):
                         switch.give_back(loader)
                     iterator = original(loader)
-                self._tell(iterator)
+                self._tell(iterator, begun)
                 return iterator
             finally:
                 self._inside = False
@@ -158,11 +179,11 @@ class Desk:
                 switch.give_back(loader)
                 let_through(error)
 
-    def _tell(self, iterator: object) -> None:
+    def _tell(self, iterator: object, begun: Begun) -> None:
         for switch in list(self._switches):
             if switch.after is not None:
                 try:
-                    switch.after(iterator)
+                    switch.after(iterator, begun)
                 except Exception as error:  # noqa: BLE001  it loads as without us
                     let_through(error)
                     continue
@@ -172,7 +193,7 @@ DESK = Desk()
 
 
 def switch_loaders(
-    job: Job, name: str, settle: Settle, before: OnEpoch | None = None, after: OnEpoch | None = None
+    job: Job, name: str, settle: Settle, before: OnEpoch | None = None, after: OnBegun | None = None
 ) -> Undo:
     """Change the loaders of the job from their next epoch on.
 

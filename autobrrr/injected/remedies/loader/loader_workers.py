@@ -12,13 +12,15 @@ import os
 import weakref
 from collections.abc import Mapping, MutableMapping
 from functools import partial
+from types import ModuleType
+from typing import Any, cast
 
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, check_class, remedy
 from .dataset_state import DatasetState
 from .dataset_walk import held_by
 from .loader_items import Items, read_items
-from .loader_switch import Settle, switch_loaders
+from .loader_switch import Begun, Settle, switch_loaders
 from .loader_view import LoaderView, views
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
@@ -45,8 +47,10 @@ def _class_for(job: Job) -> str:
 
 def _class_of(job: Job, view: LoaderView) -> str:
     """On one loader."""
-    calm = not read_items(job, view).random and _draws_first(view.indices)
-    return "bitwise" if calm else "stream"
+    items = read_items(job, view)
+    if items.random or not _draws_first(view.indices):
+        return "stream"
+    return "rounding" if items.rounds else "bitwise"
 
 
 def _where_allowed(job: Job, settle: Settle) -> Settle:
@@ -110,7 +114,43 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_own_state(read_items(job, view))
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
-    return switch_loaders(job, "loader.workers", _where_allowed(job, settle))
+    settled = _where_allowed(job, settle)
+    return switch_loaders(job, "loader.workers", settled, after=partial(_draw_in_turn, job.torch))
+
+
+def _draw_in_turn(torch: ModuleType, iterator: object, begun: Begun) -> None:
+    """The sampler's seed is drawn with the first batch, as without workers, which are told indices before it.
+
+    What the job draws between `iter` and the first `next` (of another loader, say) comes before it.
+    """
+    after = torch.get_rng_state()
+    if "_send_idx" not in vars(iterator) or torch.equal(after, begun.random_state):
+        return
+    torch.set_rng_state(begun.random_state)
+    if iterator is not begun.earlier:
+        torch.empty((), dtype=torch.int64).random_()  # the seed of its workers
+    before_sampler = torch.get_rng_state()
+    if torch.equal(before_sampler, after):
+        return
+
+    itself, loader = weakref.ref(iterator), begun.loader  # with itself in a circle, its workers would stay
+
+    def first() -> object:
+        mine = cast("Any", itself())
+        vars(mine).pop("_next_data", None)
+        if torch.equal(torch.get_rng_state(), before_sampler):
+            torch.set_rng_state(after)
+        else:
+            mine._reset(loader)
+        return mine._next_data()
+
+    vars(iterator)["_next_data"] = first
+
+
+def _is_through(iterator: object) -> bool:
+    """Whether every batch that its workers were asked for has been handed over."""
+    state = vars(iterator)
+    return state.get("_send_idx") == state.get("_rcvd_idx") and not state.get("_tasks_outstanding")
 
 
 def default_workers(cpus: int, env: Mapping[str, str]) -> int:
@@ -164,8 +204,9 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
 
     def begin_as_without(loader: object) -> None:
         state, known = vars(loader), forked.get(loader)
-        if state.get("_iterator") is not None and known is not None and not known.is_as_it_was:
-            state["_iterator"] = None  # kept workers don't see that the job has changed its dataset
+        kept_on = state.get("_iterator")
+        if kept_on is not None and not (known is not None and known.is_as_it_was and _is_through(kept_on)):
+            state["_iterator"] = None  # the job has changed its dataset, or may still read from that one
         if state.get("_iterator") is None:
             forked[loader] = DatasetState(state["dataset"], state.get("collate_fn"))
             return
@@ -219,6 +260,8 @@ def _refuse_own_state(items: Items) -> None:
         raise Refused("the code of the dataset asks which worker it runs in")
     if items.counted:
         raise Refused("the dataset keeps count of what is read, which each worker would do for itself")
+    if items.handed:
+        raise Refused("its batches hold the dataset's own memory, which training could write to")
 
 
 def _refuse_handles(job: Job, view: LoaderView) -> None:
