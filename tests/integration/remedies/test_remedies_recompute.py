@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,11 +137,23 @@ class ScaledByGlobal(Block):
         return global_factor()
 
 
+SETTINGS = SimpleNamespace(inner={"factor": 1.0})
+
+
+class ScaledBySettings(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = SETTINGS
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
+        return self.settings.inner["factor"]
+
+
 def two_views_and_one_backward(model: nn.Module) -> None:
     global FACTOR
     losses = []
     for factor in (0.1, 1.0):
-        FACTOR = factor
+        FACTOR = SETTINGS.inner["factor"] = factor
         for block in model:  # type: ignore[attr-defined]
             block.factor = factor
         losses.append(model(torch.randn(4, WIDTH)).square().mean())
@@ -207,12 +220,12 @@ def test_what_the_job_changes_before_the_backward_is_as_it_was_in_the_forward(st
     assert all(map(torch.equal, left, trained(Block, in_turn, on=False)[0]))
 
 
-@pytest.mark.parametrize("kind", [ScaledByAttribute, ScaledByGlobal])
+@pytest.mark.parametrize("kind", [ScaledByAttribute, ScaledByGlobal, ScaledBySettings])
 def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -> None:
     left, why = trained(kind, two_views_and_one_backward, on=True)
     assert why is None
     assert all(map(torch.equal, left, trained(kind, two_views_and_one_backward, on=False)[0]))
-    assert FACTOR == 1.0
+    assert FACTOR == SETTINGS.inner["factor"] == 1.0
 
 
 @pytest.mark.parametrize(

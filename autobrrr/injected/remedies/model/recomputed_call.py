@@ -27,6 +27,7 @@ from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import Call, transformed
 
 Restore = Callable[[], object]
+MOST_SETTINGS = 200
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))
 
 
@@ -46,7 +47,7 @@ class RecomputedCall:
         self._block = weakref.ref(block)
         self._findings = findings
         self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
-        self._globals = _globals_of(block)
+        self._globals, self._settings = _read_by(block)
         self._transformed = transformed(torch)
         self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
 
@@ -124,16 +125,22 @@ class RecomputedCall:
             ]
         for space, names in self._globals:
             found.append(partial(space.update, _plain({name: space.get(name) for name in names})))
+        found += [partial(held.update, _plain(held)) for held in self._settings]
         return found
 
 
 def _plain(held: Mapping[str, object]) -> dict[str, object]:
     """Values that are changed by another one in their place."""
-    return {name: value for name, value in held.items() if isinstance(value, _PLAIN)}
+    return {name: value for name, value in list(held.items()) if isinstance(value, _PLAIN)}
 
 
-def _globals_of(block: Module) -> list[tuple[dict[str, object], list[str]]]:
-    """Modules of the user's, and the names in them, that the block's code and functions called by it read."""
+def _read_by(block: Module) -> tuple[list[tuple[dict[str, object], list[str]]], list[dict[str, object]]]:
+    """What the block's code, and functions that it calls, read beside its own attributes.
+
+    Names of globals, with the modules where they stand; and what objects hold that are its attributes or such
+    globals: settings, most of them.
+    """
+    objects = [value for part in block.modules() for value in vars(part).values()]
     waiting = [
         method
         for kind in {kind for part in block.modules() for kind in type(part).__mro__}
@@ -155,6 +162,22 @@ def _globals_of(block: Module) -> list[tuple[dict[str, object], list[str]]]:
             elif isinstance(value, _PLAIN):
                 names = found.setdefault(id(space), (space, []))[1]
                 names += [] if name in names else [name]
+            else:
+                objects.append(value)
+    return list(found.values()), _settings_of(objects)
+
+
+def _settings_of(objects: list[object]) -> list[dict[str, object]]:
+    """What these hold, and what is held in that: dicts and the attributes of plain objects."""
+    found: dict[int, dict[str, object]] = {}
+    while objects and len(found) < MOST_SETTINGS:
+        value = objects.pop()
+        if isinstance(value, FunctionType | ModuleType | type) or hasattr(value, "_parameters"):
+            continue
+        held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+        if isinstance(held, dict) and not hasattr(value, "element_size") and id(held) not in found:
+            found[id(held)] = held
+            objects += held.values()
     return list(found.values())
 
 
