@@ -330,12 +330,12 @@ class TrainLoop:
         self.measuring.stop()
         self.roots.stop()
         self.left += self.hooks.take_off(at_boundary=at_boundary)
+        self.left += self.hooks.take_off_wrappers()  # they may lie over a remedy's, or a scout's
         self._sampling.take_off()
 
     def _finish(self) -> None:
         self.hot.will = None
         self.each_boundary = None
-        self.left += self.hooks.take_off_wrappers()  # they may lie over a scout's
         self.left += self._scouts.keep_only(None)
         self.left += take_off_all(self._patches)
         if self._fork_guard is not None:

@@ -220,6 +220,55 @@ def test_what_the_job_changes_before_the_backward_is_as_it_was_in_the_forward(st
     assert all(map(torch.equal, left, trained(Block, in_turn, on=False)[0]))
 
 
+class InPlace(nn.Module):
+    """Adds each block's result to the block's own input."""
+
+    def __init__(self, *, by_name: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(Gated() for _ in range(3))
+        self.by_name = by_name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x += block(x=x) if self.by_name else block(x)
+        return x
+
+
+class Gated(nn.Module):
+    """Keeps nothing of its input for backward but what it has made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.other(torch.relu(self.linear(torch.relu(x))))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_the_job_may_write_into_a_block_s_input_before_backward(*, by_name: bool) -> None:
+    def left(*, on: bool) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        model = InPlace(by_name=by_name)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        job = Job(torch)
+        job.saw_root(model)
+        undo = REGISTRY["recompute.checkpoint"].apply(job, {}) if on else lambda: None
+        for _ in range(4):
+            optimizer.zero_grad()
+            plain(model)
+            optimizer.step()
+        if on:
+            assert isinstance(undo, WatchedUndo)
+            assert undo.trouble() is None
+        undo()
+        return list(model.parameters())
+
+    assert all(map(torch.equal, left(on=True), left(on=False)))
+
+
 @pytest.mark.parametrize("kind", [ScaledByAttribute, ScaledByGlobal, ScaledBySettings])
 def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -> None:
     left, why = trained(kind, two_views_and_one_backward, on=True)

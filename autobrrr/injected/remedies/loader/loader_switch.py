@@ -128,9 +128,8 @@ class Desk:
         if switch in self._switches:
             self._switches.remove(switch)
             switch.give_back()
-        if not self._switches and self._patch is not None:
-            self._patch.take_off()
-            self._patch = None
+        if not self._switches and self._patch is not None and self._patch.take_off():
+            self._patch = None  # else somebody has patched over it: it is used again
 
     def has(self, name: str) -> bool:
         """Whether the remedy of this name is on."""

@@ -66,10 +66,10 @@ class RecomputedCall:
                 generators = self._try_out(block, below, args, kwargs)
             if generators is None:
                 return below(*args, **kwargs)
-            again = _TwiceAlike(partial(self._state, generators), below)
-            # Whatever the block's own keywords are called, they are none of torch's.
+            again = _TwiceAlike(partial(self._state, generators), below, args, kwargs, self._copy)
+            # Inputs are none of torch's: it would not let the job write into them before backward.
             return self._checkpoint(
-                partial(again, **kwargs), *args, use_reentrant=False, preserve_rng_state=False
+                partial(again, *args, **kwargs), use_reentrant=False, preserve_rng_state=False
             )
 
         return call
@@ -186,10 +186,18 @@ def _as_it_is(tensor: object) -> object:
 
 
 class _TwiceAlike:
-    """A call that finds the same state each time."""
+    """A call that finds state and inputs as the first time: the job may write into them before backward."""
 
-    def __init__(self, state: Callable[[], list[Restore]], below: Call) -> None:
+    def __init__(
+        self,
+        state: Callable[[], list[Restore]],
+        below: Call,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        copy: Callable[[object], object],
+    ) -> None:
         self._state, self._below = state, below
+        self._inputs = map_tree(list(args), copy), map_tree(dict(kwargs), copy)
         self._first: list[Restore] | None = None
 
     def __call__(self, *args: object, **kwargs: object) -> object:
@@ -200,7 +208,8 @@ class _TwiceAlike:
         try:
             for restore in self._first:
                 restore()
-            return self._below(*args, **kwargs)
+            given, named = self._inputs
+            return self._below(*cast("list[object]", given), **cast("dict[str, object]", named))
         finally:
             for restore in now:
                 restore()

@@ -41,12 +41,13 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What an update was called on when it was looked at: strides, the first tensor of each kind of state."""
+    """What an update was called on when it was looked at: types, strides, and which tensors they were."""
 
     types: list[object]
     parameters: list[Order]
     gradients: list[Order]
-    state: list[weakref.ref[Tensor] | None]
+    tensors: list[list[int]]  # ids, of parameters and state
+    state: list[weakref.ref[Tensor] | None]  # the first of each kind
 
 
 class GroupUpdates:
@@ -54,7 +55,7 @@ class GroupUpdates:
 
     Args:
         flags: Given to the update function in place of the group's.
-        exact_order: The implementation reads all tensors as flat memory, and counts steps on the device.
+        exact_order: The implementation reads all tensors as flat memory.
     """
 
     def __init__(self, torch: ModuleType, flags: Mapping[str, bool], *, exact_order: bool) -> None:
@@ -83,7 +84,7 @@ class GroupUpdates:
         for value in settings.values():
             if not is_plain(value):
                 return original(*lists, **settings)
-        if self._exact_order and not self._is_looked_at(lists):
+        if not self._is_looked_at(lists):
             self._look(lists, counts_at)
             if self.trouble is not None or any(map(_is_begun_in_part, lists[2:])):
                 return original(*lists, **settings)
@@ -103,6 +104,8 @@ class GroupUpdates:
             return False
         if known.gradients != list(map(self._stride, lists[1])):
             return False
+        if known.tensors != [list(map(id, each)) for each in (lists[0], *lists[2:])]:
+            return False
         for each, ref in zip(lists[2:], known.state, strict=True):
             if (each[0] if each else None) is not (None if ref is None else ref()):
                 return False
@@ -112,7 +115,9 @@ class GroupUpdates:
         parameters, *beside = lists
         for i, parameter in enumerate(parameters):
             for each in (found[i] for found in beside if i < len(found)):
-                if isinstance(each, self._torch.Tensor) and not in_same_order(parameter, each):
+                if not self._exact_order or not isinstance(each, self._torch.Tensor):
+                    continue
+                if not in_same_order(parameter, each):
                     self.trouble = IN_ANOTHER_ORDER
         for found in (found for number, found in enumerate(lists) if number and number != counts_at):
             if any(
@@ -134,6 +139,7 @@ class GroupUpdates:
             [each.dtype for each in parameters],
             list(map(self._stride, parameters)),
             list(map(self._stride, lists[1])),
+            [list(map(id, each)) for each in (lists[0], *lists[2:])],
             [None if each is None else weakref.ref(each) for each in first],
         )
 
