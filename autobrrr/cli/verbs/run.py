@@ -20,6 +20,7 @@ from autobrrr import paths
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.errors import EXIT_DONE, EXIT_USAGE, UsageError
+from autobrrr.readable import Foreign
 
 if TYPE_CHECKING:
     from autobrrr.recipe.recipe_contents import Measured
@@ -61,10 +62,16 @@ def run(args: argparse.Namespace) -> int:
         finally:
             prepared.remove()
     if not args.json and code == EXIT_DONE:
+        from autobrrr.attach.job_roles import is_launcher_command
         from autobrrr.report.text.next_step import after_run
 
         NARRATOR.next_step(
-            after_run(command, args.recipe and str(args.recipe), timed=timed or not order.planned)
+            after_run(
+                command,
+                args.recipe and str(args.recipe),
+                timed=timed or not order.planned,
+                has_ranks=is_launcher_command([Foreign(word) for word in command]),
+            )
         )
     return code
 

@@ -56,11 +56,11 @@ def after_explanation(name: str, reach: str | None, class_: str | None) -> str:
     return f"autobrrr tune PID --only {name}{allow}   (tries it on a job; autobrrr detach reverts it)"
 
 
-def after_run(command: Sequence[str], recipe: str | None, *, timed: bool) -> str:
-    """After a script has run: what would make it faster, or prove that the recipe did."""
+def after_run(command: Sequence[str], recipe: str | None, *, timed: bool, has_ranks: bool = False) -> str:
+    """After a script has run: what would make it faster, or prove, of one process, that the recipe did."""
     if not timed:
         return "autobrrr doctor   (no step of a training was seen)"
-    if recipe is None:
+    if recipe is None or has_ranks:
         return f"autobrrr tune -- {_command(command)}   (looks for what makes it faster)"
     proof = f"autobrrr prove --recipe {shlex.quote(recipe)} -- {_command(command)}"
     return f"{proof}   (proves that it is faster, and does the same)"

@@ -428,6 +428,28 @@ print("undone")
         assert "undone" in running.output()
 
 
+def test_loaders_are_as_before_though_a_sampled_step_was_wrapped_around_their_remedy(tmp_path: Path) -> None:
+    rest = """
+from torch.utils.data import DataLoader
+plain = DataLoader.__dict__["__iter__"]
+loader = DataLoader(torch.arange(64.0), batch_size=8)
+ended = agent_job.begin()
+while ended.locked():
+    for _ in loader:
+        step()
+assert DataLoader.__dict__["__iter__"] is plain, DataLoader.__dict__["__iter__"]
+print("as before")
+"""
+    with job(tmp_path, rest) as running:
+        peer = running.peer()
+        peer.wait_steps(30)
+        assert peer.ask("apply", remedy="loader.workers", options={"workers": 1})["ok"]
+        assert peer.ask("watch", bursts_every=2, burst_steps=1, cost_ppm=900_000)["ok"]
+        peer.wait_steps(90)
+        assert peer.ask("detach", keep=False)["left"] == []
+        assert "as before" in running.output()
+
+
 def test_a_remedy_that_can_be_undone_anywhere_does_not_wait_for_a_boundary(tmp_path: Path) -> None:
     rest = """
 import gc

@@ -349,3 +349,10 @@ def test_physical_cores_count_siblings_once(tmp_path: object, monkeypatch: pytes
         (topology / "thread_siblings_list").write_text(siblings + "\n")
     assert physical_cores(str(tmp_path)) == 2
     assert physical_cores("/nowhere") == 4
+
+
+def test_the_kernel_of_attention_that_a_cpu_uses_anyway_is_no_remedy() -> None:
+    model = nn.MultiheadAttention(8, 2)
+    job = job_of(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    with pytest.raises(Refused, match="the job uses flash already"):
+        REGISTRY["attention.sdpa"].apply(job, {"kernel": "flash"})

@@ -91,6 +91,9 @@ def test_after_a_run_comes_the_search_for_speed_or_the_proof_of_it() -> None:
     assert after_run(command, "a b.toml", timed=True).startswith(
         "autobrrr prove --recipe 'a b.toml' -- python train.py "
     )
+    assert after_run(command, "a.toml", timed=True, has_ranks=True).startswith(
+        "autobrrr tune -- python train.py "
+    )
     assert after_run(["ls"], None, timed=False).startswith("autobrrr doctor ")
 
 
