@@ -75,10 +75,7 @@ def revisions(span: str, folder: Path, place: Path, tell: Callable[[str], None])
     inside = folder.resolve().relative_to(top)
     if _git(folder, "status", "--porcelain", "--untracked-files=no"):
         tell("the working tree has changes that are not committed: they are in neither side")
-    names = [
-        _git(folder, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
-        for revision in (base, head or "HEAD")
-    ]
+    names = [_commit(folder, revision) for revision in (base, head or "HEAD")]
     tell(f"before: {names[0][:12]}, after: {names[1][:12]}, each as it was committed")
     found = []
     for number, name in enumerate(names):
@@ -112,6 +109,16 @@ def refuse_shared_code(imported: list[object], top: Path) -> None:
             "name the script by a relative path; for a package that is installed from here, put its folder"
             " into PYTHONPATH",
         )
+
+
+def _commit(folder: Path, revision: str) -> str:
+    """The name of a revision's commit."""
+    try:
+        found = _git(folder, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    except UsageError:
+        why = f"--git: this repository has no commit {revision}"
+        raise UsageError(why, f"{HINT}; a shallow clone needs its history: git fetch --unshallow") from None
+    return found.decode().strip()
 
 
 def _git(folder: Path, *words: str, variables: Mapping[str, str] = QUIET) -> bytes:

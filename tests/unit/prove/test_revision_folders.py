@@ -130,3 +130,8 @@ def test_a_folder_that_one_revision_lacks_is_a_usage_error(top: Path, tmp_path: 
 def test_outside_of_a_repository_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         revisions("a..b", tmp_path, tmp_path / "place", silent)
+
+
+def test_a_commit_that_is_not_there_is_named(top: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no commit nowhere"):
+        revisions("main..nowhere", top, tmp_path / "place", silent)
