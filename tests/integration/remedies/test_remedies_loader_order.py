@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader import loader_items, loader_view
 from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
@@ -90,6 +93,25 @@ class Kept(Dataset[object]):
 
     def __getitem__(self, index: int) -> object:
         return self.items[index]
+
+
+class Unchanging(Dataset[object]):
+    """Hands over what it keeps, all of which nobody can write to."""
+
+    def __init__(self) -> None:
+        self.items = [(Path(f"{each}.png"), "word", numpy.float32(each), 1.5, None) for each in range(16)]
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> object:
+        return self.items[index]
+
+
+def test_what_can_not_be_written_to_may_be_handed_over() -> None:
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(Unchanging(), batch_size=4, collate_fn=list))
+    assert not loader_items.read_items(job, loader_view.of_loader(loader)).handed
 
 
 class Mean(Dataset[torch.Tensor]):

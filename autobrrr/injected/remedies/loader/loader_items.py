@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import PurePath
 from typing import cast
 
 from ...job_state import rng_state
@@ -25,7 +26,7 @@ from ...live_torch.live_job import Job
 from ..registry import Refused
 from .dataset_contents import ContentCopies
 from .dataset_state import DatasetState
-from .dataset_walk import held_by
+from .dataset_walk import has_contents, held_by
 from .loader_view import LoaderView
 
 LONGEST_S = 0.2
@@ -33,7 +34,7 @@ COPYING = {  # into batches, and nothing else
     "torch.utils.data._utils.collate.default_collate",
     "transformers.data.data_collator.default_data_collator",
 }
-_UNCHANGING = (bool, int, float, complex, str, bytes, type(None), type)
+_UNCHANGING = (bool, int, float, complex, str, bytes, range, frozenset, PurePath, type(None), type)
 _CONVERTING = "torch.utils.data._utils.collate.default_convert"
 _Known = tuple[weakref.ref[object], object, "Items | str"]
 _KNOWN: dict[tuple[int, int, bool], _Known] = {}  # by dataset and collate function; or why it was refused
@@ -210,15 +211,17 @@ def _is_handed(one: object, other: object) -> bool:
     places = [_place(each) for each in (one, other)]
     if places[0] is not None:
         return places[0] == places[1]
-    return one is other and not isinstance(one, _UNCHANGING)
+    is_number = hasattr(one, "dtype")  # of numpy's
+    return one is other and not isinstance(one, _UNCHANGING) and not is_number
 
 
 def _place(value: object) -> int | None:
     """Where a tensor's or an array's first element lies; None for others, and for empty ones."""
     if hasattr(value, "element_size"):
         return int(value.data_ptr()) or None  # type: ignore[attr-defined]
-    held = getattr(value, "__array_interface__", None)
-    return int(held["data"][0]) if isinstance(held, dict) and getattr(value, "size", None) else None
+    if not has_contents(value) or not value.size:  # type: ignore[attr-defined]
+        return None
+    return int(value.__array_interface__["data"][0])  # type: ignore[attr-defined]
 
 
 def _batch(view: LoaderView, collate: object, indices: list[int]) -> object:
