@@ -66,11 +66,9 @@ class RecomputedCall:
                 generators = self._try_out(block, below, args, kwargs)
             if generators is None:
                 return below(*args, **kwargs)
-            again = _TwiceAlike(partial(self._state, generators), below, args, kwargs, self._copy)
-            # Inputs are none of torch's: it would not let the job write into them before backward.
-            return self._checkpoint(
-                partial(again, *args, **kwargs), use_reentrant=False, preserve_rng_state=False
-            )
+            # torch is given no inputs: it would not let the job write into them before backward.
+            again = _TwiceAlike(partial(self._state, generators), below, self._copy, (args, kwargs))
+            return self._checkpoint(again, use_reentrant=False, preserve_rng_state=False)
 
         return call
 
@@ -124,7 +122,9 @@ class RecomputedCall:
                 if each is not None and each.is_leaf
             ]
         for space, names in self._globals:
-            found.append(partial(space.update, _plain({name: space.get(name) for name in names})))
+            found.append(
+                partial(space.update, _plain({name: space[name] for name in names if name in space}))
+            )
         found += [partial(held.update, _plain(held)) for held in self._settings]
         return found
 
@@ -192,24 +192,26 @@ class _TwiceAlike:
         self,
         state: Callable[[], list[Restore]],
         below: Call,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
         copy: Callable[[object], object],
+        given: tuple[Sequence[object], Mapping[str, object]],
     ) -> None:
         self._state, self._below = state, below
-        self._inputs = map_tree(list(args), copy), map_tree(dict(kwargs), copy)
+        self._given, self._copies = given, (map_tree(list(given[0]), copy), map_tree(dict(given[1]), copy))
         self._first: list[Restore] | None = None
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def __call__(self) -> object:
+        args, kwargs = self._given
         if self._first is None:
-            self._first = self._state()
+            self._first, self._given = (
+                self._state(),
+                cast("tuple[list[object], dict[str, object]]", self._copies),
+            )
             return self._below(*args, **kwargs)
         now = self._state()
         try:
             for restore in self._first:
                 restore()
-            given, named = self._inputs
-            return self._below(*cast("list[object]", given), **cast("dict[str, object]", named))
+            return self._below(*args, **kwargs)
         finally:
             for restore in now:
                 restore()
