@@ -143,18 +143,19 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
         return words
     joins = _joins_values(words[first:])
     for flag, value in flags.items():
-        until = _end(words, first)
-        places = _places(words, flag, first)
+        until, places = _end(words, first), _places(words, flag, first)
+        at = places[0] if len(places) == 1 else None
+        values = [] if at is None else _behind(words, at, until)
         alone = isinstance(value, bool) or value is None
         if value is None or value is False:
-            for at in reversed(places if _why_kept(words, flag, first) is None else []):
-                del words[at]
+            for place in reversed(places if _why_kept(words, flag, first) is None else []):
+                del words[place]
         elif alone and places:
             continue
-        elif len(places) == 1 and words[places[0]] != flag:
-            words[places[0]] = f"{flag}={value}"
-        elif len(places) == 1 and len(_behind(words, places[0], until)) <= 1:
-            words[places[0] + 1 : places[0] + 1 + len(_behind(words, places[0], until))] = [str(value)]
+        elif at is not None and words[at] != flag:
+            words[at] = f"{flag}={value}"
+        elif at is not None and len(values) <= 1:
+            words[at + 1 : at + 1 + len(values)] = [str(value)]
         else:
             joined = joins and flag.startswith("--")
             words[until:until] = [flag] if alone else [f"{flag}={value}"] if joined else [flag, str(value)]
