@@ -37,6 +37,7 @@ KINDS = (
     "reach",
     "column",
     "state",
+    "proof",
     "cause",
     "term",
 )
@@ -45,6 +46,7 @@ SOURCES = {
     "reach": "the remedy's entry",
     "column": "tables and screens",
     "state": "tables and screens",
+    "proof": "what `prove` says",
     "cause": "the gaps of a trace, and of a profiler window",
     "term": "documentation and messages",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autobrrr.attach.preload.preloaded_agent import Audit
@@ -29,7 +29,7 @@ PATIENCE = 10  # times the time that is given, until there are as many
 
 def accounts_of(
     factory: TrialFactory,
-    launches: Mapping[str, TrialLaunch],
+    launches: Sequence[tuple[str, TrialLaunch]],
     time_s: float,
     tell: Callable[[str], None] = lambda line: None,
     least: int = LEAST_COMPARED,
@@ -41,7 +41,7 @@ def accounts_of(
 
     Args:
         least: Steps for which they are given some times as long.
-        launches: By what they are called in errors.
+        launches: Each with what it is called in errors.
 
     Raises:
         Unmeasurable: one fails, or does not train.
@@ -51,7 +51,7 @@ def accounts_of(
     accounts: list[RunAccount] = []
     trials: list[LiveTrial] = []
     try:
-        for launch in launches.values():
+        for _, launch in launches:
             file = factory.home / secrets.token_hex(6)
             accounts.append(RunAccount(file=file))
             trials.append(factory.begin(replace(launch, audit=Audit(file=file, offset=offset))))
@@ -62,7 +62,7 @@ def accounts_of(
         for trial in trials:
             trial.close()
     failed: list[tuple[bool, Unmeasurable]] = []
-    for side, trial, account, ending in zip(launches, trials, accounts, endings, strict=True):
+    for (side, _), trial, account, ending in zip(launches, trials, accounts, endings, strict=True):
         account.look()
         if account.processes > 1:
             raise AutobrrrError(

@@ -43,6 +43,7 @@ from autobrrr.tuner.confidence_sequence import Interval
 
 BUDGET_NS = 120_000_000_000
 AUDIT_SHARE = 0.2
+BEARABLE_MINUTES = 60
 PATIENCE = 2  # times the budget, until there are as many
 OTHERWISE = 0.02
 ACCEPTED = (
@@ -61,6 +62,7 @@ class Question:
         allowed: Classes of results that may differ.
         repository: Where both are revisions: the folder that neither may take its code from.
         packages: How the environments of both differ, where that is the question.
+        names: What before and after are called, where their commands don't tell them apart.
     """
 
     before: TrialLaunch
@@ -70,6 +72,7 @@ class Question:
     budget_ns: int = BUDGET_NS
     repository: Path | None = None
     packages: Sequence[PackageChange] = ()
+    names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +162,7 @@ def _timed(question: Question, turns: TimedTurns, began_ns: int) -> StartRule:
 def _counted(
     question: Question, factory: TrialFactory, tell: Callable[[str], None], least: int = LEAST_COMPARED
 ) -> Counted:
-    launches = {"before": question.before, "before, again": question.before, "after": question.after}
+    launches = [("before", question.before), ("before", question.before), ("after", question.after)]
     before, twin, after = accounts_of(factory, launches, AUDIT_SHARE * question.budget_ns / 1e9, tell, least)
     if question.repository is not None:
         refuse_shared_code([*before.noted("imported"), *after.noted("imported")], question.repository)
@@ -217,7 +220,7 @@ def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: Start
         if half > gate:
             needed_ns = int(elapsed_ns * (half / gate) ** 2)
             told = f"±{share(half, 1)} can be told here, the gate is {share(question.gate, 1)}"
-            why = f"{told}; {math.ceil(needed_ns / 6e10)} minutes would do"
+            why = f"{told}; {_told_with(needed_ns)}"
             found.append(RefusedWork(code=WorkRefusal.GATE_TOO_FINE, why=why))
     verdict, reason = _verdict(question, counted, speed, interval, found)
     return Proof(
@@ -234,6 +237,17 @@ def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: Start
         after=shlex.join(question.after.command),
         elapsed_ns=elapsed_ns,
         packages=list(question.packages),
+        names=list(question.names),
+    )
+
+
+def _told_with(needed_ns: int) -> str:
+    """What would decide it: time, where it is bearable."""
+    minutes = math.ceil(needed_ns / 6e10)
+    return (
+        f"--for {minutes}m would do"
+        if minutes <= BEARABLE_MINUTES
+        else "use a quieter machine, or a wider gate"
     )
 
 
@@ -264,7 +278,9 @@ def _verdict(
         if interval.low > math.log1p(-question.gate) and whole:
             return ("proven" if interval.low > 0 and speed.whole_ratio > 1 else "not_slower"), said
         return "not_proven", said
-    return ("proven" if interval.low > 0 and speed.whole_ratio > 1 else "not_proven"), said
+    if interval.low > 0:
+        return ("proven" if speed.whole_ratio > 1 else "not_proven"), said
+    return "not_proven", f"it is slower: {said}" if interval.high < 0 else f"{said}, which may be none"
 
 
 def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:

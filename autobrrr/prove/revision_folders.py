@@ -30,11 +30,13 @@ class Revision:
     """One revision.
 
     Attributes:
+        name: Of its commit.
         top: Of the repository.
         target: The folder that holds the revision.
         inside: The working folder, from the top.
     """
 
+    name: str
     top: Path
     target: Path
     inside: Path
@@ -86,7 +88,7 @@ def revisions(span: str, folder: Path, place: Path, tell: Callable[[str], None])
         target.mkdir(parents=True)
         index = {"GIT_INDEX_FILE": str(target.parent / "index")}
         _git(top, *PLAIN, f"--work-tree={target}", "read-tree", "--reset", "-u", name, variables=index)
-        found.append(Revision(top=top, target=target, inside=inside))
+        found.append(Revision(name=name, top=top, target=target, inside=inside))
         inner = found[-1].folder
         if not inner.is_dir() or not inner.resolve().is_relative_to(target.resolve()):
             raise UsageError(f"--git {span}: {inside} is not in {name[:12]}")

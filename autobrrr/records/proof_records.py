@@ -131,3 +131,4 @@ class Proof(Record, frozen=True, kw_only=True):
     after: str
     elapsed_ns: int
     packages: list[PackageChange] = []  # that differ, with --env
+    names: list[str] = []  # of before and after, where their commands are the same

@@ -89,7 +89,7 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
                     )
                     for name, file in files.items()
                 }
-                return accounts_of(factory, launches, 60.0)
+                return accounts_of(factory, list(launches.items()), 60.0)
 
             base = proof_scripts.written(folder, "before", proof_scripts.SCRIPT)
             before, again = account(before=base, again=base)
@@ -200,7 +200,7 @@ def text_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
                     )
                     for number, side in enumerate(sides)
                 }
-                return accounts_of(factory, launches, 60.0)
+                return accounts_of(factory, list(launches.items()), 60.0)
 
             yield account
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from autobrrr import paths
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.narration import narrate
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, NotInstalled, UsageError
 
@@ -57,7 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         type=duration_s,
         metavar="D",
         default=DEFAULT_S,
-        help="time budget (default 2m)",
+        help="time budget (default 2m); two fresh starts are made however long they take",
     )
     parser.add_argument(
         "--allow",
@@ -125,6 +125,7 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
             budget_ns=int(args.for_s * 1e9),
             repository=sides.repository,
             packages=sides.packages,
+            names=sides.names,
         )
         try:
             return prove(question, factory, _Lines().tell)
@@ -142,6 +143,7 @@ class _Sides:
     after: TrialLaunch
     repository: Path | None = None
     packages: Sequence[PackageChange] = ()
+    names: Sequence[str] = ()
 
 
 def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sides:
@@ -166,13 +168,19 @@ def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sid
         raise UsageError("no command is given", "autobrrr prove --recipe FILE -- python train.py")
     as_given = _launch(args.command, factory)
     if args.recipe is not None:
-        return _Sides(before=as_given, after=_with_recipe(args.recipe, as_given))
+        names = ("without a recipe", f"with {args.recipe}")
+        return _Sides(before=as_given, after=_with_recipe(args.recipe, as_given), names=names)
     if args.env is not None:
         return _with_packages(args.env, as_given)
     from autobrrr.prove.revision_folders import revisions
 
     base, head = revisions(args.git, Path.cwd(), place, narrate)
-    return _Sides(before=base.launch(as_given), after=head.launch(as_given), repository=base.top)
+    return _Sides(
+        before=base.launch(as_given),
+        after=head.launch(as_given),
+        repository=base.top,
+        names=(base.name, head.name),
+    )
 
 
 def _words(flag: str, command: str) -> list[str]:
@@ -230,7 +238,8 @@ def _with_packages(files: Sequence[Path], given: TrialLaunch) -> _Sides:
         )
         for each in made
     )
-    return _Sides(before=before, after=after, packages=package_changes(made[0], made[1]))
+    changes = package_changes(made[0], made[1])
+    return _Sides(before=before, after=after, packages=changes, names=[str(file) for file in files])
 
 
 def _gate(text: str) -> float:
@@ -242,12 +251,14 @@ def _gate(text: str) -> float:
 
 def _write(args: argparse.Namespace, proof: Proof) -> None:
     from autobrrr.records import to_json
+    from autobrrr.report.text.next_step import after_proof
     from autobrrr.report.text.proof_text import proof_junit, proof_markdown, proof_text
 
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
         if file is not None:
             write_file(file, text(proof))
     print(to_json(proof) if args.json else proof_text(proof), flush=True)
+    NARRATOR.next_step(after_proof(proof))
 
 
 def _html(proof: Proof) -> str:

@@ -17,6 +17,7 @@ HINTS: dict[Kind, str] = {
     "disk_full": "trials write into memory; --allow-writes runs them without the sandbox",
     "no_permission": "the sandbox limits where trials write; --allow-writes runs them without it",
     "no_steps": "a step is a call of a torch optimizer; does the script train that soon?",
+    "not_applied": "every remedy is to be on: leave this one out of the recipe",
     "oom": "make it smaller for the study",
     "port_taken": "free the port, or do not name one",
     "too_short": "let it train longer",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
 from autobrrr.records.busy_words import busy_words
+from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
 LONGER = "5m"
@@ -84,6 +85,21 @@ def after_trials(tuning: Tuning, command: Sequence[str]) -> str:
     if tuning.kept:
         return "the same command with --recipe fast.toml   (goes on from these trials, and writes the winner)"
     return f"autobrrr run -- {_command(command)}   (then autobrrr diagnose says what limits it)"
+
+
+def after_proof(proof: Proof) -> str:
+    """What would decide an open question; else the word that the verdict stands on."""
+    if proof.refusals:
+        return f"autobrrr explain {proof.refusals[0].code.value}"
+    speed = proof.speed
+    if proof.verdict == "not_proven" and speed is not None and speed.interval[0] <= 1 <= speed.interval[1]:
+        return f"the same command with --for {_longer(proof.elapsed_ns)}   (a narrower interval)"
+    return f"autobrrr explain {proof.verdict}"
+
+
+def _longer(spent_ns: int) -> str:
+    """Four times as long, which halves an interval."""
+    return f"{max(1, round(4 * spent_ns / 60e9))}m"
 
 
 def started_with(recipe: str, command: Sequence[str]) -> str:

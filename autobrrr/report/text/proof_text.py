@@ -49,6 +49,8 @@ def proof_text(proof: Proof) -> str:
 
 def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
     """Names and values of speed and sameness."""
+    if proof.names:
+        yield "compared", " → ".join(proof.names)
     speed = proof.speed
     if speed is not None:
         noise = f"A/A turns differ by up to {share(speed.noise, 1)}"

@@ -20,6 +20,7 @@ from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
+from autobrrr.records.proof_records import ProofVerdict, WorkRefusal
 from autobrrr.report.text.tuning_text import HEADINGS
 from autobrrr.report.text_table import fitted
 from autobrrr.sidecar.session.session_states import State
@@ -56,6 +57,8 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *(name for name in HEADINGS if name not in ("remedy", "why")),
         *Phases.__struct_fields__,
         *get_args(Limit),
+        *get_args(ProofVerdict),
+        *(code.value for code in WorkRefusal),
         *tuning_pane.STAGES.values(),
         *tuning_pane.TONES,
         *("queued", "manual"),

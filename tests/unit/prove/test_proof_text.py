@@ -35,6 +35,11 @@ def test_packages_that_differ_are_named_as_far_as_there_is_room() -> None:
     assert said.endswith("2 more")
 
 
+def test_sides_of_one_command_are_named() -> None:
+    assert proof_text(proof(names=["1a2b", "3c4d"])).splitlines()[1] == "compared 1a2b → 3c4d"
+    assert "compared" not in proof_text(proof())
+
+
 def test_a_refusal_comes_first_with_its_code() -> None:
     first, second, *_ = proof_text(refused()).splitlines()
     assert first == "refused (less_evaluation): it evaluates on 0 samples, before on 1024"

@@ -59,6 +59,23 @@ def test_no_gain_a_loss_and_noise_are_not_proven(gains: tuple[float, ...]) -> No
     assert judged(gains).verdict == "not_proven"
 
 
+@pytest.mark.parametrize(
+    ("gains", "begins", "ends"),
+    [((-0.1, -0.11, -0.1), "it is slower: 0.90x", "a second"), ((0.3, -0.2, 0.1), "1.07x", "may be none")],
+)
+def test_a_loss_and_an_open_question_are_said_apart(gains: tuple[float, ...], begins: str, ends: str) -> None:
+    reason = judged(gains).reason
+    assert reason.startswith(begins)
+    assert reason.endswith(ends)
+
+
+def test_a_gate_that_hours_would_not_reach_has_another_remedy() -> None:
+    near = judged((-0.02, 0.02, 0.0), gate=0.02, whole=1.0, luck=0.02).refusals[0].why
+    far = judged((-0.02, 0.02, 0.0), gate=0.001, whole=1.0, luck=0.02).refusals[0].why
+    assert "--for " in near
+    assert "a quieter machine, or a wider gate" in far
+
+
 def test_a_gain_that_rare_long_steps_take_back_is_not_proven() -> None:
     assert judged((0.20, 0.21, 0.19), whole=0.9).verdict == "not_proven"
 

@@ -15,6 +15,7 @@ from autobrrr.report.text.next_step import (
     after_diagnosis,
     after_explanation,
     after_listing,
+    after_proof,
     after_run,
     after_trials,
     after_tuning,
@@ -22,6 +23,7 @@ from autobrrr.report.text.next_step import (
 from autobrrr.report.text.run_text import begun_with, speed_reached
 from autobrrr.report.text_table import hung, text_table
 from support.judged.verdicts import OVERHEAD
+from support.proofs import proof, refused
 
 
 def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Advice:
@@ -208,3 +210,13 @@ def test_at_its_end_it_says_how_fast_it_was_beside_the_evidence() -> None:
     )
     assert speed_reached({"median": True}, evidence) is None
     assert speed_reached(None, evidence) is None
+
+
+def test_after_a_proof_comes_what_would_decide_it_or_what_it_means() -> None:
+    assert after_proof(proof()) == "autobrrr explain proven"
+    assert after_proof(refused()) == "autobrrr explain less_evaluation"
+    speed = proof().speed
+    assert speed is not None
+    unclear = msgspec.structs.replace(speed, interval=(0.9, 1.1))
+    said = after_proof(proof(verdict="not_proven", speed=unclear, elapsed_ns=120 * 10**9))
+    assert said.startswith("the same command with --for 8m")
