@@ -1,12 +1,13 @@
 """Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
 
 In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: up
-to three processes that are not the job's own, with their shares of one core.
+to three processes that are neither the job's own nor other ranks of it, with their shares of one core.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from autobrrr.machine import procfs
@@ -19,12 +20,24 @@ LEAST = 0.05  # of one core
 
 
 class CpuTakers:
-    """Looks at all processes but one job's; `own`: the process that looks."""
+    """Looks at all processes but one job's.
 
-    def __init__(self, pid: int, proc: Path = procfs.PROC, own: int | None = None) -> None:
+    Args:
+        own: The process that looks.
+        beside: The other ranks of the job.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        proc: Path = procfs.PROC,
+        own: int | None = None,
+        beside: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
         self._pid = pid
         self._proc = proc
         self._own = os.getpid() if own is None else own
+        self._beside = beside
         self._before: dict[int, tuple[int, int]] | None = None  # when it began (ticks), what it has run (ns)
         self._at_ns = 0
         self._found: list[CpuTaker] = []
@@ -41,7 +54,8 @@ class CpuTakers:
         self._before, self._at_ns = now, now_ns
         if before is None:
             return []
-        family = {self._pid, self._own, *procfs.descendants(self._pid, self._proc)}
+        job = (self._pid, *self._beside())
+        family = {self._own, *job, *(each for pid in job for each in procfs.descendants(pid, self._proc))}
         took = {
             pid: (ran_ns - before[pid][1]) / wall_ns
             for pid, (began, ran_ns) in now.items()

@@ -64,7 +64,7 @@ class HostDevice:
         self._children_at_ns = 0
         self._children_share: float | None = None
         self._ranks_share: float | None = None
-        self._takers = CpuTakers(pid, proc)
+        self._takers = CpuTakers(pid, proc, beside=beside)
 
     def watch_thread(self, tid: int) -> None:
         """The training thread is known now."""
