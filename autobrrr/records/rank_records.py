@@ -92,10 +92,10 @@ class RanksCompared(Record, frozen=True, kw_only=True):
 
 CAUSES: Final[Mapping[LateCause, str]] = {
     "loader": "it waits for data",
-    "forward": "its forward takes longer",
+    "forward": "its forward takes longer, or what it does between forward and backward",
     "backward": "its backward takes longer",
     "optimizer": "its optimizer takes longer",
-    "own_code": "code of its own runs between loading, forward, backward and optimizer",
+    "own_code": "code of its own runs beside loading, forward, backward and optimizer",
     "garbage_collection": "Python collects garbage in it",
     "cpu_taken": "its training thread waits for a CPU",
     "cpu_cap": "the CPU limit of its control group stops it",

@@ -47,7 +47,8 @@ class LoaderWatch:
         if iterator is None or not self.workers:
             return None
         try:
-            return _nothing_ready(iterator)
+            ready = getattr(vars(iterator).get("_dataset_fetcher"), "is_ready", None)
+            return _nothing_ready(iterator) if ready is None else not ready
         except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             let_through(error)
             return None  # shut down meanwhile, or another torch

@@ -123,7 +123,8 @@ def test_a_transform_of_a_generator_of_its_own_is_not_advanced() -> None:
     generator = numpy.random.default_rng(3)
     before = generator.bit_generator.state
     job, loader = job_of(Transformed(Noise(generator)))
-    WORKERS.apply(job, {"workers": 1})()
+    with pytest.raises(Refused, match="of its own"):
+        WORKERS.apply(job, {"workers": 1})
     with pytest.raises(Refused):
         CACHE.apply(job, {})
     assert generator.bit_generator.state == before

@@ -35,15 +35,20 @@ class DatasetState:
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._globals: list[tuple[dict[str, object], str, object]] = []
-        held = held_by(things)
-        for part in held.parts:
+        self.held = held_by(things)
+        for part in self.held.parts:
             self._keep(part)
-        self._marks = ContentMarks(held.contents)
-        self.is_whole = self._marks.are_whole and not held.partly  # whether each change would be seen
+        self._marks = ContentMarks(self.held.contents)
+        self.is_whole = self._marks.are_whole and not self.held.partly  # whether each change would be seen
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether nothing of it was set, added or taken away."""
+        """Whether nothing of it was set, added, taken away or written to."""
+        return self.is_set_as_it_was and self._marks.are_as_they_were
+
+    @property
+    def is_set_as_it_was(self) -> bool:
+        """The same without the contents of tensors and arrays."""
         return not (
             any(map(_differs, self._dicts))
             or any(not _alike(now, kept) for now, kept in self._lists)
@@ -51,7 +56,6 @@ class DatasetState:
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
             or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
-            or not self._marks.are_as_they_were
         )
 
     def put_back(self) -> None:

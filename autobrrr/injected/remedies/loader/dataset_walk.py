@@ -57,7 +57,6 @@ class Held:
     sources: list[str] = field(default_factory=list)  # of what moves on as it is read
     writes: list[str] = field(default_factory=list)  # functions that write or remove files
     locks: list[str] = field(default_factory=list)  # which a worker may be forked with while they are held
-    errors: list[str] = field(default_factory=list)  # of the user's own, that are made from more than a text
     asks_worker: bool = False  # its code asks which worker it runs in
     draws: bool = False  # code that can run for an item names what draws random numbers
     partly: bool = field(default=False, compare=False)  # some of what can change was not looked at
@@ -93,11 +92,9 @@ def held_by(dataset: object) -> Held:
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
-            if isinstance(value, type) and _is_own_error(value):
-                found.errors.append(value.__name__)
             found.partly = found.partly or _is_cut(value)
             if isinstance(value, FunctionType) and not is_library(value.__module__ or ""):
-                names = _names(value)
+                names = names_of(value)
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
                     found.writes.append(value.__qualname__)
@@ -117,7 +114,7 @@ class _ItemCode:
 
     def take(self, holder: object, inside: Iterable[object]) -> None:
         """Functions that a thing holds: those of a class, or that code names, are called by their names."""
-        names = _names(holder) if isinstance(holder, FunctionType) else set[str]()
+        names = names_of(holder) if isinstance(holder, FunctionType) else set[str]()
         is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
         for each in inside:
             if isinstance(each, type) and isinstance(
@@ -141,7 +138,7 @@ class _ItemCode:
         """Whether one of them names what draws random numbers."""
         waiting, by_name = list(self._waiting), dict(self._by_name)
         while waiting:
-            names = _names(waiting.pop())
+            names = names_of(waiting.pop())
             if not names.isdisjoint(_DRAWS):
                 return True
             for name in names & by_name.keys():
@@ -195,13 +192,6 @@ def _is_data(value: object) -> bool:
     if isinstance(value, type):
         return is_library(value.__module__)
     return type(value).__module__.partition(".")[0] in ("numpy", "logging")
-
-
-def _is_own_error(kind: type) -> bool:
-    own = [each for each in kind.__mro__ if not is_library(each.__module__)]
-    return issubclass(kind, BaseException) and any(
-        {"__init__", "__new__"} & vars(each).keys() for each in own
-    )
 
 
 def _is_cut(value: object) -> bool:
@@ -270,7 +260,7 @@ def _of_function(function: FunctionType) -> Iterator[object]:
         yield from _named(function)
 
 
-def _names(function: FunctionType) -> set[str]:
+def names_of(function: FunctionType) -> set[str]:
     """All names in the code of a function, and of those that it defines: comprehensions, too."""
     return {name for code in codes(function.__code__) for name in code.co_names}
 
@@ -286,7 +276,7 @@ def _writes(function: FunctionType, names: set[str]) -> bool:
 
 def _named(function: FunctionType) -> Iterator[object]:
     """The globals that a function names; of modules of the user's the members that it names."""
-    names = _names(function)
+    names = names_of(function)
     waiting = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
     seen = set[int]()
     while waiting:

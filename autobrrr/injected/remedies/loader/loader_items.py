@@ -52,6 +52,7 @@ class Items:
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
     asks_worker: bool = False  # the code asks which worker it runs in
     handed: bool = False  # batches hold the dataset's own objects or memory
+    own_generator: bool = False  # the dataset holds a random generator
     rounds: bool = False  # computed on one thread, as in a worker, an item or a batch has other bits
 
 
@@ -111,7 +112,14 @@ def _read(job: Job, view: LoaderView, collate: object) -> Items:
     if held.writes:
         raise Refused(f"the dataset's {held.writes[0]} writes files, and reading an item to try would do so")
     if held.random:
-        return Items(random=True, bytes_each=0, on_cpu=True, length=length, asks_worker=held.asks_worker)
+        return Items(
+            random=True,
+            bytes_each=0,
+            on_cpu=True,
+            length=length,
+            asks_worker=held.asks_worker,
+            own_generator=True,
+        )
     state, copies = DatasetState(dataset, collate), ContentCopies(held.contents)
     try:
         items = _read_some(job, view, collate, length)
@@ -142,8 +150,8 @@ def _read_some(job: Job, view: LoaderView, collate: object, length: int) -> Item
         on_cpu = on_cpu and all(_device(tensor) == "cpu" for tensor in tensors(made.first))
         if time.perf_counter() - began > LONGEST_S:
             break
-    if collate is not None:
-        made = _twice(job, (dataset, collate), lambda: _batch(view, collate, indices), "a batch")
+    if collate is not None or hasattr(dataset, "__getitems__"):
+        made = _twice(job, (dataset, collate), lambda: _batch(view, indices), "a batch")
         used, counted, rounds = used or made.drawn, counted or made.changed, rounds or made.rounds
         handed = handed or made.handed
     return Items(
@@ -224,9 +232,9 @@ def _place(value: object) -> int | None:
     return int(value.__array_interface__["data"][0])  # type: ignore[attr-defined]
 
 
-def _batch(view: LoaderView, collate: object, indices: list[int]) -> object:
+def _batch(view: LoaderView, indices: list[int]) -> object:
     """As torch makes one of these items."""
-    dataset = view.dataset
+    dataset, collate = view.dataset, view.collate
     whole = getattr(dataset, "__getitems__", None)
     try:
         if not view.collates:
@@ -287,6 +295,11 @@ def _bits(value: object) -> object:
     if tobytes is not None and hasattr(value, "shape"):
         return str(getattr(value, "dtype", "")), tuple(value.shape), tobytes()
     return None
+
+
+def batch_bytes(items: Items, view: LoaderView) -> int:
+    """What the contents of a batch take, roughly."""
+    return items.bytes_each * (view.batch_size or 1)
 
 
 def tensors(value: object) -> Iterator[object]:

@@ -7,9 +7,10 @@ epoch that is running is never touched. A loader that cannot start with ours sta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import cast
@@ -36,6 +37,11 @@ class Begun:
 
 
 OnBegun = Callable[[object, Begun], None]
+WITHOUT_WORKERS: Mapping[str, object] = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "persistent_workers": False,
+}
 
 _ABSENT = object()
 
@@ -80,6 +86,10 @@ class LoaderSwitch:
     def holds(self, loader: object) -> bool:
         """Whether this loader has these settings."""
         return any(ref() is loader for ref, _, _ in self._changed)
+
+    def has_given_workers(self, loader: object) -> bool:
+        """Whether this loader had none without it."""
+        return any(ref() is loader and before.get("num_workers") == 0 for ref, before, _ in self._changed)
 
     def give_back(self, loader: object | None = None) -> None:
         """Own settings back, for one loader or all; what somebody else has set meanwhile stays."""
@@ -154,7 +164,8 @@ class Desk:
                     earlier=vars(loader).get("_iterator"),
                 )
                 try:
-                    iterator = original(loader)
+                    with self._as_without_workers(loader):
+                        iterator = original(loader)
                 except (OSError, RuntimeError, ValueError, AssertionError) as error:
                     let_through(error)
                     if not any(switch.holds(loader) for switch in self._switches):
@@ -169,6 +180,27 @@ class Desk:
 
         __iter__.__wrapped__ = original  # type: ignore[attr-defined]
         return __iter__
+
+    def give_back(self, name: str, loader: object) -> None:
+        """A loader is as it was without the remedy of this name, for as long as that is on."""
+        for switch in self._switches:
+            if switch.name == name:
+                switch.give_back(loader)
+
+    def reads_ahead(self, loader: object) -> bool:
+        """Whether the job has no workers for it, and we have."""
+        return any(switch.has_given_workers(loader) for switch in self._switches)
+
+    @contextlib.contextmanager
+    def _as_without_workers(self, loader: object) -> Iterator[None]:
+        """A loader that had no workers gets the iterator that it would have without us."""
+        state = vars(loader)
+        settings = {name: state.get(name) for name in WITHOUT_WORKERS} if self.reads_ahead(loader) else {}
+        state.update({name: WITHOUT_WORKERS[name] for name in settings})
+        try:
+            yield
+        finally:
+            state.update(settings)
 
     def _meet(self, loader: object) -> None:
         for switch in list(self._switches):

@@ -7,25 +7,31 @@ stream. Where a dataset counts what is read, or asks which worker it is in, its 
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import weakref
 from collections.abc import Mapping, MutableMapping
 from functools import partial
-from types import ModuleType
-from typing import Any, cast
+from pathlib import Path
+from types import FunctionType
 
+from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, check_class, remedy
 from .dataset_state import DatasetState
-from .dataset_walk import held_by
-from .loader_items import Items, read_items
-from .loader_switch import Begun, Settle, switch_loaders
+from .dataset_walk import held_by, names_of
+from .loader_items import Items, batch_bytes, read_items
+from .loader_switch import DESK, WITHOUT_WORKERS, Begun, Settle, switch_loaders
 from .loader_view import LoaderView, views
+from .read_ahead import Readers
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
 SHARED_MEMORY = "/dev/shm"
 MOST_WORKERS = 8  # by default
+_SEEDING = frozenset((
+    "torch", "np", "numpy", "random", "seed", "manual_seed", "initial_seed", "set_seed", "set_num_threads",
+))  # fmt: skip
 
 
 def _class_for(job: Job) -> str:
@@ -106,45 +112,38 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
             raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
         _refuse_unusual(view)
         if not wanted:
-            return {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
+            return WITHOUT_WORKERS
         _refuse_processes()
         prefetch = view.prefetch_factor or 2
-        _refuse_large(job, view, wanted * prefetch)
+        if view.num_workers:
+            _refuse_starting(view)
+        _refuse_large(job, view, wanted * prefetch, is_shared=bool(view.num_workers))
         _refuse_handles(job, view)
-        _refuse_own_state(read_items(job, view))
+        _refuse_own_state(read_items(job, view), is_asked=bool(view.num_workers))
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
-    settled = _where_allowed(job, settle)
-    return switch_loaders(job, "loader.workers", settled, after=partial(_draw_in_turn, job.torch))
+    readers = Readers(job, partial(DESK.give_back, "loader.workers"), partial(_class_of, job))
+
+    def begun(iterator: object, of: Begun) -> None:
+        if not wanted:
+            _draw_at_once(iterator)
+        elif DESK.reads_ahead(of.loader):
+            readers.take_over(iterator, of.loader)
+
+    undo_switch = switch_loaders(job, "loader.workers", _where_allowed(job, settle), after=begun)
+
+    def undo() -> None:
+        undo_switch()
+        readers.leave()
+
+    return undo
 
 
-def _draw_in_turn(torch: ModuleType, iterator: object, begun: Begun) -> None:
-    """The sampler's seed is drawn with the first batch, as without workers, which are told indices before it.
-
-    What the job draws between `iter` and the first `next` (of another loader, say) comes before it.
-    """
-    after = torch.get_rng_state()
-    if "_send_idx" not in vars(iterator) or torch.equal(after, begun.random_state):
-        return
-    torch.set_rng_state(begun.random_state)
-    if iterator is not begun.earlier:
-        torch.empty((), dtype=torch.int64).random_()  # the seed of its workers
-    before_sampler = torch.get_rng_state()
-    if torch.equal(before_sampler, after):
-        return
-
-    itself, loader = weakref.ref(iterator), begun.loader  # with itself in a circle, its workers would stay
-
-    def first() -> object:
-        mine = cast("Any", itself())
-        vars(mine).pop("_next_data", None)
-        if torch.equal(torch.get_rng_state(), before_sampler):
-            torch.set_rng_state(after)
-        else:
-            mine._reset(loader)
-        return mine._next_data()
-
-    vars(iterator)["_next_data"] = first
+def _draw_at_once(iterator: object) -> None:
+    """A sampler draws when an epoch begins, as it did with workers, and not with the first batch."""
+    state = vars(iterator)
+    first = list(itertools.islice(state["_sampler_iter"], 1))
+    state["_sampler_iter"] = itertools.chain(first, state["_sampler_iter"])
 
 
 def _is_through(iterator: object) -> bool:
@@ -203,6 +202,8 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         return {"persistent_workers": True}
 
     def begin_as_without(loader: object) -> None:
+        if DESK.reads_ahead(loader):
+            return
         state, known = vars(loader), forked.get(loader)
         kept_on = state.get("_iterator")
         if kept_on is not None and not (known is not None and known.is_as_it_was and _is_through(kept_on)):
@@ -254,14 +255,27 @@ def _refuse_processes() -> None:
         raise Refused(f"workers would be started by {method}, which not every dataset survives")
 
 
-def _refuse_own_state(items: Items) -> None:
-    """Each worker has a dataset for itself, from when it was forked on."""
-    if items.asks_worker:
+def _refuse_own_state(items: Items, *, is_asked: bool = True) -> None:
+    """Each worker has a dataset for itself, from when it was forked on.
+
+    Args:
+        is_asked: A worker is told which one it is.
+    """
+    if is_asked and items.asks_worker:
         raise Refused("the code of the dataset asks which worker it runs in")
+    if items.own_generator:
+        raise Refused("the dataset has a random generator of its own, which each worker would begin anew")
     if items.counted:
         raise Refused("the dataset keeps count of what is read, which each worker would do for itself")
     if items.handed:
         raise Refused("its batches hold the dataset's own memory, which training could write to")
+
+
+def _refuse_starting(view: LoaderView) -> None:
+    """A function that is told a worker's number may do anything with it, but for seeding."""
+    starts = view.starts_worker
+    if starts is not None and not (isinstance(starts, FunctionType) and names_of(starts) <= _SEEDING):
+        raise Refused("its workers are started by a function that is given their number")
 
 
 def _refuse_handles(job: Job, view: LoaderView) -> None:
@@ -278,22 +292,23 @@ def _refuse_handles(job: Job, view: LoaderView) -> None:
         raise Refused(
             f"the dataset holds a {held.locks[0]}, which a worker may be forked with while it is taken"
         )
-    if held.errors:
-        raise Refused(f"the dataset raises {held.errors[0]}, which workers can't pass on as it is")
 
 
-def _refuse_large(job: Job, view: LoaderView, batches: int) -> None:
-    """Batches on their way lie in shared memory, which is small in many containers."""
+def _refuse_large(job: Job, view: LoaderView, batches: int, *, is_shared: bool = True) -> None:
+    """Batches on their way lie in memory; those of torch's workers in shared memory, which may be small."""
     items = read_items(job, view)
     if not items.on_cpu:
         raise Refused("the dataset gives tensors on the GPU, which workers can't")
-    needed = items.bytes_each * (view.batch_size or 1) * batches
+    needed = batch_bytes(items, view) * batches
+    free = _free_shared_bytes() if is_shared else available_bytes(job.torch, Path("/"))
+    if free is not None and needed > free / 2:
+        where = "shared memory" if is_shared else "memory"
+        raise Refused(f"{batches} batches ahead are {needed >> 20} MiB of {where}, {free >> 20} MiB are free")
+
+
+def _free_shared_bytes() -> int | None:
     try:
         found = os.statvfs(SHARED_MEMORY)
     except OSError:
-        return
-    free = found.f_bavail * found.f_frsize
-    if needed > free / 2:
-        raise Refused(
-            f"{batches} batches ahead are {needed >> 20} MiB of shared memory, {free >> 20} MiB are free"
-        )
+        return None
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,256 @@
+"""Batches that workers made while training went on, handed over by the iterator of a job without workers.
+
+In: an iterator that loads in the training process, and how workers are started. Each batch comes in its turn,
+as before: from a worker where that is the same as making it now, else it is made now. Of the batches taken
+the 1st, 2nd, 4th, 8th and so on are made now as well, and compared. Once anything does not fit, the iterator
+is as it was, and goes on with what was read of its sampler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, cast
+
+from ...live_torch.handler_errors import let_through
+from ...live_torch.live_job import Job
+from ..registry import Refused
+from .batch_workers import DECLINED, ROOM_BYTES, Task, Workers
+from .dataset_state import DatasetState
+from .loader_items import batch_bytes, read_items
+from .loader_view import LoaderView, of_loader
+from .sent_batches import exactly
+
+MOST_DECLINED = 3  # more than were taken
+LOOKING = 50  # times what a look at the dataset takes must pass before the next one
+
+
+class ReadAhead:
+    """Stands before the fetcher of one iterator.
+
+    Args:
+        begin: Starts the workers, or gives those that are there.
+        end: What comes of them once all batches were handed over.
+        misfit: Keeps the loader from being read ahead again.
+        workers: How many make them.
+        ahead: Batches that are on their way.
+        compare: Batches are the same to the bit.
+    """
+
+    def __init__(
+        self,
+        iterator: object,
+        *,
+        begin: Callable[[], Workers],
+        end: Callable[[Workers], None],
+        misfit: Callable[[], None],
+        workers: int,
+        ahead: int,
+        compare: bool,
+    ) -> None:
+        state = vars(iterator)
+        self._iterator = weakref.ref(iterator)
+        self._begin, self._end, self._misfit = begin, end, misfit
+        self._ahead, self._compare = ahead, compare
+        self._fetcher: Any = state["_dataset_fetcher"]
+        self._sampler: Iterator[object] = state["_sampler_iter"]
+        self._workers: Workers | None = None
+        self._waiting: deque[tuple[int | None, object]] = deque()  # numbers of those that were asked for
+        self._current: int | None = None
+        self._taken = self._declined = 0
+        self._fault: BaseException | None = None  # of the sampler, when its turn comes
+        self._is_through = False
+        self._look_at_ns = 0
+        state["_dataset_fetcher"] = self
+        state["_next_index"] = self._next_index
+        state["_num_workers"] = workers
+
+    @property
+    def made_here(self) -> Callable[[object], object]:
+        """Makes the batch of an index in the process that calls it."""
+        return cast("Callable[[object], object]", self._fetcher.fetch)
+
+    @property
+    def dataset(self) -> object:
+        """The job's."""
+        return self._fetcher.dataset
+
+    @property
+    def is_ready(self) -> bool | None:
+        """Whether the next batch is there; None: nobody was asked for it."""
+        if self._workers is None or not self._waiting or self._waiting[0][0] is None:
+            return None
+        return self._workers.has(self._waiting[0][0])
+
+    def fetch(self, index: object) -> object:
+        """The batch whose index was last asked for."""
+        number, batch = self._current, DECLINED
+        if number is not None and self._workers is not None:
+            try:
+                batch = self._workers.take(number)
+            except BaseException as error:
+                self.leave()
+                if not isinstance(error, Exception):
+                    raise
+                let_through(error)
+        if batch is DECLINED or not self._is_current():
+            self._declined += 1
+            if self._declined > self._taken + MOST_DECLINED:
+                self.leave(for_good=True)
+            return self._fetcher.fetch(index)
+        self._taken += 1
+        if not self._compare or self._taken & (self._taken - 1):
+            return batch
+        made = self._fetcher.fetch(index)
+        if not exactly(made, batch):
+            self.leave(for_good=True)
+        return made
+
+    def leave(self, *, for_good: bool = False) -> None:
+        """The iterator is as it was; indices that were read already come first."""
+        if for_good:
+            self._misfit()
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close()
+        iterator = self._iterator()
+        if iterator is None or vars(iterator).get("_dataset_fetcher") is not self:
+            return
+        state = vars(iterator)
+        state.pop("_next_index", None)
+        state["_dataset_fetcher"] = self._fetcher
+        state["_num_workers"] = 0
+        waiting = [index for _, index in self._waiting]
+        rest = self._sampler if self._fault is None else _raising(self._fault)
+        state["_sampler_iter"] = itertools.chain(waiting, rest)
+
+    def _next_index(self) -> object:
+        if self._workers is None:
+            try:
+                self._workers = self._begin()
+            except Exception as error:  # noqa: BLE001  it loads as before
+                self.leave(for_good=True)
+                let_through(error)
+                return next(vars(self._iterator())["_sampler_iter"])
+        self._fill()
+        if not self._waiting:
+            workers, self._workers = self._workers, None
+            self.leave()
+            self._end(workers)
+            if self._fault is not None:
+                raise self._fault
+            raise StopIteration
+        self._current, index = self._waiting.popleft()
+        self._fill()
+        return index
+
+    def _fill(self) -> None:
+        while self._workers is not None and len(self._waiting) < self._ahead and not self._is_through:
+            try:
+                index = next(self._sampler)
+            except StopIteration:
+                self._is_through = True
+                return
+            except Exception as error:  # noqa: BLE001
+                self._is_through, self._fault = True, error
+                return
+            if type(index) is list:
+                index = list(index)  # the sampler's, which it may use again
+            try:
+                number = self._workers.ask(index)
+            except OSError:
+                self._waiting.append((None, index))
+                self.leave()  # a worker is gone
+                return
+            self._waiting.append((number, index))
+
+    def _is_current(self) -> bool:
+        """Whether what the workers were forked with is what the job has."""
+        now_ns = perf_counter_ns()
+        if self._workers is None or now_ns < self._look_at_ns:
+            return self._workers is not None
+        if not self._workers.state.is_set_as_it_was:
+            self.leave()
+            return False
+        self._look_at_ns = now_ns + LOOKING * (perf_counter_ns() - now_ns)
+        return True
+
+
+def _raising(fault: BaseException) -> Iterator[object]:
+    raise fault
+    yield
+
+
+class Readers:
+    """All iterators that one remedy has read ahead.
+
+    Args:
+        give_back: Has a loader load by itself from now on.
+        class_of: What making batches elsewhere does to the numbers.
+    """
+
+    def __init__(
+        self, job: Job, give_back: Callable[[object], None], class_of: Callable[[LoaderView], str]
+    ) -> None:
+        self._job = job
+        self._give_back = give_back
+        self._class_of = class_of
+        self._kept: MutableMapping[object, Workers] = weakref.WeakKeyDictionary()  # of persistent workers
+        self._running: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
+
+    def take_over(self, iterator: object, loader: object) -> None:
+        """Of an epoch that begins."""
+        view = of_loader(loader)
+        ahead = view.prefetch_factor or 2
+        cls = self._class_of(view)
+        itself, of = weakref.ref(iterator), weakref.ref(loader)
+        self._running.add(
+            ReadAhead(
+                iterator,
+                begin=lambda: self._begin(itself(), of(), view, draws=cls == "stream"),
+                end=partial(self._end, of),
+                misfit=lambda: self._give_back(of()),
+                workers=view.num_workers,
+                ahead=view.num_workers * ahead,
+                compare=cls == "bitwise",
+            )
+        )
+
+    def leave(self) -> None:
+        """All iterators are as they were, and no worker stays."""
+        for each in list(self._running):
+            each.leave()
+        for workers in list(self._kept.values()):
+            workers.close()
+        self._kept.clear()
+
+    def _begin(self, iterator: object, loader: object, view: LoaderView, *, draws: bool) -> Workers:
+        kept = self._kept.pop(loader, None)
+        if kept is not None:
+            if view.persistent_workers and kept.is_idle and kept.state.is_as_it_was:
+                return kept
+            kept.close()
+        state = DatasetState(view.dataset, view.collate)
+        held = state.held
+        if held.handles or held.locks or held.sources or held.random:
+            raise Refused("the dataset has come to hold what workers can't share")
+        known: Any = iterator
+        task = Task(
+            fetch=known._dataset_fetcher.made_here,
+            state=state,
+            room_bytes=2 * batch_bytes(read_items(self._job, view), view) + ROOM_BYTES,
+            draws=draws,
+            seed=known._base_seed,
+        )
+        return Workers(task, view.num_workers, view.prefetch_factor or 2)
+
+    def _end(self, of: Callable[[], object], workers: Workers) -> None:
+        loader = of()
+        if loader is not None and vars(loader).get("persistent_workers") and workers.is_idle:
+            self._kept[loader] = workers
+        else:
+            workers.close()
