@@ -153,11 +153,11 @@ class ActiveRemedies:
                 shared |= remedy.disturbs(other.remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
-        check_class(remedy.class_on(job), allowed)
-        _check_device(job, remedy)
-        _check_modes(job, remedy)
-        job.allowed = allowed
         try:
+            check_class(remedy.class_on(job), allowed)
+            _check_device(job, remedy)
+            _check_modes(job, remedy)
+            job.allowed = allowed
             undo = remedy.apply(job, options)
         except Refused:
             raise

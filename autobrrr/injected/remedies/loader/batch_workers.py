@@ -42,7 +42,7 @@ _OUTSIDE = frozenset((
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class BatchTask:
     """What the workers of one epoch are to do.
 
     Attributes:
@@ -67,7 +67,7 @@ class Workers:
         OSError: one can't be started.
     """
 
-    def __init__(self, task: Task, count: int, ahead: int) -> None:
+    def __init__(self, task: BatchTask, count: int, ahead: int) -> None:
         self.state = task.state
         self._owner = os.getpid()
         self._room = task.room_bytes
@@ -81,15 +81,17 @@ class Workers:
             self.close()
             raise
 
-    def _start(self, task: Task, number: int) -> None:
+    def _start(self, task: BatchTask, number: int) -> None:
         here, there = Pipe()
         region = memoryview(mmap.mmap(-1, self._room * (self._ahead + 1)))  # and the one that is being taken
         others = [*(link for _, link, _ in self._links), here]
-        seat = _Seat(number=number, link=there, others=others, region=region, ahead=self._ahead)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        seat = _Seat(number=number, link=there, others=others, region=region, ahead=self._ahead, mask=mask)
         worker = multiprocessing.get_context("fork").Process(target=_work, args=(task, seat), daemon=True)
         try:
             worker.start()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             there.close()
         self._links.append((worker, here, region))
         # The job waits for its own children; ours end with us, and as soon as nobody is there to ask them.
@@ -163,20 +165,27 @@ def _part(region: memoryview, turn: int, ahead: int) -> memoryview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seat:
-    """Where one worker sits; `others`: what it has of the job's ends."""
+    """Where one worker sits.
+
+    Attributes:
+        others: What it has of the job's ends.
+        mask: Of signals, as the job has it.
+    """
 
     number: int
     link: Connection
     others: Sequence[Connection]
     region: memoryview
     ahead: int
+    mask: Collection[int]
 
 
-def _work(task: Task, seat: _Seat) -> None:
+def _work(task: BatchTask, seat: _Seat) -> None:
     """All that a worker does."""
     for each in seat.others:  # else none would see that the job is gone
         each.close()
     maker = _Maker(task, seat.number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, seat.mask)
     parent, turn = os.getppid(), 0
     while os.getppid() == parent:
         if not seat.link.poll(LOOK_S):
@@ -192,7 +201,7 @@ def _work(task: Task, seat: _Seat) -> None:
 class _Maker:
     """Makes batches in a process of its own, and sees what else comes of it."""
 
-    def __init__(self, task: Task, number: int) -> None:
+    def __init__(self, task: BatchTask, number: int) -> None:
         self._task = task
         self._held = held_ids(task.state)
         self._is_spoiled = False  # what it holds is not what the job holds any more

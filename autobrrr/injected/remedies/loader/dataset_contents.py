@@ -6,7 +6,7 @@ counts its writes besides, an array does not. What a file is mapped to is left a
 
 from __future__ import annotations
 
-import sys
+import ctypes
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, cast
@@ -65,7 +65,15 @@ def _mark_of(contents: object, *, whole: bool) -> tuple[int | None, int | None]:
         return version, None
     flat = flat.contiguous().reshape(-1)
     flat = flat if whole else flat[:: _stride(flat.numel())].contiguous()
-    return version, zlib.crc32(flat.view(sys.modules["torch"].uint8).numpy()) if flat.numel() else 0
+    return version, zlib.crc32(raw_bytes(flat))
+
+
+def raw_bytes(flat: object) -> memoryview:
+    """What lies in a contiguous tensor. Its `numpy()` would keep the job from resizing it ever after."""
+    tensor = cast("Any", flat)
+    size = tensor.numel() * tensor.element_size()
+    held = (ctypes.c_ubyte * size).from_address(tensor.data_ptr()) if size else b""
+    return memoryview(held).cast("B")
 
 
 def _checksum(array: object, *, whole: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""What a dataset keeps, as it is at one moment: attributes, containers, classes, closures, globals it reads.
+"""What a dataset keeps, as it is at one moment: attributes, containers, classes, closures, globals, caches.
 
 In: what `held_by` looked into. Out: whether it is otherwise by now; it put back. Values count by identity.
 The contents of tensors and arrays are looked at (`dataset_contents.py`), not kept; those of files neither.
@@ -6,11 +6,12 @@ The contents of tensors and arrays are looked at (`dataset_contents.py`), not ke
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
-from typing import cast
+from typing import Any
 
 from ...job_state.bytecode_names import globals_read
 from ...job_state.installed_code import is_library
@@ -19,6 +20,7 @@ from .dataset_contents import ContentMarks
 from .dataset_walk import held_by
 
 _ABSENT = object()
+_CACHE = functools._lru_cache_wrapper
 
 
 class DatasetState:
@@ -35,6 +37,7 @@ class DatasetState:
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._globals: list[tuple[dict[str, object], str, object]] = []
+        self._caches: list[tuple[Any, int]] = []
         self.held = held_by(things)
         for part in self.held.parts:
             self._keep(part)
@@ -56,6 +59,7 @@ class DatasetState:
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
             or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
+            or any(cache.cache_info().misses != misses for cache, misses in self._caches)
         )
 
     def put_back(self) -> None:
@@ -90,6 +94,8 @@ class DatasetState:
             self._lists.append((part, list(part)))
         elif isinstance(part, set):
             self._sets.append((part, set(part)))
+        elif isinstance(part, _CACHE):
+            self._caches.append((part, part.cache_info().misses))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
             if not is_library(part.__module__ or ""):
@@ -100,7 +106,8 @@ class DatasetState:
 
 
 def _by_key(attributes: Mapping[str, object]) -> dict[object, object]:
-    return cast("dict[object, object]", dict(attributes))
+    """Without what pickling notes on a class."""
+    return {name: value for name, value in attributes.items() if name != "__slotnames__"}
 
 
 def _differs(entry: tuple[MutableMapping[object, object], dict[object, object]]) -> bool:

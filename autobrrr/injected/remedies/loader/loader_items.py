@@ -24,7 +24,7 @@ from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
-from .dataset_contents import ContentCopies
+from .dataset_contents import ContentCopies, raw_bytes
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
 from .loader_view import LoaderView
@@ -53,6 +53,7 @@ class Items:
     asks_worker: bool = False  # the code asks which worker it runs in
     handed: bool = False  # batches hold the dataset's own objects or memory
     own_generator: bool = False  # the dataset holds a random generator
+    fills: bool = False  # the first reading changes what the dataset holds: it keeps what it has read
     rounds: bool = False  # computed on one thread, as in a worker, an item or a batch has other bits
 
 
@@ -129,6 +130,7 @@ def _read(job: Job, view: LoaderView, collate: object) -> Items:
             random=items.random or after.draws,
             handles=tuple(after.handles),
             asks_worker=held.asks_worker,
+            fills=not state.is_as_it_was,
         )
     finally:
         state.put_back()
@@ -282,15 +284,20 @@ def same(one: object, other: object) -> bool:
     found = _bits(one)
     if found is not None:
         return found == _bits(other)
-    return bool(one == other) or repr(one) == repr(other) == "nan"
+    if type(one).__eq__ is object.__eq__ and hasattr(one, "__dict__"):
+        return one is other or same(vars(one), vars(other))
+    try:
+        return bool(one == other) or repr(one) == repr(other) == "nan"
+    except Exception as error:  # noqa: BLE001  of tensors in it: what does it hold?
+        let_through(error)
+        return hasattr(one, "__dict__") and same(vars(one), vars(other))
 
 
 def _bits(value: object) -> object:
     numpy = getattr(value, "numpy", None)
     if numpy is not None:
         detached = value.detach().cpu().contiguous()  # type: ignore[attr-defined]
-        raw = detached.reshape(-1).view(sys.modules["torch"].uint8) if detached.numel() else detached
-        return str(detached.dtype), tuple(detached.shape), raw.numpy().tobytes()
+        return str(detached.dtype), tuple(detached.shape), bytes(raw_bytes(detached))
     tobytes = getattr(value, "tobytes", None)
     if tobytes is not None and hasattr(value, "shape"):
         return str(getattr(value, "dtype", "")), tuple(value.shape), tobytes()

@@ -198,7 +198,10 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_unusual(view)
         if not DatasetState(view.dataset, view.collate).is_whole:
             raise Refused("the dataset holds more objects than can be looked through")
-        _refuse_own_state(read_items(job, view))
+        items = read_items(job, view)
+        _refuse_own_state(items)
+        if items.fills:
+            raise Refused("the dataset keeps what it has read, and a worker would keep it over epochs")
         return {"persistent_workers": True}
 
     def begin_as_without(loader: object) -> None:

@@ -1,9 +1,9 @@
 """Batches that workers made while training went on, handed over by the iterator of a job without workers.
 
 In: an iterator that loads in the training process, and how workers are started. Each batch comes in its turn,
-as before: from a worker where that is the same as making it now, else it is made now. Of the batches taken
-the 1st, 2nd, 4th, 8th and so on are made now as well, and compared. Once anything does not fit, the iterator
-is as it was, and goes on with what was read of its sampler.
+as before: from a worker where that is the same as making it now, else it is made now. The first of an epoch
+is made now as well, and compared; so are the 1st, 2nd, 4th, 8th and so on of all. Once anything does not fit,
+the iterator is as it was, and goes on with what was read of its sampler.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, cast
@@ -19,14 +20,30 @@ from typing import Any, cast
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
-from .batch_workers import DECLINED, ROOM_BYTES, Task, Workers
+from .batch_workers import DECLINED, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
 from .loader_items import batch_bytes, read_items
 from .loader_view import LoaderView, of_loader
 from .sent_batches import exactly
 
 MOST_DECLINED = 3  # more than were taken
-LOOKING = 50  # times what a look at the dataset takes must pass before the next one
+TOO_MANY = 3  # epochs that did not fit
+LOOKING = 20  # times what a look at the dataset takes must pass before the next one
+
+
+@dataclass(slots=True)
+class LoaderRecord:
+    """What came of reading one loader ahead.
+
+    Attributes:
+        taken: Batches from workers, over all epochs.
+        misfits: Epochs that were left, a batch that was another one counts as many.
+        kept: Workers that wait for the next epoch.
+    """
+
+    taken: int = 0
+    misfits: int = 0
+    kept: Workers | None = None
 
 
 class ReadAhead:
@@ -35,7 +52,7 @@ class ReadAhead:
     Args:
         begin: Starts the workers, or gives those that are there.
         end: What comes of them once all batches were handed over.
-        misfit: Keeps the loader from being read ahead again.
+        record: Of the loader.
         workers: How many make them.
         ahead: Batches that are on their way.
         compare: Batches are the same to the bit.
@@ -47,14 +64,14 @@ class ReadAhead:
         *,
         begin: Callable[[], Workers],
         end: Callable[[Workers], None],
-        misfit: Callable[[], None],
+        record: LoaderRecord,
         workers: int,
         ahead: int,
         compare: bool,
     ) -> None:
         state = vars(iterator)
         self._iterator = weakref.ref(iterator)
-        self._begin, self._end, self._misfit = begin, end, misfit
+        self._begin, self._end, self._record = begin, end, record
         self._ahead, self._compare = ahead, compare
         self._fetcher: Any = state["_dataset_fetcher"]
         self._sampler: Iterator[object] = state["_sampler_iter"]
@@ -100,20 +117,25 @@ class ReadAhead:
         if batch is DECLINED or not self._is_current():
             self._declined += 1
             if self._declined > self._taken + MOST_DECLINED:
-                self.leave(for_good=True)
+                self._record.misfits += (
+                    1  # what the dataset fills as it is read is filled here: the next epoch may fit
+                )
+                self.leave()
+            self._look_at_ns = 0  # making it may change what the dataset holds
             return self._fetcher.fetch(index)
         self._taken += 1
-        if not self._compare or self._taken & (self._taken - 1):
+        self._record.taken += 1
+        if not self._compare or (self._taken > 1 and self._record.taken & (self._record.taken - 1)):
             return batch
+        self._look_at_ns = 0
         made = self._fetcher.fetch(index)
         if not exactly(made, batch):
-            self.leave(for_good=True)
+            self._record.misfits += TOO_MANY
+            self.leave()
         return made
 
-    def leave(self, *, for_good: bool = False) -> None:
+    def leave(self) -> None:
         """The iterator is as it was; indices that were read already come first."""
-        if for_good:
-            self._misfit()
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close()
@@ -133,7 +155,8 @@ class ReadAhead:
             try:
                 self._workers = self._begin()
             except Exception as error:  # noqa: BLE001  it loads as before
-                self.leave(for_good=True)
+                self._record.misfits += TOO_MANY
+                self.leave()
                 let_through(error)
                 return next(vars(self._iterator())["_sampler_iter"])
         self._fill()
@@ -199,11 +222,15 @@ class Readers:
         self._job = job
         self._give_back = give_back
         self._class_of = class_of
-        self._kept: MutableMapping[object, Workers] = weakref.WeakKeyDictionary()  # of persistent workers
+        self._records: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()
         self._running: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
 
     def take_over(self, iterator: object, loader: object) -> None:
         """Of an epoch that begins."""
+        record = self._records.setdefault(loader, LoaderRecord())
+        if record.misfits >= TOO_MANY:
+            self._give_back(loader)
+            return
         view = of_loader(loader)
         ahead = view.prefetch_factor or 2
         cls = self._class_of(view)
@@ -211,9 +238,9 @@ class Readers:
         self._running.add(
             ReadAhead(
                 iterator,
-                begin=lambda: self._begin(itself(), of(), view, draws=cls == "stream"),
-                end=partial(self._end, of),
-                misfit=lambda: self._give_back(of()),
+                begin=lambda: self._begin(itself(), record, view, draws=cls == "stream"),
+                end=partial(self._end, of, record),
+                record=record,
                 workers=view.num_workers,
                 ahead=view.num_workers * ahead,
                 compare=cls == "bitwise",
@@ -224,12 +251,13 @@ class Readers:
         """All iterators are as they were, and no worker stays."""
         for each in list(self._running):
             each.leave()
-        for workers in list(self._kept.values()):
-            workers.close()
-        self._kept.clear()
+        for record in list(self._records.values()):
+            if record.kept is not None:
+                record.kept.close()
+        self._records.clear()
 
-    def _begin(self, iterator: object, loader: object, view: LoaderView, *, draws: bool) -> Workers:
-        kept = self._kept.pop(loader, None)
+    def _begin(self, iterator: object, record: LoaderRecord, view: LoaderView, *, draws: bool) -> Workers:
+        kept, record.kept = record.kept, None
         if kept is not None:
             if view.persistent_workers and kept.is_idle and kept.state.is_as_it_was:
                 return kept
@@ -239,7 +267,7 @@ class Readers:
         if held.handles or held.locks or held.sources or held.random:
             raise Refused("the dataset has come to hold what workers can't share")
         known: Any = iterator
-        task = Task(
+        task = BatchTask(
             fetch=known._dataset_fetcher.made_here,
             state=state,
             room_bytes=2 * batch_bytes(read_items(self._job, view), view) + ROOM_BYTES,
@@ -248,9 +276,9 @@ class Readers:
         )
         return Workers(task, view.num_workers, view.prefetch_factor or 2)
 
-    def _end(self, of: Callable[[], object], workers: Workers) -> None:
+    def _end(self, of: Callable[[], object], record: LoaderRecord, workers: Workers) -> None:
         loader = of()
         if loader is not None and vars(loader).get("persistent_workers") and workers.is_idle:
-            self._kept[loader] = workers
+            record.kept = workers
         else:
             workers.close()

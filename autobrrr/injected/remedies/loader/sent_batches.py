@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, cast
 
 from ...live_torch.torch_types import Tensor
+from .dataset_contents import raw_bytes
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _ALIGNED = 64  # bytes
@@ -198,7 +199,5 @@ def _state(value: object) -> object:
 def _content(value: Any) -> object:
     if not hasattr(value, "element_size"):
         return value.dtype, value.shape, value.strides, value.flags.writeable, value.tobytes()
-    torch = sys.modules["torch"]
-    flat = value.detach().cpu().contiguous().reshape(-1)
-    bits = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    bits = bytes(raw_bytes(value.detach().cpu().contiguous()))
     return value.dtype, value.shape, value.stride(), value.requires_grad, str(vars(value)), bits

@@ -43,12 +43,11 @@ def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     if gc.get_freeze_count() > FROZEN_BY_PYTHON:
         raise Refused("the job has frozen its objects already")
     gc.freeze()
-    frozen = gc.get_freeze_count()
+    witness = [()]  # young: frozen only where the job freezes its objects, too
     threshold_back = _less_often(wanted)
 
     def undo() -> None:
-        # They only become fewer by themselves: with more, the job has frozen its objects meanwhile.
-        if gc.get_freeze_count() <= frozen:
+        if any(each is witness for each in gc.get_objects()):
             gc.unfreeze()  # back into the oldest generation: cheap, whatever their number
         threshold_back()
 
@@ -75,5 +74,10 @@ def _wanted(options: Mapping[str, object], default: int) -> int:
 
 
 def _less_often(wanted: int) -> Undo:
-    first, *rest = gc.get_threshold()
-    return switch(gc.get_threshold, lambda now: gc.set_threshold(*now), (max(wanted, first), *rest))
+    def first() -> int:
+        return gc.get_threshold()[0]
+
+    def set_first(count: int) -> None:
+        gc.set_threshold(count, *gc.get_threshold()[1:])
+
+    return switch(first, set_first, max(wanted, first()))
