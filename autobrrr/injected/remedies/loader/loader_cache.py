@@ -22,7 +22,7 @@ from .dataset_contents import copy_of
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents
 from .loader_items import COPYING, collate_name, read_items, same, size_bytes
-from .loader_switch import Begun, switch_loaders
+from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 
 CHECK_EVERY = 64
@@ -116,7 +116,7 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
         _check(job, view, most_bytes)
         return {}
 
-    def take_over(iterator: object, _: Begun | None = None) -> None:
+    def take_over(iterator: object, _: object = None) -> None:
         fetcher = vars(iterator).get("_dataset_fetcher")
         dataset = getattr(fetcher, "dataset", None)
         if fetcher is None:

@@ -11,14 +11,14 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from types import ModuleType
 from typing import cast
 
+from ...job_state.rng_state import Restore, capture
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.patches import Patch
-from ...live_torch.torch_types import Tensor
 from ..registry import Refused, Undo
 from .loader_view import LoaderView, of_loader, views
 
@@ -27,16 +27,7 @@ Settle = Callable[[LoaderView], Mapping[str, object]]
 OnEpoch = Callable[[object], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """What an iterator was made from."""
-
-    loader: object
-    random_state: Tensor  # just before
-    earlier: object | None  # the iterator that the loader keeps, which may begin anew
-
-
-OnBegun = Callable[[object, Begun], None]
+OnBegun = Callable[[object, object], None]  # with the iterator, and its loader
 WITHOUT_WORKERS: Mapping[str, object] = {
     "num_workers": 0,
     "prefetch_factor": None,
@@ -156,13 +147,10 @@ class Desk:
             if not self._switches or self._inside or os.getpid() != self._pid:
                 return original(loader)
             self._inside = True
+            torch = cast(ModuleType, self._torch)
             try:
                 self._meet(loader)
-                begun = Begun(
-                    loader=loader,
-                    random_state=cast(ModuleType, self._torch).get_rng_state(),
-                    earlier=vars(loader).get("_iterator"),
-                )
+                drawn = _states_before(torch, loader)
                 try:
                     with self._as_without_workers(loader):
                         iterator = original(loader)
@@ -172,8 +160,10 @@ class Desk:
                         raise
                     for switch in reversed(self._switches):
                         switch.give_back(loader)
+                    for restore in drawn:
+                        restore()
                     iterator = original(loader)
-                self._tell(iterator, begun)
+                self._tell(iterator, loader)
                 return iterator
             finally:
                 self._inside = False
@@ -210,14 +200,20 @@ class Desk:
                 switch.give_back(loader)
                 let_through(error)
 
-    def _tell(self, iterator: object, begun: Begun) -> None:
+    def _tell(self, iterator: object, loader: object) -> None:
         for switch in list(self._switches):
             if switch.after is not None:
                 try:
-                    switch.after(iterator, begun)
+                    switch.after(iterator, loader)
                 except Exception as error:  # noqa: BLE001  it loads as without us
                     let_through(error)
                     continue
+
+
+def _states_before(torch: ModuleType, loader: object) -> list[Restore]:
+    """What puts back the random states that an iterator draws from as it is made."""
+    generator = vars(loader).get("generator")
+    return capture(torch, [] if generator is None else [generator])
 
 
 DESK = Desk()

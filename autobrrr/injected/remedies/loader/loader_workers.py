@@ -1,8 +1,8 @@
 """Loader processes: how many, how far ahead, for how long; and page-locked batches.
 
-Batches come in the same order and with the same bits from workers as from the training process, unless random
-numbers are drawn for an item or a batch, or a sampler of unknown make draws while it yields: then in another
-stream. Where a dataset counts what is read, or asks which worker it is in, its items could depend on that.
+A loader without workers gets ours (`read_ahead.py`): the job takes from them what it would have made itself.
+One that has workers of the job's own gets another number of those. Where random numbers are drawn for an item
+or a batch, or a sampler of unknown make draws while it yields, they come in another stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..registry import CLASSES, Option, Refused, Undo, check_class, remedy
 from .dataset_state import DatasetState
 from .dataset_walk import held_by, names_of
 from .loader_items import Items, batch_bytes, read_items
-from .loader_switch import DESK, WITHOUT_WORKERS, Begun, Settle, switch_loaders
+from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
 from .loader_view import LoaderView, views
 from .read_ahead import Readers
 
@@ -124,11 +124,11 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
 
     readers = Readers(job, partial(DESK.give_back, "loader.workers"), partial(_class_of, job))
 
-    def begun(iterator: object, of: Begun) -> None:
+    def begun(iterator: object, loader: object) -> None:
         if not wanted:
             _draw_at_once(iterator)
-        elif DESK.reads_ahead(of.loader):
-            readers.take_over(iterator, of.loader)
+        elif DESK.reads_ahead(loader):
+            readers.take_over(iterator, loader)
 
     undo_switch = switch_loaders(job, "loader.workers", _where_allowed(job, settle), after=begun)
 
