@@ -63,7 +63,7 @@ class PreloadOutcome:
         why = "it never got its chance: " + (
             "the processes that came up were none of its script"
             if self._read_bytes or any(self._folder.glob("outcome-*"))
-            else "no process of the command said that it trains with torch"
+            else "before the command ended no process of it said that it trains with torch"
         )
         fresh: list[Line] = [
             {"remedy": name, "status": "refused", "why": why} for name in self._planned if name not in said

@@ -169,7 +169,7 @@ def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_woul
 @pytest.mark.parametrize(
     ("remedies", "body", "says"),
     [
-        (FOREACH, "print(1)", "no process of the command said that it trains with torch"),
+        (FOREACH, "print(1)", "before the command ended no process of it said that it trains with torch"),
         (RANKS, "import torch, time; time.sleep(0.4)", "never got its chance"),
         ('"host.allocator" = true\n', "print('started')", "not installed"),
     ],

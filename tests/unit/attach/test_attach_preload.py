@@ -152,7 +152,7 @@ def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: 
 def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
     told = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
     assert next(line["why"] for line in told.missed()).endswith(
-        "no process of the command said that it trains with torch"
+        "before the command ended no process of it said that it trains with torch"
     )
     again = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
     (tmp_path / "outcome-0-77").write_text('{"remedy": "one", "status": "applied"}\n')

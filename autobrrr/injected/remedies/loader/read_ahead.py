@@ -203,6 +203,12 @@ class ReadAhead:
         return True
 
 
+def _is_plain(iterator: object) -> bool:
+    """Whether it is torch's own: others may keep where their sampler stands."""
+    kind = type(iterator)
+    return (kind.__module__, kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
+
+
 def _raising(fault: BaseException) -> Iterator[object]:
     raise fault
     yield
@@ -228,7 +234,7 @@ class Readers:
     def take_over(self, iterator: object, loader: object) -> None:
         """Of an epoch that begins."""
         record = self._records.setdefault(loader, LoaderRecord())
-        if record.misfits >= TOO_MANY:
+        if record.misfits >= TOO_MANY or not _is_plain(iterator):
             self._give_back(loader)
             return
         view = of_loader(loader)
