@@ -36,15 +36,16 @@ class Led(module_call_slot.InSlot):
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, module: Module, call: Call) -> None:
+        super().__init__(module)
         self._call = call
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """The call through all layers."""
         return self._call(*args, **kwargs)
 
 
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
-_BUILT: MutableMapping[Module, Call] = weakref.WeakKeyDictionary()  # of them, as it was put into the slot
 
 
 def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
@@ -75,7 +76,7 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
     found = module_call_slot.beneath(module)
-    return found is not None and found is not _BUILT.get(module)
+    return found is not None and not isinstance(found, module_call_slot.InSlot)
 
 
 def _rebuild(module: Module) -> None:
@@ -89,9 +90,7 @@ def _rebuild(module: Module) -> None:
         call = plain_call(module)
         for rank in sorted(layers, reverse=True):
             call = layers[rank](call)
-        call = _BUILT[module] = Led(call)
-    else:
-        _BUILT.pop(module, None)
+        call = Led(module, call)
     module_call_slot.put_beneath(module, call)
 
 

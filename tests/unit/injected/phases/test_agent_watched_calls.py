@@ -15,7 +15,7 @@ from torch import nn
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch, watchable
+from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch
 from autobrrr.injected.loop.fallback_marks import FallbackMarks
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.phase_clock import PhaseClock
@@ -155,10 +155,62 @@ def test_a_replay_is_not_watched() -> None:
     assert vars(model)[SLOT] is ours
 
 
-def test_what_data_parallel_makes_replicas_of_is_not_watched() -> None:
+def cloned(model: nn.Linear) -> nn.Linear:
+    """Made of the attributes of another one, as learn2learn's clones and replicas of DataParallel are."""
+    clone = model.__new__(type(model))
+    clone.__dict__ = model.__dict__.copy()
+    clone._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    return clone
+
+
+@pytest.mark.parametrize("copied", [cloned, lambda model: model._replicate_for_data_parallel()])
+def test_a_module_made_of_another_s_attributes_is_called_itself_and_not_watched(
+    copied: Callable[[nn.Linear], nn.Linear],
+) -> None:
+    seen: list[object] = []
     model = nn.Linear(4, 3)
-    parallel = nn.DataParallel(model)
-    assert watchable(torch, [model, parallel]) == [parallel]
+    ours = watch(model, lambda *_: seen.append("first"), None)
+    more = watch(model, lambda *_: seen.append("second"), None)
+    other = copied(model)
+    other._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+    assert not seen
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["second", "first"]
+    unwatch(ours)
+    unwatch(more)
+    del model
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+
+
+def test_a_clone_of_a_module_with_layers_has_none_of_them_and_loses_nothing_of_the_job_s_own() -> None:
+    model = nn.Linear(4, 3)
+    undo = lead_through(model, Rank.PRECISION, lambda _below: fail)
+    clone = cloned(model)
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    undo()
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    vars(model)[SLOT] = lambda _x: "compiled"
+    ours = watch(model, fail, fail)
+    assert cloned(model)(torch.ones(2, 4)) == "compiled"
+    unwatch(ours)
+
+
+def test_a_clone_of_a_watched_module_is_watched_and_led_by_itself() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    watch(model, lambda *_: seen.append("model"), None)
+    clone = cloned(model)
+    assert not is_compiled(clone)
+    undo = lead_through(clone, Rank.PRECISION, lambda _below: lambda _x: "led")
+    ours = watch(clone, lambda *_: seen.append("clone"), None)
+    assert clone(torch.ones(2, 4)) == "led"
+    assert seen == ["clone"]
+    undo()
+    unwatch(ours)
+    assert SLOT not in vars(clone)
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["clone", "model"]
 
 
 def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
