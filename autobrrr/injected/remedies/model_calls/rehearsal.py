@@ -1,9 +1,9 @@
 """Compiles a module before training meets the compiled code, and holds the result against eager.
 
 In: a call of the module that training is about to make, on its real arguments. Forward and backward
-run once eagerly and once compiled, on copies of the arguments and under a guard that puts random
-states, buffers and gradients back. Out: a reason not to use the compiled code, or none; what calls take
-either way.
+run once eagerly and once compiled, on copies of the arguments' tensors and under a guard that puts random
+states, buffers, gradients and other arguments back. Out: a reason not to use the compiled code, or none;
+what calls take either way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import cast
 
 from ...job_state.side_effect_scan import CodeScan, ScanFindings
-from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
-from ...live_torch.torch_types import Module, Tensor
+from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
 from .call_layers import Call, watched_or_transformed
@@ -84,16 +84,16 @@ class Rehearsal:
         """It lives: only its own calls ask."""
         return cast(Module, self._module())
 
-    @property
-    def _guarded(self) -> Guarded:
+    def _guard(self, args: Sequence[object], kwargs: Mapping[str, object]) -> StateGuard:
         parameters = list(self.module.parameters())
-        return Guarded(
+        guarded = Guarded(
             modules=[self.module],
             parameters=parameters,
-            others=self._found.globals,
+            others=[*self._found.globals, *called_with(self.torch, args, kwargs)],
             written=parameters if self._found.writes_data else [],
             derived=derived_attributes([self.module]),
         )
+        return StateGuard(self.torch, guarded)
 
     def obstacle(self) -> str | None:
         """Why its call may not be rehearsed just now: what the job has set since."""
@@ -153,7 +153,7 @@ class Rehearsal:
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
-            with StateGuard(self.torch, self._guarded):
+            with self._guard(args, kwargs):
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001
@@ -164,7 +164,9 @@ class Rehearsal:
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[Pass, list[str]]:
-        with StateGuard(self.torch, self._guarded) as guard:
+        with self._guard(args, kwargs) as guard:
+            if guard.in_graph:
+                raise Abstain("a forward meets a tensor of a graph whose backward is the job's")
             done = self._pass(call, args, kwargs)
         return done, guard.changes
 
@@ -286,6 +288,8 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, Abstain):
+        return str(error)
     said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
     return f"{type(error).__name__}: {said}"
 
