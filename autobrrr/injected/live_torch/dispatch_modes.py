@@ -1,13 +1,14 @@
 """A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
 
-The class is made once per torch.
+The class is made once per torch. What we read off tensors within a step is read `unseen`.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -48,6 +49,13 @@ def leave(torch: ModuleType, mode: AbstractContextManager[object]) -> bool:
 def modes_on_stack(torch: ModuleType) -> int:
     """Dispatch modes that are on, on this thread."""
     return int(torch._C._len_torch_dispatch_stack())
+
+
+def unseen() -> AbstractContextManager[object]:
+    """A context in which no function mode and no tensor of the job's own runs code for what we read."""
+    inside = getattr(sys.modules.get("torch"), "_C", None)
+    made: Callable[[], AbstractContextManager[object]] = getattr(inside, "DisableTorchFunction", nullcontext)
+    return made()
 
 
 def foreign_mode(torch: ModuleType) -> str | None:

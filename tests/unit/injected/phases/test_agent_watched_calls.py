@@ -11,13 +11,16 @@ from threading import get_ident
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch
 from autobrrr.injected.loop.fallback_marks import FallbackMarks
+from autobrrr.injected.phases.batch_shapes import batch_size, token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.loss_value import FINITE, DeviceLoss
 from autobrrr.injected.phases.phase_clock import PhaseClock
 from autobrrr.injected.phases.phase_hooks import PhaseHooks
 from autobrrr.injected.remedies.model_calls.call_layers import Call, Rank, is_taken, lead_through
@@ -294,3 +297,33 @@ def test_a_gradient_within_a_models_call_belongs_to_the_call() -> None:
     hooks.take_off(at_boundary=True)
     hooks.take_off_wrappers()
     take_off()
+
+
+class Noted(TorchFunctionMode):
+    """A mode of the job's own; the functions that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(
+        self, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_a_mode_of_the_job_s_own_sees_none_of_what_the_hooks_read() -> None:
+    model, batch = nn.Linear(4, 3), torch.zeros(2, 4, dtype=torch.int64)
+    with Noted() as plain:
+        model(batch.float())
+    clock, take_off = by_phase_hooks(model)
+    clock.begin(0)
+    with Noted() as watched:
+        model(batch.float())
+        assert (batch_size([batch]), token_count([batch])) == (2, 8)
+        assert DeviceLoss(torch).finite(torch.ones(()).detach()) == FINITE
+    assert clock.samples == 2
+    take_off()
+    made = ["ones", "detach"]
+    assert len(watched.seen) == len(plain.seen) + len(made), watched.seen
