@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch import module_call_slot
+from ...live_torch.dispatch_modes import mode_of_the_job
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
 from ...live_torch.torch_types import Abstain, Module
@@ -183,7 +184,7 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
     """A function that tells whether a call just now is part of something larger, which must see it plain.
 
     Who watches saved tensors, as a checkpoint of the job's own, counts them; transforms (`torch.func`) allow
-    neither that nor a backward inside.
+    neither that nor a backward inside, and a mode of the job's own would see other functions.
     """
     hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     in_transform = transformed(torch)
@@ -191,9 +192,18 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
 
 
 def transformed(torch: ModuleType) -> Callable[[], bool]:
-    """A function that tells whether a call just now is inside a transform of `torch.func`."""
+    """A function that tells whether what runs just now is seen or changed by something around it.
+
+    A transform of `torch.func`, forward-mode differentiation, or a mode of the job's own.
+    """
     level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-    return lambda: level is not None and level() is not None
+    dispatch, function = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+    forward_mode = torch.autograd.forward_ad
+    return lambda: (
+        (level is not None and level() is not None)
+        or forward_mode._current_level >= 0
+        or bool((dispatch() or function()) and mode_of_the_job(torch))
+    )
 
 
 def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:

@@ -97,11 +97,11 @@ class Rehearsal:
 
     def obstacle(self) -> str | None:
         """Why its call may not be rehearsed just now: what the job has set since."""
+        if watched_or_transformed(self.torch)():
+            return "it is called within a checkpoint, a transform or a mode of the job's own"
         if not all(each.is_leaf for each in self.module.parameters()):
             # Under `functional_call`: a backward on these would free the job's graph.
             return "it is called with other parameters than its own"
-        if watched_or_transformed(self.torch)():
-            return "it is called within a checkpoint or a transform of the job's own"
         hook = next((spoken for spoken, _ in user_hooks([self.module])), None)
         return None if hook is None else f"{hook} would run once more"
 
