@@ -524,6 +524,17 @@ def test_calls_within_a_mode_of_the_job_s_own_stay_eager() -> None:
     undo()
 
 
+def test_the_job_may_swap_weights_for_others_while_its_calls_are_compiled() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    weight = loop.model[0].weight  # type: ignore[index]
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros_like(weight)))
+    loop.train(1)
+    undo()
+    assert not vars(weight)
+
+
 def test_calls_that_are_differentiated_forwards_stay_eager() -> None:
     loop, x = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh())), torch.randn(8, 16)
     undo = switched_on(loop)

@@ -226,3 +226,17 @@ def test_a_model_that_is_first_called_within_a_mode_of_the_job_s_own_is_not_trie
     with FlopCounterMode(display=False) as plain:
         loop.step()
     assert counted.get_total_flops() == plain.get_total_flops()
+
+
+def test_the_job_may_swap_weights_for_others_while_the_layout_is_on() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    undo = loop.switched_on()
+    loop.step()
+    weight, other = loop.model.second.weight, nn.Parameter(torch.zeros_like(loop.model.second.weight))
+    torch.utils.swap_tensors(weight, other)
+    loop.optimizer.state.clear()
+    loop.step()
+    undo()
+    assert loop.model.second.weight is weight
+    assert weight.is_contiguous()
+    assert not weight.is_contiguous(memory_format=torch.channels_last)

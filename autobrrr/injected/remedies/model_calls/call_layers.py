@@ -17,6 +17,7 @@ from ...live_torch import module_call_slot
 from ...live_torch.dispatch_modes import mode_of_the_job
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
+from ...live_torch.parameter_places import places_of
 from ...live_torch.torch_types import Abstain, Module
 from ..registry import RefusalCode, Refused, Undo
 
@@ -114,15 +115,15 @@ def hold_gradients(module: Module) -> Undo:
     Raises:
         Refused: a parameter has hooks already.
     """
-    trained = [each for each in module.parameters() if each.requires_grad]
-    if any(each._backward_hooks is not None for each in trained):
+    trained = [(place, each) for place, each in places_of([module]) if each.requires_grad]
+    if any(each._backward_hooks is not None for _, each in trained):
         raise Refused("parameters have hooks of the job's own")
-    held = [(weakref.ref(each), each.register_hook(lambda gradient: gradient.clone())) for each in trained]
+    held = [(place, each.register_hook(lambda gradient: gradient.clone())) for place, each in trained]
 
     def undo() -> None:
-        for remembered, handle in held:
+        for place, handle in held:
             handle.remove()
-            parameter = remembered()
+            parameter = place.parameter()
             if parameter is not None and not parameter._backward_hooks:
                 parameter._backward_hooks = None
 

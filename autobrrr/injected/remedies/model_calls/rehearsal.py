@@ -116,7 +116,7 @@ class Rehearsal:
             with ExitStack() as undo:
                 undo.enter_context(Footprint(self.torch))
                 # Read while a graph is made, never after: in a saved model marks would travel on.
-                undo.callback(unmark, unmarked(list(self.module.parameters())))
+                undo.callback(unmark, unmarked([self.module]))
                 for place in settings_in_force(self.settings):
                     undo.enter_context(place)
                 found, _ = self._guarded_pass(compiled, args, kwargs)
