@@ -263,10 +263,17 @@ class Rehearsal:
         for mine, other in zip(ours, theirs, strict=True):
             if other is None:
                 continue
-            first, second = (torch.nan_to_num(each.detach()).float() for each in (mine, other))
+            first, second = (torch.nan_to_num(self._parts(each)).float() for each in (mine, other))
             apart += float((first - second).square().sum())
             whole += float(second.square().sum())
         return 0.0 if apart == 0 else float((apart / whole) ** 0.5 if whole else float("inf"))
+
+    def _parts(self, tensor: Tensor) -> Tensor:
+        """Real numbers: of complex ones both parts."""
+        plain = tensor.detach()
+        if not plain.is_complex():
+            return plain
+        return cast(Tensor, self.torch.view_as_real(self.torch.resolve_conj(plain)))
 
 
 def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> ScanFindings:

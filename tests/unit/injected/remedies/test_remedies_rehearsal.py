@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -119,3 +120,26 @@ def test_weights_that_a_rehearsal_has_made_are_none_of_the_job_s() -> None:
         assert rehearsed(module) is None
         assert list(map(id, parametrize._cache.values())) == list(map(id, made.values()))
     assert module.parametrizations.weight.original.grad is not None
+
+
+class Turned(nn.Module):
+    """Complex weights; what comes out is complex too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(torch.complex64) @ self.weight).conj()
+
+
+@pytest.mark.parametrize("off", [0.0, 0.1])
+def test_complex_numbers_are_compared_by_both_parts(off: float) -> None:
+    module = Turned()
+    eager = module._call_impl
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rehearsal = Rehearsal(torch, module, own_stream=False)
+        why = rehearsal.why_not(eager, lambda x: eager(x) + off * eager(x).imag * 1j, [torch.randn(8, 4)], {})
+    assert (why is None) == (off == 0)
+    assert why is None or "off by" in why
