@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 
 from autobrrr.injected.remedies.model_calls.rehearsal import CLOSE, CLOSE_IN_HALF, OF_NOISE, Rehearsal
 
@@ -143,3 +143,10 @@ def test_complex_numbers_are_compared_by_both_parts(off: float) -> None:
         why = rehearsal.why_not(eager, lambda x: eager(x) + off * eager(x).imag * 1j, [torch.randn(8, 4)], {})
     assert (why is None) == (off == 0)
     assert why is None or "off by" in why
+
+
+def test_pruned_biases_are_made_anew_in_each_call_as_pruned_weights_are() -> None:
+    for name in ("weight", "bias"):
+        module = prune.l1_unstructured(nn.Linear(4, 4), name, 0.5)
+        module(torch.ones(2, 4)).sum().backward()
+        assert rehearsed(nn.Sequential(module)) is None
