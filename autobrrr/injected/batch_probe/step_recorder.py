@@ -25,6 +25,7 @@ from ..live_torch.dispatch_modes import (
     is_own_operator,
     leave,
     runs_own_code,
+    unseen,
 )
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch
@@ -298,7 +299,8 @@ class Recorder:
             node = self._node("module", module, args, kwargs)
             if node is not None:
                 node.training = [(part, part.training) for part in module.modules()]
-                node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
+                with unseen():
+                    node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
         self._depth += 1
         if self._watch is not None:
             self._watch.depth = self._depth
@@ -412,13 +414,11 @@ class Recorder:
         number = len(self._tensors)
         self._tensors.append(tensor)  # held, so that its id stays its own
         self._numbers[id(tensor)] = number
-        self._depth += 1  # what asks a tensor for its size is no call of the loop's
         try:
-            self._held += tensor_bytes(tensor)
+            with unseen():
+                self._held += tensor_bytes(tensor)
         except Exception as error:  # noqa: BLE001  a kind of tensor that has no plain size
             self._fail(error)
-        finally:
-            self._depth -= 1
         return number
 
 

@@ -1,7 +1,8 @@
 """Around every replay: what it could touch is kept, and put back bit for bit.
 
 Random states, gradients, buffers and other tensors that modules hold (with their version
-counters), the Python state of the modules, grad mode, and the hooks that must stay silent.
+counters), the Python state of the modules and of what they are called with, grad mode, and the hooks that
+must stay silent.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
 from ..live_torch.module_call_slot import silence
 from ..live_torch.module_checks import HOOK_DICTS
-from ..live_torch.torch_types import Abstain, Module, Tensor
+from ..live_torch.pytrees import leaves
+from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from . import rng_state
 from .module_state import ModuleState
 from .threads_beside import thread_beside
 
 _OWN = __name__.partition(".")[0]
+_ARGUMENT = "an argument"
 
 
 @dataclass(slots=True)
@@ -52,12 +55,14 @@ class StateGuard:
 
     Attributes:
         writes: A tensor that is kept, and is no parameter, was written to.
+        in_graph: A tensor that is kept leads into a graph of the job's, which a backward would use up.
         generators: Random generators of the user's own that were met.
     """
 
     def __init__(self, torch: ModuleType, guarded: Guarded, *, trial: bool = False) -> None:
         self.changes: list[str] = []
         self.writes = False
+        self.in_graph = False
         self.generators: list[object] = []
         self._trial = trial
         self._touched: set[int] = set()  # parameters that the replay wrote
@@ -81,6 +86,7 @@ class StateGuard:
         if beside is not None:
             raise Abstain(f"{beside} runs on another thread, which may draw random numbers meanwhile")
         _hush_warnings(undo)
+        _lend_cache(undo)
         self._silence(undo)
         if guarded.accumulates:
             self._lend_twins(undo)
@@ -94,6 +100,8 @@ class StateGuard:
         state = ModuleState(torch, guarded.modules, guarded.others, skipped)
         versions = [(parameter, parameter._version) for parameter in guarded.parameters]
         self.generators = state.generators
+        anew = self._made_anew()
+        self.in_graph = any(each.grad_fn is not None and id(each) not in anew for each in state.tensors)
         kept = [(tensor, tensor._version) for tensor in state.tensors]
         for tensor in state.tensors:
             self._keep_tensor(undo, tensor)
@@ -107,6 +115,11 @@ class StateGuard:
         undo.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
         if hasattr(torch.backends, "mha"):
             undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+
+    def _made_anew(self) -> set[int]:
+        """Ids of what lies in attributes that torch's own hooks set in each call."""
+        parts = [part for module in self._guarded.modules for part in module.modules()]
+        return {id(vars(part).get(name)) for part in parts for name in self._guarded.derived}
 
     def _compare(
         self,
@@ -196,6 +209,23 @@ def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
     return bool(alike.all())
 
 
+def called_with(
+    torch: ModuleType, args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[tuple[str, object]]:
+    """What a call on copies of its tensors is given as it is: generators, objects that it may change."""
+    found = leaves([list(args), list(kwargs.values())])
+    return [(_ARGUMENT, each) for each in found if not is_tensor(each, torch)]
+
+
+def _lend_cache(undo: ExitStack) -> None:
+    """Parametrized weights that a replay makes are no weights for the job."""
+    place = sys.modules.get("torch.nn.utils.parametrize")
+    names: dict[str, object] = {} if place is None else vars(place)
+    if "_cache" in names:
+        undo.callback(names.__setitem__, "_cache", names["_cache"])
+        names["_cache"] = {}
+
+
 def _hush_warnings(undo: ExitStack) -> None:
     """Warnings of this thread are not shown; `catch_warnings` would make old ones show again."""
     show = getattr(warnings, "_showwarnmsg", None)
@@ -225,7 +255,12 @@ def unchanged(torch: ModuleType, guarded: Guarded, *, trial: bool) -> Iterator[N
 
 def said_of(changes: list[str]) -> str:
     """Why a replay that makes these changes is not made."""
-    return f"a forward changes the modules' own state ({', '.join(sorted(set(changes))[:3])})"
+    what = "what it is called with" if all(map(_of_arguments, changes)) else "the modules' own state"
+    return f"a forward changes {what} ({', '.join(sorted(set(changes))[:3])})"
+
+
+def _of_arguments(change: str) -> bool:
+    return change.startswith(_ARGUMENT)
 
 
 def _is_ours(hook: object) -> bool:

@@ -1,13 +1,14 @@
 """A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
 
-The class is made once per torch.
+The class is made once per torch. What we read off tensors within a step is read `unseen`.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -50,19 +51,34 @@ def modes_on_stack(torch: ModuleType) -> int:
     return int(torch._C._len_torch_dispatch_stack())
 
 
+def unseen() -> AbstractContextManager[object]:
+    """A context in which no function mode and no tensor of the job's own runs code for what we read."""
+    inside = getattr(sys.modules.get("torch"), "_C", None)
+    made: Callable[[], AbstractContextManager[object]] = getattr(inside, "DisableTorchFunction", nullcontext)
+    return made()
+
+
 def foreign_mode(torch: ModuleType) -> str | None:
     """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
+    mode = mode_of_the_job(torch)
+    if mode is not None:
+        return f"a torch {mode[0]} mode of the job's own is active ({type(mode[1]).__name__})"
+    inside = getattr(torch._C, "_autograd", None)
+    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
+    if hooks is not None and hooks(False) is not None:
+        return "hooks of the job's own on saved tensors are active"
+    return None
+
+
+def mode_of_the_job(torch: ModuleType) -> tuple[str, object] | None:
+    """The kind of a mode of the job's own that is on, on this thread, and the mode."""
     dispatch = [torch._C._get_dispatch_stack_at(index) for index in range(modes_on_stack(torch))]
     for kind, modes in (("dispatch", dispatch), ("function", function_modes(torch))):
         for mode in modes:
             # What `torch.set_default_device` puts on only says where tensors are made.
             home = type(mode).__module__.partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
-                return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
-    inside = getattr(torch._C, "_autograd", None)
-    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
-    if hooks is not None and hooks(False) is not None:
-        return "hooks of the job's own on saved tensors are active"
+                return kind, mode
     return None
 
 

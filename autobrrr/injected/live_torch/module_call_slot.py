@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from sys import _getframe
+from types import FunctionType
 from typing import cast
 
 from .torch_types import Module
@@ -19,9 +20,26 @@ Call = Callable[..., object]
 
 
 class InSlot:
-    """What we put into the slot, which is nobody's but the module's."""
+    """What we put into the slot, which is nobody's but the module's.
 
-    __slots__ = ()
+    A module made of another one's `__dict__` (a replica of DataParallel, a clone of learn2learn's) has it in
+    its own slot, and is called as if it were not there. Only torch knows which module it calls: its frame
+    tells, for 0.25 us a call.
+
+    Attributes:
+        inner: What stood there before, of ours or the job's; None: the module's own call.
+    """
+
+    __slots__ = ("_module", "inner")
+
+    def __init__(self, module: object, inner: Call | None = None) -> None:
+        self._module = weakref.ref(module)
+        self.inner = inner
+
+    @property
+    def module(self) -> object | None:
+        """The module, while it lives."""
+        return self._module()
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -31,29 +49,34 @@ class InSlot:
     def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()  # a copy of the module, made attribute by attribute, has nothing of ours
 
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        called = _getframe(1).f_locals.get("self")  # of `Module._wrapped_call_impl`
+        module = self._module()
+        if called is module or not hasattr(called, "_call_impl"):
+            return self.lead(cast(Module, module), args, kwargs)
+        return _call(_not_ours(self), cast(Module, called), args, kwargs)
+
+    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """The call of the module whose slot it is."""
+        return _call(self.inner, module, args, kwargs)
+
 
 class Watch(InSlot):
     """Stands in the slot: `enter(module, args, kwargs)`, the call, `leave(module, args, result)`."""
 
-    __slots__ = ("_enter", "_leave", "_module", "inner")
+    __slots__ = ("_enter", "_leave")
 
     def __init__(self, module: object, inner: Call | None, enter: Call | None, leave: Call | None) -> None:
-        self._module = weakref.ref(module)
+        super().__init__(module, inner)
         self._enter = enter
         self._leave = leave
-        self.inner = inner  # what stood there before; None: the module's own call
 
-    @property
-    def module(self) -> object | None:
-        """The module, while it lives."""
-        return self._module()
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        module = cast(Module, self._module())
+    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """The same, watched."""
         enter = self._enter
         if enter is not None:
             enter(module, args, kwargs)
-        result = (self.inner or module._call_impl)(*args, **kwargs)
+        result = _call(self.inner, module, args, kwargs)
         leave = self._leave
         if leave is not None:
             leave(module, args, result)
@@ -64,26 +87,22 @@ class Watch(InSlot):
         self._enter = self._leave = None
 
 
-def watchable(torch: ModuleType, roots: list[object]) -> list[object]:
-    """Of some root modules those whose calls can be watched.
+def _call(inner: Call | None, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    if inner is None:
+        return module._call_impl(*args, **kwargs)
+    return inner.lead(module, args, kwargs) if isinstance(inner, InSlot) else inner(*args, **kwargs)
 
-    `DataParallel` makes replicas of what it holds that share all attributes: a watch of one would call
-    the module in place of its replica.
-    """
-    parallel = getattr(getattr(torch, "nn", None), "DataParallel", ())
-    replicated = {
-        id(part)
-        for root in roots
-        if isinstance(root, parallel)
-        for part in root.modules()
-        if part is not root
-    }
-    return [root for root in roots if id(root) not in replicated]
+
+def _not_ours(call: Call | None) -> Call | None:
+    """What the job has put there itself, below all of ours."""
+    while isinstance(call, InSlot):
+        call = call.inner
+    return call
 
 
 def watch(module: object, enter: Call | None, leave: Call | None) -> Watch:
     """Watch the calls of a module from now on; hand the watch to `unwatch`."""
-    made = Watch(module, cast("Call | None", vars(module).get(SLOT)), enter, leave)
+    made = Watch(module, _in_slot(module), enter, leave)
     vars(module)[SLOT] = made
     return made
 
@@ -109,7 +128,7 @@ def unwatch(one: Watch) -> None:
 def beneath(module: object) -> Call | None:
     """What stands in the slot beneath our watches; None for nothing."""
     over = _watches(module)
-    return over[-1].inner if over else cast("Call | None", vars(module).get(SLOT))
+    return over[-1].inner if over else _in_slot(module)
 
 
 def put_beneath(module: object, call: Call | None) -> None:
@@ -130,6 +149,12 @@ def silence(module: object) -> Callable[[], None] | None:
     return lambda: _fill(module, top)
 
 
+def _in_slot(module: object) -> Call | None:
+    """What stands in the slot; of ours only what was made for this very module."""
+    found = cast("Call | None", vars(module).get(SLOT))
+    return found if isinstance(found, InSlot) and found.module is module else _not_ours(found)
+
+
 def _fill(module: object, call: Call | None) -> None:
     if call is None:
         vars(module).pop(SLOT, None)
@@ -140,7 +165,7 @@ def _fill(module: object, call: Call | None) -> None:
 def _watches(module: object) -> list[Watch]:
     """Ours, the outermost first."""
     found: list[Watch] = []
-    at: object = vars(module).get(SLOT)
+    at = _in_slot(module)
     while isinstance(at, Watch):
         found.append(at)
         at = at.inner

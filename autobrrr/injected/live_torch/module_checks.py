@@ -15,13 +15,13 @@ _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataPa
 
 
 def derived_attributes(modules: Iterable[Module]) -> set[str]:
-    """Attributes that torch's own forward hooks set anew in each call (weight_norm, spectral_norm)."""
+    """Attributes that torch's own forward hooks set in each call (weight_norm, spectral_norm, pruning)."""
     names: set[str] = set()
     for root in modules:
         for part in root.modules():
             for hook in getattr(part, "_forward_pre_hooks", {}).values():
                 if str(getattr(type(hook), "__module__", "")).startswith("torch.nn.utils"):
-                    names.add(str(getattr(hook, "name", "weight")))
+                    names.add(str(getattr(hook, "name", getattr(hook, "_tensor_name", "weight"))))
     return names
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 
 from ..live_torch.live_job import Job
-from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
+from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
 from .root_modules import RootSearch
@@ -82,8 +82,7 @@ class FallbackMarks:
         elif self._search is not None and self._job.roots:
             self._end_search()
             self._patches["forward"] += patched(self._torch, "compile", first(self._before_compile))
-            roots = watchable(self._torch, self._job.roots)
-            self._watches += [watch(root, None, self._left_root) for root in roots]
+            self._watches += [watch(root, None, self._left_root) for root in self._job.roots]
 
     def leave_modules(self) -> None:
         """Code is compiled: nothing of ours on modules."""

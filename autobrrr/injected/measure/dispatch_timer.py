@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Protocol
 
-from ..live_torch.dispatch_modes import leave, mode_base
+from ..live_torch.dispatch_modes import leave, mode_base, unseen
 from ..live_torch.handler_errors import let_through
 from ..phases.phase_clock import NAMES, PhaseClock
 from . import op_work as work
@@ -78,12 +78,13 @@ def _mode_class(torch: ModuleType) -> type:
             self.where.append(phases.shown if phases is not None else 0)
             if phases is not None:
                 phases.ran(began, ended)
-            if self.foreign_device is None:
-                kind = getattr(getattr(out, "device", None), "type", "cpu")
-                if kind not in ("cpu", "meta"):
-                    self.foreign_device = kind
-            if self.count is not None:
-                self.work.append(self.count(func, args, kwargs, out))
+            with unseen():
+                if self.foreign_device is None:
+                    kind = getattr(getattr(out, "device", None), "type", "cpu")
+                    if kind not in ("cpu", "meta"):
+                        self.foreign_device = kind
+                if self.count is not None:
+                    self.work.append(self.count(func, args, kwargs, out))
             return out
 
     return Timing

@@ -1,11 +1,13 @@
 """The batch size and the count of tokens, as the shapes of a batch or of a root call show them.
 
-Shapes and kinds of numbers only: no tensor is read.
+Shapes and kinds of numbers only: no tensor is read, and no mode of the job's own sees that they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+
+from ..live_torch.dispatch_modes import unseen
 
 _DEEP = 3
 _WIDE = 8
@@ -27,8 +29,9 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 
 def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
     """The first that is known, of the arguments in their order."""
-    found = _within(of, args, _DEEP)
-    return _within(of, kwargs, _DEEP) if found < 0 and kwargs else found
+    with unseen():
+        found = _within(of, args, _DEEP)
+        return _within(of, kwargs, _DEEP) if found < 0 and kwargs else found
 
 
 def _within(of: Measure, thing: object, deep: int) -> int:

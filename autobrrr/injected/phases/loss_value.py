@@ -1,6 +1,6 @@
 """Whether a loss is a finite number, read without an operator and without waiting for a device.
 
-Tensor methods would be dispatched: a mode of ours or of the job would see them. A scalar on the CPU is read
+Operators would be dispatched: a mode of ours or of the job would see them. A scalar on the CPU is read
 from its memory. One on a CUDA device is copied into page-locked memory behind the work that is queued already
 on its device, with an event after it: what the copy shows is told one sampled step later, once its event has
 passed; the host asks, and never waits for it.
@@ -13,6 +13,7 @@ import math
 from types import ModuleType
 from typing import cast
 
+from ..live_torch.dispatch_modes import unseen
 from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Tensor
@@ -60,6 +61,10 @@ class DeviceLoss:
 
     def finite(self, loss: object) -> int:
         """FINITE, NOT_FINITE or UNKNOWN: of this loss on the CPU, of an earlier one on a device."""
+        with unseen():
+            return self._finite(loss)
+
+    def _finite(self, loss: object) -> int:
         if isinstance(loss, (list, tuple)):
             loss = loss[0] if loss else None
         if type(loss).__name__ != "Tensor" or self.broken or not getattr(loss, "is_cuda", False):

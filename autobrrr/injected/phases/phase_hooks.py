@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from ..live_torch.live_job import Job
-from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
+from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
 from ..live_torch.torch_types import trains_weights
 from . import batch_shapes
@@ -90,7 +90,7 @@ class PhaseHooks:
     def make_root_hooks(self, owner: int, roots: list[object]) -> None:
         """Prepare what is called around the calls of these root modules."""
         self._watching = []
-        for root in watchable(self._torch, roots):
+        for root in roots:
             tell = (self._fail, self.door)
             enter, leave = make_root(root, self._phases, owner, self._torch.is_grad_enabled, tell)
             self._watching.append((weakref.ref(root), enter, leave))

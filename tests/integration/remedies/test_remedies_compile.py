@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiled_graphs
 from autobrrr.injected.live_torch.live_job import Job
@@ -476,4 +479,71 @@ def test_a_rehearsal_times_real_calls_both_ways(monkeypatch: pytest.MonkeyPatch)
     assert told["graphs"] >= 1
     assert 0 < told["least_ns"] < told["other_ns"] < told["most_ns"]
     assert told["plain_ns"] > 0
+    undo()
+
+
+class Rough(TorchFunctionMode):
+    """A mode of the job's own that rounds what linear layers give, as fake quantization does."""
+
+    def __torch_function__(
+        self, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        result = function(*args, **(kwargs or {}))  # type: ignore[operator]
+        return result.bfloat16().float() if function is nn.functional.linear else result
+
+
+class Counted(TorchDispatchMode):
+    """A mode of the job's own that counts operators."""
+
+    seen = 0
+
+    def __torch_dispatch__(
+        self, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        self.seen += 1
+        return function(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_calls_within_a_mode_of_the_job_s_own_stay_eager() -> None:
+    loop, x = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh())), torch.randn(8, 16)
+    with Counted() as plain:
+        loop.model(x)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert compiled_graphs() == 1
+    with Rough():
+        found = loop.model(x)
+        eager = loop.model._call_impl(x)
+    assert torch.equal(found, eager)
+    assert not torch.equal(found, loop.model._call_impl(x))
+    with Counted() as counted:
+        loop.model(x)
+    assert counted.seen == plain.seen
+    assert compiled_graphs() == 1
+    assert undo.trouble() is None
+    undo()
+
+
+def test_the_job_may_swap_weights_for_others_while_its_calls_are_compiled() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    weight = loop.model[0].weight  # type: ignore[index]
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros_like(weight)))
+    loop.train(1)
+    undo()
+    assert not vars(weight)
+
+
+def test_calls_that_are_differentiated_forwards_stay_eager() -> None:
+    loop, x = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh())), torch.randn(8, 16)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(loop.model(forward_ad.make_dual(x, x))).tangent
+        found.square().mean().backward()
+        eager = forward_ad.unpack_dual(loop.model._call_impl(forward_ad.make_dual(x, x))).tangent
+    assert torch.equal(found, eager)
+    assert compiled_graphs() == 1
+    assert undo.trouble() is None
     undo()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
@@ -213,3 +214,29 @@ def test_an_optimizer_that_the_script_has_fused_itself_is_refused() -> None:
     loop.job.saw_optimizer(loop.optimizer)
     with pytest.raises(Refused, match="fused update reads what a checkpoint holds"):
         loop.switched_on()
+
+
+def test_a_model_that_is_first_called_within_a_mode_of_the_job_s_own_is_not_tried_out_in_it() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    undo = loop.switched_on()
+    with FlopCounterMode(display=False) as counted:
+        loop.step()
+    assert "a mode of the job's own" in str(undo.trouble())
+    assert not loop.laid_out
+    with FlopCounterMode(display=False) as plain:
+        loop.step()
+    assert counted.get_total_flops() == plain.get_total_flops()
+
+
+def test_the_job_may_swap_weights_for_others_while_the_layout_is_on() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    undo = loop.switched_on()
+    loop.step()
+    weight, other = loop.model.second.weight, nn.Parameter(torch.zeros_like(loop.model.second.weight))
+    torch.utils.swap_tensors(weight, other)
+    loop.optimizer.state.clear()
+    loop.step()
+    undo()
+    assert loop.model.second.weight is weight
+    assert weight.is_contiguous()
+    assert not weight.is_contiguous(memory_format=torch.channels_last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -293,6 +294,50 @@ def test_a_block_that_changes_what_it_keeps_is_never_run_twice(
     left, why = trained(kind, step, on=True)
     assert reason in str(why)
     assert all(map(torch.equal, left, trained(kind, step, on=False)[0]))
+
+
+class CalledWithMore(Block):
+    """What scales it, it makes of another argument."""
+
+    more: object = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        more, self.more = self.more, None
+        return super().__call__(x, more)
+
+    def forward(self, x: torch.Tensor, more: object) -> torch.Tensor:
+        return x + torch.tanh(self.linear(x)) * SCALES[type(more)](more, x)
+
+
+SCALES: dict[type, Callable[..., torch.Tensor | float]] = {
+    torch.Generator: lambda more, x: torch.rand(x.shape, generator=more),
+    random.Random: lambda more, _x: more.random(),
+    deque: lambda more, _x: more.pop(),
+    type(iter([])): lambda more, _x: next(more),
+}
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (lambda: torch.Generator().manual_seed(1), None),
+        (lambda: random.Random(1), None),
+        (lambda: deque([0.5]), "changes what it is called with"),
+        (lambda: iter([0.5]), "list_iterator, whose state can't be put back"),
+    ],
+)
+def test_what_a_block_is_called_with_is_as_it_was_for_the_second_run(
+    made: Callable[[], object], reason: str | None
+) -> None:
+    def step(model: nn.Module) -> None:
+        for block in list(model.children())[:3]:
+            block.more = made()
+        plain(model)
+
+    left, why = trained(CalledWithMore, step, on=True)
+    assert (why is None) == (reason is None)
+    assert str(reason or "") in str(why)
+    assert all(map(torch.equal, left, trained(CalledWithMore, step, on=False)[0]))
 
 
 def test_a_hook_that_the_job_sets_meanwhile_is_called_once() -> None:

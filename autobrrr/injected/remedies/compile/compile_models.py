@@ -193,7 +193,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
             calls.append(kept)
     if calls and all(call.slower for call in calls):
         raise Refused(calls[0].slower or "")
-    fresh = unmarked([each for module in modules for each in module.parameters()])
+    fresh = unmarked(modules)
     with ExitStack() as undo:
         undo.callback(unmark, fresh)
         if mode == "reduce-overhead":

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.dispatch_modes import unseen
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves, map_tree
@@ -193,8 +194,10 @@ def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
         ours = call.layer(below)
 
         def led(*args: object, **kwargs: object) -> object:
-            tensors = not kwargs and all(hasattr(each, "requires_grad") for each in args)
-            if tensors and not replays.free(args, kwargs):
+            with unseen():
+                tensors = not kwargs and all(hasattr(each, "requires_grad") for each in args)
+                taken = tensors and not replays.free(args, kwargs)
+            if taken:
                 return below(*args, **kwargs)
             return ours(*args, **kwargs)
 

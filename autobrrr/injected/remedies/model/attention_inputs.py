@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.dispatch_modes import unseen
 from ...live_torch.handler_errors import let_through
 from ...live_torch.patches import Patch, patched, take_off_all
 
@@ -66,7 +67,8 @@ class AttentionInputs:
     def _around(self, original: Callable[..., object]) -> Callable[..., object]:
         def call(*args: Any, **kwargs: Any) -> object:
             try:
-                self._look(*args, **kwargs)
+                with unseen():
+                    self._look(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - ours must not stop the job's call, whatever torch raises
                 self.end()
                 let_through(error)

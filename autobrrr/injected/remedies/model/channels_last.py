@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch.live_job import Job
+from ...live_torch.parameter_places import Place, places_of
 from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.rehearsal import Rehearsal, Wording
@@ -51,12 +52,12 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     if any(type(root).__name__ == "DistributedDataParallel" for root in job.roots):
         raise Refused("DistributedDataParallel has laid its buckets out after the weights as they are")
     weights = _weights(torch, roots)
-    _refuse_flat_updates(torch, weights, job.optimizers)
-    before = [(weakref.ref(weight), weight.stride()) for weight in weights]
+    _refuse_flat_updates(torch, [weight for _, weight in weights], job.optimizers)
+    before = [(place, weight.stride()) for place, weight in weights]
     relays = ExitStack()  # what the first call that fails takes back already
 
     def plain() -> list[tuple[Tensor, Tensor]]:
-        live = [(ref(), strides) for ref, strides in before]
+        live = [(place.parameter(), strides) for place, strides in before]
         return [(each, _copy(torch, each.data, strides)) for each, strides in live if each is not None]
 
     calls = []
@@ -69,8 +70,8 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
             rehearsal = Rehearsal(torch, root, own_stream=False, wording=Wording("", ""))
             calls.append(LaidOut(rehearsal, tried, plain, relays.close))
             undo.callback(lead_through(root, Rank.LAYOUT, calls[-1].layer))
-        for weight in weights:
-            relays.callback(_relay_all(job, weight))
+        for place, weight in weights:
+            relays.callback(_relay_all(job, place, weight))
         applied = undo.pop_all()
     return WatchedUndo(
         applied.close, lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
@@ -94,15 +95,15 @@ def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: l
             raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
-def _relay_all(job: Job, weight: Tensor) -> Undo:
+def _relay_all(job: Job, place: Place, weight: Tensor) -> Undo:
     """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since."""
-    torch, before, remembered = job.torch, weight.stride(), weakref.ref(weight)
+    torch, before = job.torch, weight.stride()
     for each in (weight, *_companions(torch, weight, job.optimizers)):
         each.data = _copy(torch, each.data, None)
     ours = weight.stride()
 
     def undo() -> None:
-        live = remembered()
+        live = place.parameter()
         if live is None or live.stride() != ours:
             return
         companions = _companions(torch, live, job.optimizers)
@@ -113,25 +114,26 @@ def _relay_all(job: Job, weight: Tensor) -> Undo:
     return undo
 
 
-def _weights(torch: ModuleType, roots: list[Module]) -> list[Tensor]:
+def _weights(torch: ModuleType, roots: list[Module]) -> list[tuple[Place, Tensor]]:
     """Weights of 2-D convolutions that are not channels_last.
 
     Raises:
         Refused: there is none, all are already, or one shares its memory.
     """
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    found: dict[int, Tensor] = {}
-    for root in roots:
-        for part in root.modules():
-            if isinstance(part, kinds) and isinstance(part._parameters.get("weight"), torch.nn.Parameter):
-                found[id(part.weight)] = part.weight
+    of_kinds = [part for root in roots for part in root.modules() if isinstance(part, kinds)]
+    found = [
+        (place, each)
+        for place, each in places_of(of_kinds)
+        if place.name == "weight" and isinstance(each, torch.nn.Parameter)
+    ]
     if not found:
         raise Refused("the model has no 2-D convolution")
     wanted = torch.channels_last
-    weights = [each for each in found.values() if not each.is_contiguous(memory_format=wanted)]
+    weights = [(place, each) for place, each in found if not each.is_contiguous(memory_format=wanted)]
     if not weights:
         raise Refused("its convolutions are channels_last already, or too small to differ")
-    for weight in weights:
+    for _, weight in weights:
         if not weight.is_contiguous():
             raise Refused("a weight lies in memory in an order of its own")
         alone = weight.untyped_storage().nbytes() == weight.numel() * weight.element_size()

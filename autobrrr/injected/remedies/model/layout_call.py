@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...live_torch.dispatch_modes import unseen
 from ...live_torch.pytrees import leaves
 from ...live_torch.torch_types import Tensor
 from ..model_calls.call_layers import Call, autocast_states
@@ -56,7 +57,8 @@ class LaidOut:
 
         def call(*args: object, **kwargs: object) -> object:
             if tried.broken is None:
-                kind = self._kind(args, kwargs)
+                with unseen():
+                    kind = self._kind(args, kwargs)
                 if kind not in tried.kinds:
                     self._try_out(kind, below, args, kwargs)
             return below(*args, **kwargs)

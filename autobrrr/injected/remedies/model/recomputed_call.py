@@ -19,11 +19,11 @@ from ...job_state import rng_state
 from ...job_state.bytecode_names import globals_read
 from ...job_state.installed_code import is_library
 from ...job_state.side_effect_scan import ScanFindings
-from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import map_tree
-from ...live_torch.torch_types import Module, Tensor
+from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model_calls.call_layers import Call, transformed
 
 Restore = Callable[[], object]
@@ -66,6 +66,8 @@ class RecomputedCall:
                 generators = self._try_out(block, below, args, kwargs)
             if generators is None:
                 return below(*args, **kwargs)
+            given = [each for _, each in called_with(self._torch, args, kwargs)]
+            generators = [*generators, *(each for each in given if rng_state.is_generator(each, self._torch))]
             # torch is given no inputs: it would not let the job write into them before backward.
             again = _TwiceAlike(partial(self._state, generators), below, self._copy, (args, kwargs))
             return self._checkpoint(again, use_reentrant=False, preserve_rng_state=False)
@@ -82,7 +84,7 @@ class RecomputedCall:
         guarded = Guarded(
             modules=[block],
             parameters=parameters,
-            others=findings.globals,
+            others=[*findings.globals, *called_with(self._torch, args, kwargs)],
             written=parameters if findings.writes_data else [],
             derived=derived_attributes([block]),
         )
@@ -92,6 +94,9 @@ class RecomputedCall:
             with unseen, StateGuard(self._torch, guarded) as guard:
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+        except Abstain as reason:
+            self.broken = str(reason)
+            return None
         except Exception as error:  # noqa: BLE001  the job's own call will say what is wrong with it
             let_through(error)
             self.broken = f"a forward fails on copies of its arguments: {error}"

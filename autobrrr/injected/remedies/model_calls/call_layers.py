@@ -14,8 +14,10 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch import module_call_slot
+from ...live_torch.dispatch_modes import mode_of_the_job
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
+from ...live_torch.parameter_places import places_of
 from ...live_torch.torch_types import Abstain, Module
 from ..registry import RefusalCode, Refused, Undo
 
@@ -36,15 +38,16 @@ class Led(module_call_slot.InSlot):
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, module: Module, call: Call) -> None:
+        super().__init__(module)
         self._call = call
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """The call through all layers."""
         return self._call(*args, **kwargs)
 
 
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
-_BUILT: MutableMapping[Module, Call] = weakref.WeakKeyDictionary()  # of them, as it was put into the slot
 
 
 def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
@@ -75,7 +78,7 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
     found = module_call_slot.beneath(module)
-    return found is not None and found is not _BUILT.get(module)
+    return found is not None and not isinstance(found, module_call_slot.InSlot)
 
 
 def _rebuild(module: Module) -> None:
@@ -89,9 +92,7 @@ def _rebuild(module: Module) -> None:
         call = plain_call(module)
         for rank in sorted(layers, reverse=True):
             call = layers[rank](call)
-        call = _BUILT[module] = Led(call)
-    else:
-        _BUILT.pop(module, None)
+        call = Led(module, call)
     module_call_slot.put_beneath(module, call)
 
 
@@ -114,15 +115,15 @@ def hold_gradients(module: Module) -> Undo:
     Raises:
         Refused: a parameter has hooks already.
     """
-    trained = [each for each in module.parameters() if each.requires_grad]
-    if any(each._backward_hooks is not None for each in trained):
+    trained = [(place, each) for place, each in places_of([module]) if each.requires_grad]
+    if any(each._backward_hooks is not None for _, each in trained):
         raise Refused("parameters have hooks of the job's own")
-    held = [(weakref.ref(each), each.register_hook(lambda gradient: gradient.clone())) for each in trained]
+    held = [(place, each.register_hook(lambda gradient: gradient.clone())) for place, each in trained]
 
     def undo() -> None:
-        for remembered, handle in held:
+        for place, handle in held:
             handle.remove()
-            parameter = remembered()
+            parameter = place.parameter()
             if parameter is not None and not parameter._backward_hooks:
                 parameter._backward_hooks = None
 
@@ -184,7 +185,7 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
     """A function that tells whether a call just now is part of something larger, which must see it plain.
 
     Who watches saved tensors, as a checkpoint of the job's own, counts them; transforms (`torch.func`) allow
-    neither that nor a backward inside.
+    neither that nor a backward inside, and a mode of the job's own would see other functions.
     """
     hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     in_transform = transformed(torch)
@@ -192,9 +193,18 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
 
 
 def transformed(torch: ModuleType) -> Callable[[], bool]:
-    """A function that tells whether a call just now is inside a transform of `torch.func`."""
+    """A function that tells whether what runs just now is seen or changed by something around it.
+
+    A transform of `torch.func`, forward-mode differentiation, or a mode of the job's own.
+    """
     level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-    return lambda: level is not None and level() is not None
+    dispatch, function = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+    forward_mode = torch.autograd.forward_ad
+    return lambda: (
+        (level is not None and level() is not None)
+        or forward_mode._current_level >= 0
+        or bool((dispatch() or function()) and mode_of_the_job(torch))
+    )
 
 
 def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
+from ...live_torch.parameter_places import Place, places_of
+from ...live_torch.torch_types import Module
 from ..registry import Undo
 
 _ABSENT = object()
@@ -137,14 +138,14 @@ def _put_back(kept: list[tuple[object, str, object]]) -> bool:
     return bool(changed)
 
 
-def unmark(parameters: list[weakref.ref[object]]) -> None:
+def unmark(places: Sequence[Place]) -> None:
     """Take dynamo's mark off parameters that had none before."""
-    for remembered in parameters:
-        parameter = remembered()
+    for place in places:
+        parameter = place.parameter()
         if parameter is not None:
             vars(parameter).pop(MARK, None)
 
 
-def unmarked(parameters: Sequence[object]) -> list[weakref.ref[object]]:
-    """Those without dynamo's mark."""
-    return [weakref.ref(each) for each in parameters if MARK not in vars(each)]
+def unmarked(modules: Iterable[Module]) -> list[Place]:
+    """Where parameters without dynamo's mark stand."""
+    return [place for place, each in places_of(modules) if MARK not in vars(each)]

@@ -1,9 +1,9 @@
 """Compiles a module before training meets the compiled code, and holds the result against eager.
 
 In: a call of the module that training is about to make, on its real arguments. Forward and backward
-run once eagerly and once compiled, on copies of the arguments and under a guard that puts random
-states, buffers and gradients back. Out: a reason not to use the compiled code, or none; what calls take
-either way.
+run once eagerly and once compiled, on copies of the arguments' tensors and under a guard that puts random
+states, buffers, gradients and other arguments back. Out: a reason not to use the compiled code, or none;
+what calls take either way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import cast
 
 from ...job_state.side_effect_scan import CodeScan, ScanFindings
-from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
-from ...live_torch.torch_types import Module, Tensor
+from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
 from .call_layers import Call, watched_or_transformed
@@ -84,24 +84,24 @@ class Rehearsal:
         """It lives: only its own calls ask."""
         return cast(Module, self._module())
 
-    @property
-    def _guarded(self) -> Guarded:
+    def _guard(self, args: Sequence[object], kwargs: Mapping[str, object]) -> StateGuard:
         parameters = list(self.module.parameters())
-        return Guarded(
+        guarded = Guarded(
             modules=[self.module],
             parameters=parameters,
-            others=self._found.globals,
+            others=[*self._found.globals, *called_with(self.torch, args, kwargs)],
             written=parameters if self._found.writes_data else [],
             derived=derived_attributes([self.module]),
         )
+        return StateGuard(self.torch, guarded)
 
     def obstacle(self) -> str | None:
         """Why its call may not be rehearsed just now: what the job has set since."""
+        if watched_or_transformed(self.torch)():
+            return "it is called within a checkpoint, a transform or a mode of the job's own"
         if not all(each.is_leaf for each in self.module.parameters()):
             # Under `functional_call`: a backward on these would free the job's graph.
             return "it is called with other parameters than its own"
-        if watched_or_transformed(self.torch)():
-            return "it is called within a checkpoint or a transform of the job's own"
         hook = next((spoken for spoken, _ in user_hooks([self.module])), None)
         return None if hook is None else f"{hook} would run once more"
 
@@ -116,7 +116,7 @@ class Rehearsal:
             with ExitStack() as undo:
                 undo.enter_context(Footprint(self.torch))
                 # Read while a graph is made, never after: in a saved model marks would travel on.
-                undo.callback(unmark, unmarked(list(self.module.parameters())))
+                undo.callback(unmark, unmarked([self.module]))
                 for place in settings_in_force(self.settings):
                     undo.enter_context(place)
                 found, _ = self._guarded_pass(compiled, args, kwargs)
@@ -153,7 +153,7 @@ class Rehearsal:
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
-            with StateGuard(self.torch, self._guarded):
+            with self._guard(args, kwargs):
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001
@@ -164,7 +164,9 @@ class Rehearsal:
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[Pass, list[str]]:
-        with StateGuard(self.torch, self._guarded) as guard:
+        with self._guard(args, kwargs) as guard:
+            if guard.in_graph:
+                raise Abstain("a forward meets a tensor of a graph whose backward is the job's")
             done = self._pass(call, args, kwargs)
         return done, guard.changes
 
@@ -261,10 +263,17 @@ class Rehearsal:
         for mine, other in zip(ours, theirs, strict=True):
             if other is None:
                 continue
-            first, second = (torch.nan_to_num(each.detach()).float() for each in (mine, other))
+            first, second = (torch.nan_to_num(self._parts(each)).float() for each in (mine, other))
             apart += float((first - second).square().sum())
             whole += float(second.square().sum())
         return 0.0 if apart == 0 else float((apart / whole) ** 0.5 if whole else float("inf"))
+
+    def _parts(self, tensor: Tensor) -> Tensor:
+        """Real numbers: of complex ones both parts."""
+        plain = tensor.detach()
+        if not plain.is_complex():
+            return plain
+        return cast(Tensor, self.torch.view_as_real(self.torch.resolve_conj(plain)))
 
 
 def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> ScanFindings:
@@ -286,6 +295,8 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, Abstain):
+        return str(error)
     said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
     return f"{type(error).__name__}: {said}"
 

@@ -11,13 +11,16 @@ from threading import get_ident
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch, watchable
+from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch
 from autobrrr.injected.loop.fallback_marks import FallbackMarks
+from autobrrr.injected.phases.batch_shapes import batch_size, token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.loss_value import FINITE, DeviceLoss
 from autobrrr.injected.phases.phase_clock import PhaseClock
 from autobrrr.injected.phases.phase_hooks import PhaseHooks
 from autobrrr.injected.remedies.model_calls.call_layers import Call, Rank, is_taken, lead_through
@@ -155,10 +158,62 @@ def test_a_replay_is_not_watched() -> None:
     assert vars(model)[SLOT] is ours
 
 
-def test_what_data_parallel_makes_replicas_of_is_not_watched() -> None:
+def cloned(model: nn.Linear) -> nn.Linear:
+    """Made of the attributes of another one, as learn2learn's clones and replicas of DataParallel are."""
+    clone = model.__new__(type(model))
+    clone.__dict__ = model.__dict__.copy()
+    clone._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    return clone
+
+
+@pytest.mark.parametrize("copied", [cloned, lambda model: model._replicate_for_data_parallel()])
+def test_a_module_made_of_another_s_attributes_is_called_itself_and_not_watched(
+    copied: Callable[[nn.Linear], nn.Linear],
+) -> None:
+    seen: list[object] = []
     model = nn.Linear(4, 3)
-    parallel = nn.DataParallel(model)
-    assert watchable(torch, [model, parallel]) == [parallel]
+    ours = watch(model, lambda *_: seen.append("first"), None)
+    more = watch(model, lambda *_: seen.append("second"), None)
+    other = copied(model)
+    other._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+    assert not seen
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["second", "first"]
+    unwatch(ours)
+    unwatch(more)
+    del model
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+
+
+def test_a_clone_of_a_module_with_layers_has_none_of_them_and_loses_nothing_of_the_job_s_own() -> None:
+    model = nn.Linear(4, 3)
+    undo = lead_through(model, Rank.PRECISION, lambda _below: fail)
+    clone = cloned(model)
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    undo()
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    vars(model)[SLOT] = lambda _x: "compiled"
+    ours = watch(model, fail, fail)
+    assert cloned(model)(torch.ones(2, 4)) == "compiled"
+    unwatch(ours)
+
+
+def test_a_clone_of_a_watched_module_is_watched_and_led_by_itself() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    watch(model, lambda *_: seen.append("model"), None)
+    clone = cloned(model)
+    assert not is_compiled(clone)
+    undo = lead_through(clone, Rank.PRECISION, lambda _below: lambda _x: "led")
+    ours = watch(clone, lambda *_: seen.append("clone"), None)
+    assert clone(torch.ones(2, 4)) == "led"
+    assert seen == ["clone"]
+    undo()
+    unwatch(ours)
+    assert SLOT not in vars(clone)
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["clone", "model"]
 
 
 def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
@@ -242,3 +297,33 @@ def test_a_gradient_within_a_models_call_belongs_to_the_call() -> None:
     hooks.take_off(at_boundary=True)
     hooks.take_off_wrappers()
     take_off()
+
+
+class Noted(TorchFunctionMode):
+    """A mode of the job's own; the functions that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(
+        self, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_a_mode_of_the_job_s_own_sees_none_of_what_the_hooks_read() -> None:
+    model, batch = nn.Linear(4, 3), torch.zeros(2, 4, dtype=torch.int64)
+    with Noted() as plain:
+        model(batch.float())
+    clock, take_off = by_phase_hooks(model)
+    clock.begin(0)
+    with Noted() as watched:
+        model(batch.float())
+        assert (batch_size([batch]), token_count([batch])) == (2, 8)
+        assert DeviceLoss(torch).finite(torch.ones(()).detach()) == FINITE
+    assert clock.samples == 2
+    take_off()
+    made = ["ones", "detach"]
+    assert len(watched.seen) == len(plain.seen) + len(made), watched.seen
