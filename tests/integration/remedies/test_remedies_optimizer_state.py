@@ -354,6 +354,19 @@ def test_a_model_that_changes_its_type_ends_a_fused_update_and_trains_on() -> No
     undo()
 
 
+@EVERY
+def test_a_job_may_swap_its_parameters(kind: str, seen: Seen) -> None:
+    plain, cured, undo = twins("AdamW", kind)
+    for loop in (plain, cured):
+        for each in loop.model.parameters():
+            torch.utils.swap_tensors(each, nn.Parameter(each.detach() / 2))
+    train_alike(plain, cured)
+    assert seen.last == kind
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+
+
 def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)

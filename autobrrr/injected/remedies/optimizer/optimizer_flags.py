@@ -17,6 +17,7 @@ from ..registry import RefusalCode, Refused
 
 IMPLEMENTATION = "optimizer.implementation"
 IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
+IN_THE_SAME_MEMORY = "two of its parameters lie in the same memory"
 OF_ANOTHER_TYPE = "a gradient or state is of another type than its parameter"
 PLAIN = frozenset((bool, int, float, str, type(None)))
 
@@ -89,11 +90,11 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
-    if _overlap(parameters(optimizer)):
-        raise Refused("two of its parameters lie in the same memory")
+    if overlap(parameters(optimizer)):
+        raise Refused(IN_THE_SAME_MEMORY)
 
 
-def _overlap(found: Iterable[Tensor]) -> bool:
+def overlap(found: Iterable[Tensor]) -> bool:
     """Whether the memory from the first to the last element of two parameters has a part in common."""
     spans = []
     for each in found:
