@@ -367,6 +367,26 @@ def test_a_job_may_swap_its_parameters(kind: str, seen: Seen) -> None:
     undo()
 
 
+@EVERY
+def test_parameters_that_come_to_share_memory_are_updated_one_after_the_other(kind: str) -> None:
+    def tie(loop: Training) -> None:
+        loop.model[3].weight.data = loop.model[0].weight.data.view(-1)[:256].view(4, 64)  # type: ignore[index]
+
+    plain, cured, undo = twins("SGD momentum", kind)
+    before = [each.detach().clone() for each in plain.model.parameters()]
+    for loop in (plain, cured):
+        with torch.no_grad():
+            for each, value in zip(loop.model.parameters(), before, strict=True):
+                each.copy_(value)
+        loop.optimizer.state.clear()
+        tie(loop)
+    train_alike(plain, cured)
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "two of its parameters lie in the same memory"
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
 def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)

@@ -21,10 +21,12 @@ from ...live_torch.torch_types import Tensor
 from ..registry import Refused, WatchedUndo
 from .optimizer_flags import (
     IN_ANOTHER_ORDER,
+    IN_THE_SAME_MEMORY,
     OF_ANOTHER_TYPE,
     Optimizer,
     in_same_order,
     is_plain,
+    overlap,
     parameters,
     unwrapped,
 )
@@ -126,6 +128,8 @@ class OptimizerUpdates:
     def _why_not(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> str | None:
         """Why these are updated as the job says; None where they are not."""
         parameters, *beside = lists
+        if overlap(parameters):
+            return IN_THE_SAME_MEMORY
         for number, found in enumerate(beside, 1):
             for parameter, each in zip(parameters, found, strict=False):
                 if not isinstance(each, self._torch.Tensor):
