@@ -387,6 +387,19 @@ def test_parameters_that_come_to_share_memory_are_updated_one_after_the_other(ki
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
 
 
+@pytest.mark.parametrize("name", ["SGD momentum", "RMSprop", "Adagrad"])
+def test_a_model_that_goes_to_half_precision_with_its_state_is_updated_as_the_job_says(name: str) -> None:
+    plain, cured, undo = twins(name, "foreach")
+    for loop in (plain, cured):
+        loop.model.bfloat16()
+        loop.optimizer.load_state_dict(loop.optimizer.state_dict())
+    train_alike(plain, cured, steps=30)
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "a parameter has come to be of another type or on another device"
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
 def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)

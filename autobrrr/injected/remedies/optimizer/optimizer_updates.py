@@ -33,6 +33,7 @@ from .optimizer_flags import (
 
 Update = Callable[..., object]
 ANOTHER_KIND = ("fused", "capturable", "differentiable", "has_complex", "has_sparse_grad", "found_inf")
+OF_ANOTHER_KIND = "a parameter has come to be of another type or on another device"
 
 _CHOSEN: list[OptimizerUpdates] = []
 _PATCHES: dict[tuple[str, str], Patch] = {}
@@ -66,6 +67,7 @@ class OptimizerUpdates:
             for number, group in enumerate(optimizer.param_groups)
             for place, parameter in enumerate(cast("list[Tensor]", group["params"]))
         }
+        self._kinds = {(each.dtype, each.device) for each in parameters(optimizer)}
         self._known: dict[int, tuple[object, bool]] = {}  # by a first parameter's id: layout, counts apart
         self._counts: dict[int, StepCount] = {}  # by a parameter's id
 
@@ -128,6 +130,8 @@ class OptimizerUpdates:
     def _why_not(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> str | None:
         """Why these are updated as the job says; None where they are not."""
         parameters, *beside = lists
+        if any((each.dtype, each.device) not in self._kinds for each in parameters):
+            return OF_ANOTHER_KIND
         if overlap(parameters):
             return IN_THE_SAME_MEMORY
         for number, found in enumerate(beside, 1):
