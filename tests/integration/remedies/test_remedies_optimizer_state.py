@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch.compiled_code import compiled_graphs
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Undo, WatchedUndo
+from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.injected.remedies import UPDATES, Training, loop_of, training
 from support.updates import Seen
 
@@ -400,16 +401,19 @@ def test_a_model_that_goes_to_half_precision_with_its_state_is_updated_as_the_jo
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
 
 
-def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
+@EVERY
+def test_a_step_that_the_job_has_compiled_is_not_compiled_anew(kind: str) -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)
     loop.train(1)
     step()
-    undo = FUSED.apply(loop.job, {})
+    before = compiled_graphs()
+    with pytest.raises(Refused, match="has compiled its step"):
+        ON[kind].apply(loop.job, {})
     step()
-    undo()
-    step()
+    assert compiled_graphs() == before > 0
     torch._dynamo.reset()
+    ON[kind].apply(loop.job, {})()
 
 
 def test_an_adamw_that_has_no_step_of_its_own_is_cured_too() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Protocol, cast
 
+from ...live_torch.compiled_code import holds_code_of
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import RemovableHandle, Tensor
 from ..registry import RefusalCode, Refused
@@ -66,11 +67,14 @@ def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 
 
 def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
-    """Refuse what no multi-tensor implementation of torch takes.
+    """Refuse what no multi-tensor implementation of torch takes, and a step that the job has compiled.
 
     Raises:
-        Refused: differentiable or capturable groups, sparse gradients, odd parameters.
+        Refused: differentiable or capturable groups, sparse gradients, odd parameters, a compiled step.
     """
+    code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
+    if code is not None and holds_code_of(torch, code):
+        raise Refused("the job has compiled its step, which torch would compile anew")
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise Refused("the optimizer is differentiable")
