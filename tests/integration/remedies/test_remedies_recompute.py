@@ -78,6 +78,30 @@ class CountsInTraining(CountsInABuffer):
         return super().scale(x) if self.training else 1.0
 
 
+class CountsThroughData(CountsInABuffer):
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.data += 1
+        return 1 / self.calls
+
+
+class CountsInNumpy(CountsInABuffer):
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.numpy()[...] += 1
+        return 1 / self.calls
+
+
+class Decays(Block):
+    def scale(self, x: torch.Tensor) -> float:
+        self.linear.weight.data.mul_(0.99)
+        return 1.0
+
+
+class Normalizes(Block):
+    def scale(self, x: torch.Tensor) -> float:
+        self.linear.weight.data = self.linear.weight.data / 1.01
+        return 1.0
+
+
 class Spectral(Block):
     def __init__(self) -> None:
         super().__init__()
@@ -283,6 +307,10 @@ def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -
         (Counts, plain, "own state (Counts.calls)"),
         (CountsInABuffer, plain, "writes to tensors that its modules keep"),
         (CountsInTraining, in_evaluation_first, "writes to tensors that its modules keep"),
+        (CountsThroughData, plain, "writes to tensors that its modules keep"),
+        (CountsInNumpy, plain, "writes to tensors that its modules keep"),
+        (Decays, plain, "own state (a parameter)"),
+        (Normalizes, plain, "own state (a parameter)"),
         (Spectral, plain, "writes to tensors that its modules keep"),
         (SpectralByAHook, plain, "writes to tensors that its modules keep"),
     ],

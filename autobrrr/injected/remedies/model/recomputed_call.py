@@ -83,13 +83,12 @@ class RecomputedCall:
             modules=[block],
             parameters=parameters,
             others=findings.globals,
-            written=parameters if findings.writes_data else [],
             derived=derived_attributes([block]),
         )
         try:
             # Over the job's own, which see what a call of its own saves.
             unseen = self._torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
-            with unseen, StateGuard(self._torch, guarded) as guard:
+            with unseen, StateGuard(self._torch, guarded, trial=True) as guard:
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001  the job's own call will say what is wrong with it
