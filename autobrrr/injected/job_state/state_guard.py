@@ -51,7 +51,7 @@ class StateGuard:
 
     Args:
         trial: A module runs under a guard for the first time: the parameters are kept by value as
-            well. Later their version counters, checked here, are enough.
+            well, and all are compared by value. Later their version counters, checked here, are enough.
 
     Attributes:
         writes: A tensor that is kept, and is no parameter, was written to.
@@ -102,9 +102,7 @@ class StateGuard:
         self.generators = state.generators
         anew = self._made_anew()
         self.in_graph = any(each.grad_fn is not None and id(each) not in anew for each in state.tensors)
-        kept = [(tensor, tensor._version) for tensor in state.tensors]
-        for tensor in state.tensors:
-            self._keep_tensor(undo, tensor)
+        kept = [(tensor, tensor._version, self._keep_tensor(undo, tensor)) for tensor in state.tensors]
         by_value = guarded.parameters if self._trial else guarded.written
         copies = [
             (parameter, self._keep_tensor(undo, parameter, only_if_touched=True)) for parameter in by_value
@@ -126,9 +124,13 @@ class StateGuard:
         state: ModuleState,
         versions: list[tuple[Tensor, int]],
         copies: list[tuple[Tensor, Tensor | None]],
-        kept: list[tuple[Tensor, int]],
+        kept: list[tuple[Tensor, int, Tensor | None]],
     ) -> None:
-        self.writes = any(tensor._version != version for tensor, version in kept)
+        self.writes = any(
+            tensor._version != version
+            or (self._trial and copy is not None and not _same(self._torch, tensor, copy))
+            for tensor, version, copy in kept
+        )
         self.changes = [
             name for name in state.restore() if name.rpartition(".")[2] not in self._guarded.derived
         ]
@@ -160,6 +162,8 @@ class StateGuard:
             if not only_if_touched or id(tensor) in self._touched:
                 with self._torch.no_grad():
                     plain.copy_(saved)
+                if tensor.data_ptr() != plain.data_ptr():  # through .data
+                    tensor.data = plain
 
         undo.callback(copy_back)
         return saved
@@ -203,6 +207,8 @@ class StateGuard:
 
 def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
     """Equal; NaN, as the weights of a diverged job are, equals itself."""
+    if tensor.shape != copy.shape or tensor.dtype != copy.dtype:
+        return False
     if torch.equal(tensor, copy):
         return True
     alike = torch.eq(tensor, copy) | (torch.isnan(tensor) & torch.isnan(copy))

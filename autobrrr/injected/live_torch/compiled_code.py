@@ -10,8 +10,13 @@ running function's locals would rewrite what the user's own `locals()` holds.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import CodeType, ModuleType
 
 from .module_call_slot import beneath
+
+STEADY = ("torch.num_threads",)
+"""What remedies set and dynamo compiles anew for."""
 
 
 def compiled_graphs() -> int:
@@ -24,6 +29,15 @@ def frames_begun() -> int:
     """Frames that dynamo has begun to trace in this process; the first one may be under way."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return int(counters["frames"].get("total", 0)) if counters and "frames" in counters else 0
+
+
+def holds_code_of(torch: ModuleType, code: CodeType) -> bool:
+    """Whether dynamo keeps what it has compiled of a function."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    inside = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    kept: Callable[[CodeType], list[object]] | None = getattr(inside, "_debug_get_cache_entry_list", None)
+    return bool(kept(code)) if kept is not None else compiled_graphs() > 0
 
 
 def forget_graphs(number: int) -> None:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Sequence
 from types import ModuleType
 
+from .compiled_code import CompiledCheck
 from .torch_types import Tensor
 
 
@@ -17,6 +18,8 @@ class Job:
 
     def __init__(self, torch: ModuleType) -> None:
         self.torch = torch
+        self.check = CompiledCheck()
+        """Whether the job compiles; the code of a remedy that is off is none of its."""
         self._optimizers: list[weakref.ref[object]] = []
         self._roots: list[weakref.ref[object]] = []
         self._loaders: list[weakref.ref[object]] = []

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
-from ..live_torch.compiled_code import CompiledCheck
 from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
@@ -64,7 +63,7 @@ class TrainLoop:
         self.phases = PhaseClock()
         self.loader = LoaderWatch(self.job)
         self.bursts = Bursts()
-        self.check = CompiledCheck()
+        self.check = self.job.check
         self.hot = Hot(clock())
         self.hot.arm = active.arm
         self.compiled = False

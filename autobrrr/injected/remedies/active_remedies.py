@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..job_facts import rank_of
+from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
@@ -131,8 +132,9 @@ class ActiveRemedies:
             together: All ranks of the job do so at this step.
 
         Raises:
-            Refused: unknown, options that don't fit, a target that another remedy holds, a class on
-                this job that is none of those allowed, or the remedy itself says that it does not fit.
+            Refused: unknown, options that don't fit, a target that another remedy holds or the job's compiled
+                code needs, a class on this job that is none of those allowed, or the remedy itself says that
+                it does not fit.
         """
         remedy = self._registry.get(name)
         if remedy is None:
@@ -153,6 +155,8 @@ class ActiveRemedies:
                 shared |= remedy.disturbs(other.remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
+        if not planned and set(remedy.targets) & set(STEADY) and job.check.compiled([]):
+            raise Refused("the job runs compiled code of its own, which torch would compile anew")
         try:
             check_class(remedy.class_on(job), allowed)
             _check_device(job, remedy)

@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch.compiled_code import compiled_graphs
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Undo, WatchedUndo
+from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.injected.remedies import UPDATES, Training, loop_of, training
 from support.updates import Seen
 
@@ -354,16 +355,65 @@ def test_a_model_that_changes_its_type_ends_a_fused_update_and_trains_on() -> No
     undo()
 
 
-def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
+@EVERY
+def test_a_job_may_swap_its_parameters(kind: str, seen: Seen) -> None:
+    plain, cured, undo = twins("AdamW", kind)
+    for loop in (plain, cured):
+        for each in loop.model.parameters():
+            torch.utils.swap_tensors(each, nn.Parameter(each.detach() / 2))
+    train_alike(plain, cured)
+    assert seen.last == kind
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+
+
+@EVERY
+def test_parameters_that_come_to_share_memory_are_updated_one_after_the_other(kind: str) -> None:
+    def tie(loop: Training) -> None:
+        loop.model[3].weight.data = loop.model[0].weight.data.view(-1)[:256].view(4, 64)  # type: ignore[index]
+
+    plain, cured, undo = twins("SGD momentum", kind)
+    before = [each.detach().clone() for each in plain.model.parameters()]
+    for loop in (plain, cured):
+        with torch.no_grad():
+            for each, value in zip(loop.model.parameters(), before, strict=True):
+                each.copy_(value)
+        loop.optimizer.state.clear()
+        tie(loop)
+    train_alike(plain, cured)
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "two of its parameters lie in the same memory"
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
+@pytest.mark.parametrize("name", ["SGD momentum", "RMSprop", "Adagrad"])
+def test_a_model_that_goes_to_half_precision_with_its_state_is_updated_as_the_job_says(name: str) -> None:
+    plain, cured, undo = twins(name, "foreach")
+    for loop in (plain, cured):
+        loop.model.bfloat16()
+        loop.optimizer.load_state_dict(loop.optimizer.state_dict())
+    train_alike(plain, cured, steps=30)
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "a parameter has come to be of another type or on another device"
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
+@EVERY
+def test_a_step_that_the_job_has_compiled_is_not_compiled_anew(kind: str) -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)
     loop.train(1)
     step()
-    undo = FUSED.apply(loop.job, {})
+    before = compiled_graphs()
+    with pytest.raises(Refused, match="has compiled its step"):
+        ON[kind].apply(loop.job, {})
     step()
-    undo()
-    step()
+    assert compiled_graphs() == before > 0
     torch._dynamo.reset()
+    ON[kind].apply(loop.job, {})()
 
 
 def test_an_adamw_that_has_no_step_of_its_own_is_cured_too() -> None:

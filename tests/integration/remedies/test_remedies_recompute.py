@@ -1,16 +1,21 @@
-"""`recompute.checkpoint` on blocks that draw, count, or are called otherwise: the same bits, or taken off."""
+"""`recompute.checkpoint` on blocks that draw, count, or are called otherwise: alike, left plain, or gone."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
@@ -79,6 +84,30 @@ class CountsInTraining(CountsInABuffer):
         return super().scale(x) if self.training else 1.0
 
 
+class CountsThroughData(CountsInABuffer):
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.data += 1
+        return 1 / self.calls
+
+
+class CountsInNumpy(CountsInABuffer):
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.numpy()[...] += 1
+        return 1 / self.calls
+
+
+class Decays(Block):
+    def scale(self, x: torch.Tensor) -> float:
+        self.linear.weight.data.mul_(0.99)
+        return 1.0
+
+
+class Normalizes(Block):
+    def scale(self, x: torch.Tensor) -> float:
+        self.linear.weight.data = self.linear.weight.data / 1.01
+        return 1.0
+
+
 class Spectral(Block):
     def __init__(self) -> None:
         super().__init__()
@@ -117,46 +146,36 @@ def frozen_before_the_backward(model: nn.Module) -> None:
     model[0].requires_grad_(True)  # type: ignore[index]
 
 
-class ScaledByAttribute(Block):
+class ByAttribute(Block):
+    """Adds what a plain attribute says, or leaves it away."""
+
     def __init__(self) -> None:
         super().__init__()
         self.factor = 1.0
 
-    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
-        return self.factor
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.tanh(x * self.factor) if self.factor < 1 else x)
 
 
-FACTOR = 1.0
+class ByAdapter(Block):
+    """Has one adapter of several, which keep unlike tensors for backward."""
 
-
-def global_factor() -> float:
-    return FACTOR
-
-
-class ScaledByGlobal(Block):
-    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
-        return global_factor()
-
-
-SETTINGS = SimpleNamespace(inner={"factor": 1.0})
-
-
-class ScaledBySettings(Block):
     def __init__(self) -> None:
         super().__init__()
-        self.settings = SETTINGS
+        self.adapters = nn.ModuleList([nn.Linear(WIDTH, WIDTH), nn.Identity()])
+        self.active = self.adapters[0]
 
-    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
-        return self.settings.inner["factor"]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.tanh(self.active(x)) if self.active is self.adapters[0] else x)
 
 
 def two_views_and_one_backward(model: nn.Module) -> None:
-    global FACTOR
     losses = []
-    for factor in (0.1, 1.0):
-        FACTOR = SETTINGS.inner["factor"] = factor
+    for number, factor in enumerate((0.1, 1.0)):
         for block in model:  # type: ignore[attr-defined]
             block.factor = factor
+            if isinstance(block, ByAdapter):
+                block.active = block.adapters[number]
         losses.append(model(torch.randn(4, WIDTH)).square().mean())
     sum(losses).backward()  # type: ignore[union-attr]
 
@@ -270,12 +289,144 @@ def test_the_job_may_write_into_a_block_s_input_before_backward(*, by_name: bool
     assert all(map(torch.equal, left(on=True), left(on=False)))
 
 
-@pytest.mark.parametrize("kind", [ScaledByAttribute, ScaledByGlobal, ScaledBySettings])
-def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -> None:
+@pytest.mark.parametrize("kind", [ByAttribute, ByAdapter])
+def test_two_forwards_with_other_attributes_or_submodules_before_one_backward(kind: type[Block]) -> None:
     left, why = trained(kind, two_views_and_one_backward, on=True)
     assert why is None
     assert all(map(torch.equal, left, trained(kind, two_views_and_one_backward, on=False)[0]))
-    assert FACTOR == SETTINGS.inner["factor"] == 1.0
+
+
+def test_it_promises_no_bits() -> None:
+    assert REGISTRY["recompute.checkpoint"].cls == "changes-training"
+
+
+class Attends(Block):
+    """Attention, a convolution, and a tensor that is made: each by a setting of the process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[None, None]
+        x = nn.functional.scaled_dot_product_attention(x, x, x)[0, 0]
+        x = torch.tanh(self.conv(x[:, None, None].expand(-1, 3, WIDTH, -1))).square().mean((1, 2))
+        return super().forward((x * torch.linspace(0.1, 1, WIDTH)).to(torch.float32))
+
+
+@contextmanager
+def of_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Rough(TorchFunctionMode):
+    """Rounds what is multiplied."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        return result.bfloat16().float() if function is nn.functional.linear else result
+
+
+class RoughOperators(TorchDispatchMode):
+    """The same, of operators."""
+
+    def __torch_dispatch__(
+        self, function: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        return result.bfloat16().float() if function is torch.ops.aten.addmm.default else result
+
+
+AROUND: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "attention": lambda: sdpa_kernel(SDPBackend.MATH),
+    "dtype": lambda: of_dtype(torch.float64),
+    "mkldnn": lambda: torch.backends.mkldnn.flags(enabled=False),
+    "function mode": Rough,
+    "dispatch mode": RoughOperators,
+    "rounding hooks": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.bfloat16() if t.dtype == torch.float32 else t,
+        lambda t: t.float() if t.dtype == torch.bfloat16 else t,
+    ),
+    "no hooks": lambda: torch.autograd.graph.disable_saved_tensors_hooks("none here"),
+}
+
+
+@pytest.mark.parametrize("around", list(AROUND))
+def test_a_context_around_the_forward_alone_leaves_its_calls_plain(around: str) -> None:
+    def in_turn(model: nn.Module) -> None:
+        plain(model)
+        x = torch.randn(4, WIDTH)
+        with AROUND[around]():
+            loss = model(x).square().mean()
+        loss.backward()
+
+    left, why = trained(Attends, in_turn, on=True)
+    assert why is None
+    assert all(map(torch.equal, left, trained(Attends, in_turn, on=False)[0]))
+
+
+def test_forward_mode_differentiation_leaves_calls_plain() -> None:
+    def in_turn(model: nn.Module) -> None:
+        plain(model)
+        with forward_ad.dual_level():
+            given = forward_ad.make_dual(torch.randn(4, WIDTH), torch.randn(4, WIDTH))
+            forward_ad.unpack_dual(model(given)).tangent.square().mean().backward()
+
+    left, why = trained(Block, in_turn, on=True)
+    assert why is None
+    assert all(map(torch.equal, left, trained(Block, in_turn, on=False)[0]))
+
+
+class Chain(nn.Module):
+    """Hands one more argument to each block."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.blocks, self.last = nn.ModuleList(kind() for _ in range(3)), nn.Linear(WIDTH, 2)
+
+    def forward(self, x: torch.Tensor, more: object) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x, more)
+        return self.last(x)
+
+
+class Takes(Block):
+    def forward(self, x: torch.Tensor, more: Iterator[float]) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x * next(more))
+
+
+def test_an_argument_that_a_forward_uses_up_leaves_the_call_plain() -> None:
+    torch.manual_seed(1)
+    model = Chain(Takes)
+    job = Job(torch)
+    job.saw_root(model)
+    undo = REGISTRY["recompute.checkpoint"].apply(job, {})
+    more = iter([1.0, 2.0, 3.0])
+    model(torch.randn(4, WIDTH), more).square().mean().backward()
+    assert isinstance(undo, WatchedUndo)
+    assert (list(more), undo.trouble()) == ([], None)
+    undo()
+
+
+def test_parameters_may_be_swapped_while_a_loss_lives() -> None:
+    model = nn.Sequential(Block(), Block(), nn.Linear(WIDTH, 2))
+    job = Job(torch)
+    job.saw_root(model)
+    undo = REGISTRY["recompute.checkpoint"].apply(job, {})
+    loss = model(torch.randn(4, WIDTH)).square().mean()
+    loss.backward()
+    for each in model.parameters():
+        each.grad = None
+        torch.utils.swap_tensors(each, nn.Parameter(each.detach() / 2))
+    undo()
+    assert loss.isfinite()
 
 
 @pytest.mark.parametrize(
@@ -284,6 +435,10 @@ def test_two_forwards_with_other_values_before_one_backward(kind: type[Block]) -
         (Counts, plain, "own state (Counts.calls)"),
         (CountsInABuffer, plain, "writes to tensors that its modules keep"),
         (CountsInTraining, in_evaluation_first, "writes to tensors that its modules keep"),
+        (CountsThroughData, plain, "writes to tensors that its modules keep"),
+        (CountsInNumpy, plain, "writes to tensors that its modules keep"),
+        (Decays, plain, "own state (a parameter)"),
+        (Normalizes, plain, "own state (a parameter)"),
         (Spectral, plain, "writes to tensors that its modules keep"),
         (SpectralByAHook, plain, "writes to tensors that its modules keep"),
     ],

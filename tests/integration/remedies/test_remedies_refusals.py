@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.optimizer import optimizer_foreach
 from autobrrr.injected.remedies.process.thread_counts import MklThreads, physical_cores
@@ -325,6 +326,15 @@ def test_processes_that_were_started_while_pinned_may_run_everywhere_again(
         earlier.communicate(b"\n")
     assert pinned < allowed
     assert after == [allowed, allowed, {min(allowed)}]
+
+
+def test_threads_stay_as_many_where_the_job_compiles_unless_a_recipe_set_them_at_its_start() -> None:
+    active, job = ActiveRemedies(REGISTRY), Job(torch)
+    wanted = {"threads": torch.get_num_threads() + 1}
+    torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
+    with pytest.raises(Refused, match="runs compiled code of its own"):
+        active.apply(job, "threads.intra_op", wanted)
+    active.undo(active.apply(job, "threads.intra_op", wanted, planned=True))
 
 
 @pytest.mark.skipif(MklThreads(torch).read() is None, reason="torch has no MKL inside")

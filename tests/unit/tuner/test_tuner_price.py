@@ -107,7 +107,7 @@ def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
     assert listed.index("optimizer.fused") < listed.index("compile.regional") < listed.index(COMPILE)
     assert not {"compile.reduce_overhead", "precision.tf32", "recompute.checkpoint"} & set(listed)
     named = candidates(
-        facts=facts, cores=2, verdict=None, allowed=("bitwise",), only=("recompute.checkpoint",)
+        facts=facts, cores=2, verdict=None, allowed=("changes-training",), only=("recompute.checkpoint",)
     )
     assert [each.choice for each in named] == [Choice(remedy="recompute.checkpoint")]
 

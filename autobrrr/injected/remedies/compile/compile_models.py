@@ -21,7 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
 
-from ...live_torch.compiled_code import compiled_graphs, forget_graphs
+from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import map_tree
@@ -46,7 +46,6 @@ from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .job_sources import says
 
 TARGET = ("module.code",)
-STEADY = ("torch.num_threads",)  # dynamo compiles anew for each number
 WARM_UP_STEPS = 4 + ENOUGH
 MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torch, beside the job's loaders
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")

@@ -1,7 +1,9 @@
 """`recompute.checkpoint`: the activations of repeated blocks are computed again in backward, not kept.
 
 It buys memory with time: a batch that did not fit fits. By itself it makes steps longer, so the tuner
-does not try it unless it is named. The first call of each block is tried out (`recomputed_call`).
+does not try it unless it is named. The first call of each block is tried out (`recomputed_call`). What a
+forward depends on can't be listed in full: one that depends on anything that changes before its backward
+comes out otherwise there.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
     "recompute.checkpoint",
     treats=("memory",),
     reach="live",
-    cls="bitwise",
-    doc="Compute the activations of repeated blocks again in backward: room for a larger batch.",
+    cls="changes-training",
+    doc="Compute the activations of repeated blocks again in backward, as things are then: "
+    "room for a larger batch.",
     targets=("module.code",),
     only_named=True,
 )

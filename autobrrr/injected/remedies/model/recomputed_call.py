@@ -1,9 +1,11 @@
-"""Calls of a block that run once more in backward: tried out first, and the second time as the first.
+"""Calls of a block that run once more in backward: tried out first, and left plain where that might fail.
 
-In: a call of the block. The first one, in training and not, runs under the guard that puts everything back: a
-forward that changes what it keeps would do so twice, and the remedy goes. Each call notes what it depends on:
-every random state, training flags, which parameters stand in the block, and plain values (numbers, strings)
-of its attributes and of globals that its code reads. They hold again while backward makes it once more.
+In: a call of the block. The first one, in training and not, runs under the guard that puts everything back:
+a forward that changes what it keeps would do so twice, and the remedy goes. A call is left plain where
+contexts of the job's own stand around it, which may be gone in its backward, where it is lent parameters, and
+where it is given more than tensors and plain values. Random states, plain attributes and submodules, and
+which parameters are trained are in backward as they were in the forward: with others it could keep other
+tensors, which is an error there. Whatever else a forward reads is as the job has left it.
 """
 
 from __future__ import annotations
@@ -12,23 +14,21 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import cast
 
 from ...job_state import rng_state
-from ...job_state.bytecode_names import globals_read
-from ...job_state.installed_code import is_library
 from ...job_state.side_effect_scan import ScanFindings
-from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
+from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...live_torch.dispatch_modes import foreign_mode, function_modes
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
-from ...live_torch.pytrees import map_tree
+from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model_calls.call_layers import Call, transformed
 
 Restore = Callable[[], object]
-MOST_SETTINGS = 200
-_PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class RecomputedCall:
@@ -47,8 +47,9 @@ class RecomputedCall:
         self._block = weakref.ref(block)
         self._findings = findings
         self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
-        self._globals, self._settings = _read_by(block)
-        self._transformed = transformed(torch)
+        self._given = (torch.Tensor, torch.dtype, torch.device, *_PLAIN)
+        self._parameters = list(map(id, block.parameters()))
+        self._surroundings = Surroundings(torch)
         self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
 
     def layer(self, below: Call) -> Call:
@@ -56,42 +57,43 @@ class RecomputedCall:
         grad_enabled: Callable[[], bool] = self._torch.is_grad_enabled
 
         def call(*args: object, **kwargs: object) -> object:
-            if self.broken is not None or not grad_enabled() or self._transformed():
+            if self.broken is not None or not grad_enabled() or not self._may_run_twice(args, kwargs):
                 return below(*args, **kwargs)
             block = cast(Module, self._block())
-            if any(True for _ in user_hooks([block])):  # the job has set them meanwhile, to be called once
-                return below(*args, **kwargs)
             generators = self._generators.get(block.training)
             if generators is None:
                 generators = self._try_out(block, below, args, kwargs)
             if generators is None:
                 return below(*args, **kwargs)
-            given = [each for _, each in called_with(self._torch, args, kwargs)]
-            generators = [*generators, *(each for each in given if rng_state.is_generator(each, self._torch))]
             # torch is given no inputs: it would not let the job write into them before backward.
             again = _TwiceAlike(partial(self._state, generators), below, self._copy, (args, kwargs))
             return self._checkpoint(again, use_reentrant=False, preserve_rng_state=False)
 
         return call
 
+    def _may_run_twice(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+        """Whether nothing is known of this call that its backward might not find again."""
+        block = cast(Module, self._block())
+        return (
+            self._surroundings.are_usual()
+            and list(map(id, block.parameters())) == self._parameters
+            and all(isinstance(leaf, self._given) for leaf in leaves([args, kwargs]))
+            # The job may have set hooks meanwhile, to be called once.
+            and not any(True for _ in user_hooks([block]))
+        )
+
     def _try_out(
         self, block: Module, below: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> list[object] | None:
         """One forward on copies, without a trace: generators that it may draw from; None to leave it."""
-        findings, parameters = self._findings, list(block.parameters())
-        if not all(each.is_leaf for each in parameters):
-            return None  # the job has lent it others (functional_call): a call of its own will come
         guarded = Guarded(
             modules=[block],
-            parameters=parameters,
-            others=[*findings.globals, *called_with(self._torch, args, kwargs)],
-            written=parameters if findings.writes_data else [],
+            parameters=list(block.parameters()),
+            others=self._findings.globals,
             derived=derived_attributes([block]),
         )
         try:
-            # Over the job's own, which see what a call of its own saves.
-            unseen = self._torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
-            with unseen, StateGuard(self._torch, guarded) as guard:
+            with StateGuard(self._torch, guarded, trial=True) as guard:
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Abstain as reason:
@@ -114,80 +116,57 @@ class RecomputedCall:
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
     def _state(self, generators: list[object]) -> list[Restore]:
-        """What to call so that a forward finds everything as it is now."""
+        """What to call so that a forward draws, and keeps for backward, what it would now.
+
+        No parameter is held by it: a job may swap its parameters while a loss lives.
+        """
         found: list[Restore] = rng_state.capture(self._torch, generators)
         for part in cast(Module, self._block()).modules():
             held = vars(part)
-            found.append(partial(held.update, _plain(held)))
-            for name in ("_parameters", "_buffers"):
-                found.append(partial(held[name].update, dict(held[name])))
+            plain = {name: value for name, value in held.items() if isinstance(value, _PLAIN)}
+            found += [partial(held.update, plain), partial(held["_modules"].update, dict(held["_modules"]))]
+            trained: dict[str, Tensor | None] = held["_parameters"]
             found += [
-                partial(each.requires_grad_, each.requires_grad)
-                for each in cast("Mapping[str, Tensor | None]", held["_parameters"]).values()
-                if each is not None and each.is_leaf
+                partial(_set_trained, trained, name, each.requires_grad)
+                for name, each in trained.items()
+                if each is not None
             ]
-        for space, names in self._globals:
-            found.append(
-                partial(space.update, _plain({name: space[name] for name in names if name in space}))
-            )
-        found += [partial(held.update, _plain(held)) for held in self._settings]
         return found
 
 
-def _plain(held: Mapping[str, object]) -> dict[str, object]:
-    """Values that are changed by another one in their place."""
-    return {name: value for name, value in list(held.items()) if isinstance(value, _PLAIN)}
+class Surroundings:
+    """What settings and contexts of the process a forward finds: asked first between two steps of the job."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._transformed = transformed(torch)
+        self._forward_ad = torch.autograd.forward_ad
+        names = [name for name in vars(torch._C) if name.startswith("_get_") and name.endswith("_enabled")]
+        read = [getattr(torch._C, name, None) for name in (*names, "_get_sdp_priority_order")]
+        self._read: list[Callable[[], object]] = [torch.get_default_dtype, *(each for each in read if each)]
+        allowed = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
+        self._hooks_allowed: Callable[[], bool] = allowed or (lambda: True)
+        self._usual = self._settings()
+
+    def are_usual(self) -> bool:
+        """Whether no context of the job's own is known to stand around the code that runs now."""
+        return (
+            not self._transformed()
+            and getattr(self._forward_ad, "_current_level", -1) < 0
+            and foreign_mode(self._torch) is None
+            and self._hooks_allowed()
+            and self._settings() == self._usual
+        )
+
+    def _settings(self) -> list[object]:
+        # Function modes that `foreign_mode` lets pass: they say where tensors are made.
+        return [*(read() for read in self._read), *map(id, function_modes(self._torch))]
 
 
-def _read_by(block: Module) -> tuple[list[tuple[dict[str, object], list[str]]], list[dict[str, object]]]:
-    """What the block's code, and functions that it calls, read beside its own attributes.
-
-    Names of globals, with the modules where they stand; and what objects hold that are its attributes or such
-    globals: settings, most of them.
-    """
-    objects = [value for part in block.modules() for value in vars(part).values()]
-    waiting = [
-        method
-        for kind in {kind for part in block.modules() for kind in type(part).__mro__}
-        if not is_library(kind.__module__)
-        for method in vars(kind).values()
-        if isinstance(method, FunctionType)
-    ]
-    found: dict[int, tuple[dict[str, object], list[str]]] = {}
-    seen = set[FunctionType]()
-    while waiting:
-        function = waiting.pop()
-        if function in seen or is_library(function.__module__ or ""):
-            continue
-        seen.add(function)
-        for space, name in globals_read(function):
-            value = space[name]
-            if isinstance(value, FunctionType):
-                waiting.append(value)
-            elif isinstance(value, _PLAIN):
-                names = found.setdefault(id(space), (space, []))[1]
-                names += [] if name in names else [name]
-            else:
-                objects.append(value)
-    return list(found.values()), _settings_of(objects)
-
-
-def _settings_of(objects: list[object]) -> list[dict[str, object]]:
-    """What these hold, and what is held in that: dicts and the attributes of plain objects."""
-    found: dict[int, dict[str, object]] = {}
-    while objects and len(found) < MOST_SETTINGS:
-        value = objects.pop()
-        if isinstance(value, FunctionType | ModuleType | type) or hasattr(value, "_parameters"):
-            continue
-        held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-        if isinstance(held, dict) and not hasattr(value, "element_size") and id(held) not in found:
-            found[id(held)] = held
-            objects += held.values()
-    return list(found.values())
-
-
-def _as_it_is(tensor: object) -> object:
-    return tensor
+def _set_trained(parameters: Mapping[str, Tensor | None], name: str, trained: bool) -> None:
+    parameter = parameters.get(name)
+    if parameter is not None and parameter.is_leaf and parameter.requires_grad != trained:
+        parameter.requires_grad_(trained)
 
 
 class _TwiceAlike:

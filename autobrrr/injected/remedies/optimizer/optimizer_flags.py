@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Protocol, cast
 
+from ...live_torch.compiled_code import holds_code_of
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import RemovableHandle, Tensor
 from ..registry import RefusalCode, Refused
 
 IMPLEMENTATION = "optimizer.implementation"
 IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
+IN_THE_SAME_MEMORY = "two of its parameters lie in the same memory"
 OF_ANOTHER_TYPE = "a gradient or state is of another type than its parameter"
 PLAIN = frozenset((bool, int, float, str, type(None)))
 
@@ -65,11 +67,14 @@ def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 
 
 def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
-    """Refuse what no multi-tensor implementation of torch takes.
+    """Refuse what no multi-tensor implementation of torch takes, and a step that the job has compiled.
 
     Raises:
-        Refused: differentiable or capturable groups, sparse gradients, odd parameters.
+        Refused: differentiable or capturable groups, sparse gradients, odd parameters, a compiled step.
     """
+    code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
+    if code is not None and holds_code_of(torch, code):
+        raise Refused("the job has compiled its step, which torch would compile anew")
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise Refused("the optimizer is differentiable")
@@ -89,11 +94,11 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
-    if _overlap(parameters(optimizer)):
-        raise Refused("two of its parameters lie in the same memory")
+    if overlap(parameters(optimizer)):
+        raise Refused(IN_THE_SAME_MEMORY)
 
 
-def _overlap(found: Iterable[Tensor]) -> bool:
+def overlap(found: Iterable[Tensor]) -> bool:
     """Whether the memory from the first to the last element of two parameters has a part in common."""
     spans = []
     for each in found:

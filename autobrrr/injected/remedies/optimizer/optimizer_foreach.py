@@ -53,17 +53,17 @@ def _class_for(job: Job) -> str:
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
-    return choose(job.torch, fitting_optimizers(job, _check), {"foreach": True}, exact_order=False).undo
+    return choose(job.torch, fitting_optimizers(job, _check), {"foreach": True}, exact_order=False)
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     if base_class(torch, optimizer, CLASSES) is None or "foreach" not in optimizer.defaults:
         raise Refused("torch has no foreach implementation of it")
     groups = optimizer.param_groups
-    chosen = list(flags_of(optimizer))
-    if all(group.get("foreach") for group in groups) or any(flags.get("foreach") for flags in chosen):
+    chosen = flags_of(optimizer)
+    if all(group.get("foreach") for group in groups) or chosen.get("foreach"):
         raise Refused("foreach already")
-    if any(group.get("fused") for group in groups) or any(flags.get("fused") for flags in chosen):
+    if any(group.get("fused") for group in groups) or chosen.get("fused"):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
     devices = {each.device.type for each in parameters(optimizer)}

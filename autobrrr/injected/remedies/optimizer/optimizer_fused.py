@@ -14,7 +14,7 @@ from typing import cast
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Tensor
-from ..registry import Refused, Undo, WatchedUndo, remedy
+from ..registry import Refused, Undo, remedy
 from .optimizer_flags import (
     IMPLEMENTATION,
     IN_ANOTHER_ORDER,
@@ -44,17 +44,14 @@ _REHEARSED: set[tuple[object, ...]] = set()  # a remedy is switched many times
 def fused(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
     flags = {"fused": True, "foreach": False}
-    chosen = choose(job.torch, fitting_optimizers(job, _check), flags, exact_order=True)
-    return WatchedUndo(chosen.undo, chosen.trouble)
+    return choose(job.torch, fitting_optimizers(job, _check), flags, exact_order=True)
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     name = base_class(torch, optimizer, CLASSES)
     if name is None or "fused" not in optimizer.defaults:
         raise Refused("torch has no fused kernel for it")
-    if all(group.get("fused") for group in optimizer.param_groups) or any(
-        flags.get("fused") for flags in flags_of(optimizer)
-    ):
+    if all(group.get("fused") for group in optimizer.param_groups) or flags_of(optimizer).get("fused"):
         raise Refused("fused already")
     refuse_unusual(torch, optimizer)
     for parameter in parameters(optimizer):

@@ -1,7 +1,7 @@
 """Optimizers that update with another implementation of torch's; their param groups stay as they are.
 
 `Adam.step` hands each param group to the function `torch.optim.adam.adam`, with the group's flags. That
-function stands replaced while a remedy is on: for parameters that are chosen, it goes on with other flags.
+function stands replaced while a remedy is on: for optimizers that are chosen, it goes on with other flags.
 Nothing is written into param groups or state, so checkpoints, copies and the job's own code see what they
 would see without us, in the middle of a step too, and an undo has nothing to put back there.
 """
@@ -12,61 +12,77 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import cast
 
 from ...live_torch.patches import Patch
 from ...live_torch.torch_types import Tensor
-from ..registry import Refused
+from ..registry import Refused, WatchedUndo
 from .optimizer_flags import (
     IN_ANOTHER_ORDER,
+    IN_THE_SAME_MEMORY,
     OF_ANOTHER_TYPE,
     Optimizer,
     in_same_order,
     is_plain,
+    overlap,
+    parameters,
     unwrapped,
 )
 
 Update = Callable[..., object]
 ANOTHER_KIND = ("fused", "capturable", "differentiable", "has_complex", "has_sparse_grad", "found_inf")
+OF_ANOTHER_KIND = "a parameter has come to be of another type or on another device"
 
-_CHOSEN: dict[int, tuple[weakref.ref[Tensor], GroupUpdates]] = {}  # by the parameter's id
+_CHOSEN: list[OptimizerUpdates] = []
 _PATCHES: dict[tuple[str, str], Patch] = {}
 
 
-Order = tuple[int, ...]
+class OptimizerUpdates:
+    """How the parameters that an optimizer had when it was chosen are updated.
 
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """What an update was called on when it was looked at: types, strides, and which tensors they were."""
-
-    types: list[object]
-    parameters: list[Order]
-    gradients: list[Order]
-    tensors: list[list[int]]  # ids, of parameters and state
-    state: list[weakref.ref[Tensor] | None]  # the first of each kind
-
-
-class GroupUpdates:
-    """How the parameters of one group are updated.
+    Holds no parameter, not weakly either: torch swaps none that has weak references.
 
     Args:
-        flags: Given to the update function in place of the group's.
+        flags: Given to the update function in place of the groups'.
         exact_order: The implementation reads all tensors as flat memory.
+
+    Attributes:
+        trouble: Why it is updated as the job says after all; None where it is not.
     """
 
-    def __init__(self, torch: ModuleType, flags: Mapping[str, bool], *, exact_order: bool) -> None:
+    def __init__(
+        self, torch: ModuleType, optimizer: Optimizer, flags: Mapping[str, bool], *, exact_order: bool
+    ) -> None:
         self.trouble: str | None = None
+        self.optimizer = weakref.ref(optimizer)
         self.flags = flags
         self._torch = torch
         self._exact_order = exact_order
-        self._stride: Callable[[Tensor], Order] = torch.Tensor.stride
-        self._looked_at: dict[int, _Looked] = {}  # by the first parameter's id
-        self._counts_apart = False
-        self._counts: dict[int, StepCount] = {}
+        self._stride: Callable[[Tensor], tuple[int, ...]] = torch.Tensor.stride
+        self._address: Callable[[Tensor], int] = torch.Tensor.data_ptr
+        self._places = {
+            id(parameter): (number, place)
+            for number, group in enumerate(optimizer.param_groups)
+            for place, parameter in enumerate(cast("list[Tensor]", group["params"]))
+        }
+        self._kinds = {(each.dtype, each.device) for each in parameters(optimizer)}
+        self._known: dict[int, tuple[object, bool]] = {}  # by a first parameter's id: layout, counts apart
+        self._counts: dict[int, StepCount] = {}  # by a parameter's id
+
+    def holds(self, parameter: Tensor) -> bool:
+        """Whether it was there when the optimizer was chosen, and still is."""
+        optimizer, place = self.optimizer(), self._places.get(id(parameter))
+        if optimizer is None or place is None:
+            return False
+        try:
+            params = cast("list[Tensor]", optimizer.param_groups[place[0]]["params"])
+            if params[place[1]] is parameter:
+                return True
+        except IndexError:
+            pass
+        return any(each is parameter for each in parameters(optimizer))  # in another order now
 
     def update(
         self,
@@ -84,63 +100,56 @@ class GroupUpdates:
         for value in settings.values():
             if not is_plain(value):
                 return original(*lists, **settings)
-        if not self._is_looked_at(lists):
-            self._look(lists, counts_at)
+        first, layout = id(lists[0][0]), self._layout(lists)
+        known, counts_apart = self._known.get(first, (None, False))
+        if known != layout:
+            self.trouble = self._why_not(lists, counts_at)
+            counts_apart = counts_at is not None and self._are_apart(lists[0], lists[counts_at])
+            self._known[first] = layout, counts_apart
             if self.trouble is not None or any(map(_is_begun_in_part, lists[2:])):
                 return original(*lists, **settings)
         flagged = {**settings, **self.flags}
         if flagged.get("foreach") and _writes_gradients(settings):
             lists = [lists[0], [each.clone() for each in lists[1]], *lists[2:]]
-        if counts_at is None or not self._counts_apart:
+        if counts_at is None or not counts_apart:
             return original(*lists, **flagged)
         return self._update_with_own_counts(original, counts_at, lists, flagged)
 
-    def _is_looked_at(self, lists: Sequence[Sequence[Tensor]]) -> bool:
-        """Whether all lies in memory as then. State is another object once it was loaded or set anew."""
-        known = self._looked_at.get(id(lists[0][0]))
-        if known is None or known.parameters != list(map(self._stride, lists[0])):
-            return False
-        if known.types != [each.dtype for each in lists[0]]:
-            return False
-        if known.gradients != list(map(self._stride, lists[1])):
-            return False
-        if known.tensors != [list(map(id, each)) for each in (lists[0], *lists[2:])]:
-            return False
-        for each, ref in zip(lists[2:], known.state, strict=True):
-            if (each[0] if each else None) is not (None if ref is None else ref()):
-                return False
-        return True
-
-    def _look(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> None:
-        parameters, *beside = lists
-        for i, parameter in enumerate(parameters):
-            for each in (found[i] for found in beside if i < len(found)):
-                if not self._exact_order or not isinstance(each, self._torch.Tensor):
-                    continue
-                if not in_same_order(parameter, each):
-                    self.trouble = IN_ANOTHER_ORDER
-        for found in (found for number, found in enumerate(lists) if number and number != counts_at):
-            if any(
-                each.dtype != parameter.dtype
-                for each, parameter in zip(found, parameters, strict=False)
-                if isinstance(each, self._torch.Tensor)
-            ):
-                self.trouble = OF_ANOTHER_TYPE
-        if counts_at is not None:
-            single = self._torch.float32
-            counts = lists[counts_at]
-            self._counts_apart = any(
-                count.dtype != single or count.device != parameter.device
-                for count, parameter in zip(counts, parameters, strict=True)
-            )
-        self._counts = {key: each for key, each in self._counts.items() if each.is_needed}
-        first = [each[0] if each else None for each in lists[2:]]
-        self._looked_at[id(parameters[0])] = _Looked(
+    def _layout(self, lists: Sequence[Sequence[Tensor]]) -> object:
+        """How all lies in memory. State is another object once it was loaded or set anew."""
+        parameters, gradients, *state = lists
+        return (
             [each.dtype for each in parameters],
             list(map(self._stride, parameters)),
-            list(map(self._stride, lists[1])),
-            [list(map(id, each)) for each in (lists[0], *lists[2:])],
-            [None if each is None else weakref.ref(each) for each in first],
+            list(map(self._address, parameters)),
+            list(map(self._stride, gradients)),
+            [list(map(id, each)) for each in state],
+            [self._address(each[0]) for each in state if each and each[0] is not None],
+        )
+
+    def _why_not(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> str | None:
+        """Why these are updated as the job says; None where they are not."""
+        parameters, *beside = lists
+        if any((each.dtype, each.device) not in self._kinds for each in parameters):
+            return OF_ANOTHER_KIND
+        if overlap(parameters):
+            return IN_THE_SAME_MEMORY
+        for number, found in enumerate(beside, 1):
+            for parameter, each in zip(parameters, found, strict=False):
+                if not isinstance(each, self._torch.Tensor):
+                    continue
+                if self._exact_order and not in_same_order(parameter, each):
+                    return IN_ANOTHER_ORDER
+                if number != counts_at and each.dtype != parameter.dtype:
+                    return OF_ANOTHER_TYPE
+        return None
+
+    def _are_apart(self, parameters: Sequence[Tensor], counts: Sequence[Tensor]) -> bool:
+        """Whether step counts lie where, or are of a type that, fused kernels don't take."""
+        single = self._torch.float32
+        return any(
+            count.dtype != single or count.device != parameter.device
+            for count, parameter in zip(counts, parameters, strict=True)
         )
 
     def _update_with_own_counts(
@@ -166,10 +175,10 @@ class GroupUpdates:
         return result
 
     def _count(self, parameter: Tensor, theirs: Tensor) -> StepCount:
-        found = self._counts.get(id(theirs))
+        found = self._counts.get(id(parameter))
         if found is None or not found.follows(theirs):
             tensor = theirs.to(device=parameter.device, dtype=self._torch.float32)
-            found = self._counts[id(theirs)] = StepCount(theirs, tensor)
+            found = self._counts[id(parameter)] = StepCount(theirs, tensor)
         return found
 
 
@@ -187,34 +196,31 @@ def _writes_gradients(settings: Mapping[str, object]) -> bool:
 
 
 class StepCount:
-    """A step count where fused kernels want it, beside the job's own."""
+    """A step count where fused kernels want it, beside the job's own: a tensor of one number."""
 
     __slots__ = ("_theirs", "_version", "tensor")
 
     def __init__(self, theirs: Tensor, tensor: Tensor) -> None:
         self.tensor = tensor
-        self._theirs = weakref.ref(theirs)
+        self._theirs = theirs
         self._version = theirs._version
-
-    @property
-    def is_needed(self) -> bool:
-        return self._theirs() is not None
 
     def follows(self, theirs: Tensor) -> bool:
         """Whether nobody has set theirs meanwhile."""
-        return self._theirs() is theirs and theirs._version == self._version
+        return self._theirs is theirs and theirs._version == self._version
 
     def seen(self) -> None:
         """Theirs was counted on, as ours was."""
-        theirs = self._theirs()
-        if theirs is not None:
-            self._version = theirs._version
+        self._version = self._theirs._version
 
 
 def choose(
     torch: ModuleType, optimizers: Sequence[Optimizer], flags: Mapping[str, bool], *, exact_order: bool
-) -> ChosenGroups:
+) -> WatchedUndo:
     """Update optimizers' parameters of now with these flags, from their next steps on.
+
+    Returns:
+        The undo: their next updates are as the job says. It may be called in the middle of a step.
 
     Raises:
         Refused: this torch updates parameters of one in another way; nothing was changed.
@@ -224,61 +230,25 @@ def choose(
             led = functools.partial(_led, _is_compiling(torch))
             _PATCHES[module.__name__, name] = Patch(module, name, led)
         _PATCHES[module.__name__, name].put_on()
-    made = []
-    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-        updates = GroupUpdates(torch, flags, exact_order=exact_order)
-        made.append(updates)
-        for parameter in cast("list[Tensor]", group["params"]):
-            _CHOSEN[id(parameter)] = (_forgetting(parameter), updates)
-    return ChosenGroups(made)
+    made = [OptimizerUpdates(torch, each, flags, exact_order=exact_order) for each in optimizers]
+    _CHOSEN.extend(made)
 
-
-class ChosenGroups:
-    """Groups of optimizers that are updated in another way."""
-
-    def __init__(self, groups: Sequence[GroupUpdates]) -> None:
-        self._groups = groups
-
-    def trouble(self) -> str | None:
-        """Why they are updated as the job says after all; None where they are not."""
-        return next((each.trouble for each in self._groups if each.trouble is not None), None)
-
-    def undo(self) -> None:
-        """Their next updates are as the job says. May be called in the middle of a step."""
-        for key, (_, updates) in list(_CHOSEN.items()):
-            if updates in self._groups:
-                _CHOSEN.pop(key, None)
+    def undo() -> None:
+        _CHOSEN[:] = [each for each in _CHOSEN if each not in made and each.optimizer() is not None]
         if not _CHOSEN:
             for patch in _PATCHES.values():
                 patch.take_off()
 
-
-def flags_of(optimizer: Optimizer) -> Iterator[Mapping[str, bool]]:
-    """Of each parameter: the flags that stand in for its group's; none where it is updated with those."""
-    for group in optimizer.param_groups:
-        for parameter in cast("list[Tensor]", group["params"]):
-            found = _chosen(parameter)
-            yield {} if found is None else found.flags
+    return WatchedUndo(undo, lambda: next((each.trouble for each in made if each.trouble is not None), None))
 
 
-def _forgetting(parameter: Tensor) -> weakref.ref[Tensor]:
-    key = id(parameter)
-
-    def forget(ref: weakref.ref[Tensor]) -> None:
-        entry = _CHOSEN.get(key)
-        if entry is not None and entry[0] is ref:
-            del _CHOSEN[key]
-
-    return weakref.ref(parameter, forget)
-
-
-def _chosen(parameter: object) -> GroupUpdates | None:
-    entry = _CHOSEN.get(id(parameter))
-    return entry[1] if entry is not None and entry[0]() is parameter else None
+def flags_of(optimizer: Optimizer) -> Mapping[str, bool]:
+    """The flags that stand in for those of its groups; none where it is updated with those."""
+    return next((each.flags for each in _CHOSEN if each.optimizer() is optimizer), {})
 
 
 def _led(is_compiling: Callable[[], bool], original: Update) -> Update:
-    """The update function that looks whether a group is chosen; one that is being compiled never is."""
+    """The update function that looks whether its optimizer is chosen; one that is being compiled never is."""
     counts_at = _counts_at(original)
     fewest = max(2, 0 if counts_at is None else counts_at + 1)
 
@@ -286,10 +256,10 @@ def _led(is_compiling: Callable[[], bool], original: Update) -> Update:
     def update(*lists: Sequence[Tensor], **settings: object) -> object:
         if is_compiling() or len(lists) < fewest or not lists[0]:
             return original(*lists, **settings)
-        updates = _chosen(lists[0][0])
-        if updates is None:
-            return original(*lists, **settings)
-        return updates.update(original, counts_at, lists, settings)
+        for chosen in _CHOSEN:
+            if chosen.holds(lists[0][0]):
+                return chosen.update(original, counts_at, lists, settings)
+        return original(*lists, **settings)
 
     return update
 
