@@ -473,25 +473,22 @@ SCALES: dict[type, Callable[..., torch.Tensor | float]] = {
 
 
 @pytest.mark.parametrize(
-    ("made", "reason"),
+    "made",
     [
-        (lambda: torch.Generator().manual_seed(1), None),
-        (lambda: random.Random(1), None),
-        (lambda: deque([0.5]), "changes what it is called with"),
-        (lambda: iter([0.5]), "list_iterator, whose state can't be put back"),
+        lambda: torch.Generator().manual_seed(1),
+        lambda: random.Random(1),
+        lambda: deque([0.5]),
+        lambda: iter([0.5]),
     ],
 )
-def test_what_a_block_is_called_with_is_as_it_was_for_the_second_run(
-    made: Callable[[], object], reason: str | None
-) -> None:
+def test_a_block_that_is_given_what_it_could_use_up_is_called_once(made: Callable[[], object]) -> None:
     def step(model: nn.Module) -> None:
         for block in list(model.children())[:3]:
             block.more = made()
         plain(model)
 
     left, why = trained(CalledWithMore, step, on=True)
-    assert (why is None) == (reason is None)
-    assert str(reason or "") in str(why)
+    assert why is None
     assert all(map(torch.equal, left, trained(CalledWithMore, step, on=False)[0]))
 
 
