@@ -190,6 +190,8 @@ def probe_bundle(
     for shared in (
         "injected/wire/framing.py",
         "injected/live_torch/torch_types.py",
+        "injected/live_torch/module_call_slot.py",
+        "injected/live_torch/compiled_code.py",
         "injected/live_torch/live_job.py",
         "injected/remedies/registry.py",
     ):
