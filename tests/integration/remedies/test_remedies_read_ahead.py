@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import multiprocessing
 import os
 import resource
@@ -26,11 +27,13 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import batch_workers
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
+from autobrrr.injected.remedies.registry import WatchedUndo
 
 pytestmark = pytest.mark.integration
 
 WORKERS = REGISTRY["loader.workers"]
 Misnamed = namedtuple("Another", "x y")
+LOGGER = logging.getLogger(__name__)
 COUNT = 24
 ANY_CHILD = -1
 
@@ -66,6 +69,7 @@ class RarelyPrinting(Plain):
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 5:
             print("five")
+            LOGGER.warning("five")
         return super().__getitem__(index)
 
 
@@ -238,9 +242,18 @@ def test_batches_and_random_numbers_are_those_of_a_job_without_workers(kind: str
     assert bool(sum(taken)) == is_read
 
 
-def test_what_is_printed_is_printed_by_the_job_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    epochs(lambda: of(RarelyPrinting()), on=True)
+def test_what_is_printed_and_logged_is_so_by_the_job_alone(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    handler = logging.FileHandler(tmp_path / "log")
+    LOGGER.addHandler(handler)
+    try:
+        epochs(lambda: of(RarelyPrinting()), on=True)
+    finally:
+        LOGGER.removeHandler(handler)
+        handler.close()
     assert capfd.readouterr().out == "five\n" * 4
+    assert (tmp_path / "log").read_text() == "five\n" * 4
 
 
 def test_a_transform_that_comes_later_is_seen_and_so_is_one_in_mid_epoch() -> None:
@@ -342,6 +355,24 @@ def test_the_jobs_signal_handlers_are_not_called_in_workers(tmp_path: Path) -> N
         signal.signal(signal.SIGUSR1, before)
     assert children
     assert [file.name for file in tmp_path.iterdir()] == [f"{os.getpid()}"]
+
+
+def test_where_workers_make_other_batches_the_remedy_has_trouble_and_the_job_makes_them() -> None:
+    job_pid = os.getpid()
+
+    class Unlike(Plain):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return super().__getitem__(index) + (os.getpid() != job_pid)
+
+    loader, job = of(Unlike()), Job(torch)
+    job.saw_loader(loader)
+    undo = WORKERS.apply(job, {"workers": 1})
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() is None
+    rows = torch.cat(list(loader))  # type: ignore[arg-type]
+    assert sorted(rows[:, 0].tolist()) == list(map(float, range(COUNT)))
+    assert undo.trouble() == "a worker made another batch than the job"
+    undo()
 
 
 def test_an_undo_in_mid_epoch_leaves_nothing_of_ours_and_loses_no_batch() -> None:

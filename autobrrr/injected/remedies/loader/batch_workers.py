@@ -9,7 +9,6 @@ there.
 from __future__ import annotations
 
 import contextlib
-import io
 import mmap
 import multiprocessing
 import os
@@ -30,7 +29,7 @@ from .sent_batches import receive, send
 PATIENCE_S = 60.0  # for one batch
 LOOK_S = 5.0  # whether the job is there
 MOST_ASKED_BYTES = 1 << 16  # of one worker: more could fill what lies between, and both would wait
-ROOM_BYTES = 1 << 20  # of a batch, beyond what its items take
+ROOM_BYTES = 4 << 20  # of a batch, beyond what its items take; memory is taken as it is written to
 DECLINED = object()
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _OUTSIDE = frozenset((
@@ -133,8 +132,9 @@ class Workers:
         return receive(answer, self._part(region, number)) if answer else DECLINED
 
     def has(self, number: int) -> bool:
-        """Whether an answer is there."""
-        return self._links[number % len(self._links)][1].poll(0)
+        """Whether an answer is there; any thread may ask."""
+        links = self._links
+        return bool(links) and links[number % len(links)][1].poll(0)
 
     def _part(self, region: memoryview, number: int) -> memoryview:
         return _part(region, number // len(self._links), self._ahead)
@@ -218,7 +218,11 @@ class _Maker:
             if "numpy.random" in sys.modules:
                 sys.modules["numpy.random"].seed(seed % (1 << 32))
         sys.dont_write_bytecode = True
-        sys.stdout = sys.stderr = _Silent(self._reach_out)
+        for stream in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
+            with contextlib.suppress(AttributeError):
+                stream.write = self._reach_out  # type: ignore[method-assign,union-attr]
+        if "logging" in sys.modules:
+            sys.modules["logging"].Logger.handle = self._reach_out
         sys.addaudithook(self._hear)
 
     def make(self, index: object, region: memoryview) -> bytes:
@@ -234,28 +238,16 @@ class _Maker:
         drawn = before is not None and before != _random_states()
         return b"" if self._is_spoiled or drawn else sent
 
-    def _reach_out(self) -> None:
+    def _reach_out(self, *_: object) -> int:
+        """Stands for what would be seen outside: it is not, and the job will do it."""
         self._reached_out = True
+        return 0
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
         writes = event == "open" and type(arguments[2]) is int and arguments[2] & _WRITING
         if (writes and arguments[0] != os.devnull) or event in _OUTSIDE:
             self._reached_out = True
             raise PermissionError(f"{event} in a worker")
-
-
-class _Silent(io.TextIOBase):
-    """Takes what is printed, and says that something was."""
-
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._told = told
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str, /) -> int:
-        self._told()
-        return len(text)
 
 
 def held_ids(state: DatasetState) -> Collection[int]:

@@ -18,7 +18,7 @@ from types import FunctionType
 
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
-from ..registry import CLASSES, Option, Refused, Undo, check_class, remedy
+from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
 from .dataset_state import DatasetState
 from .dataset_walk import held_by, names_of
 from .loader_items import Items, batch_bytes, read_items
@@ -136,7 +136,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         undo_switch()
         readers.leave()
 
-    return undo
+    return WatchedUndo(undo, readers.trouble)
 
 
 def _draw_at_once(iterator: object) -> None:

@@ -37,13 +37,20 @@ class LoaderRecord:
 
     Attributes:
         taken: Batches from workers, over all epochs.
-        misfits: Epochs that were left, a batch that was another one counts as many.
+        misfits: Epochs that were left; a batch that was another one counts as many.
+        why: The last of them was.
         kept: Workers that wait for the next epoch.
     """
 
     taken: int = 0
     misfits: int = 0
+    why: str | None = None
     kept: Workers | None = None
+
+    def count(self, misfits: int, why: str) -> None:
+        """An epoch did not fit."""
+        self.misfits += misfits
+        self.why = why
 
 
 class ReadAhead:
@@ -99,9 +106,10 @@ class ReadAhead:
     @property
     def is_ready(self) -> bool | None:
         """Whether the next batch is there; None: nobody was asked for it."""
-        if self._workers is None or not self._waiting or self._waiting[0][0] is None:
+        workers, first = self._workers, next(iter(list(self._waiting)), None)
+        if workers is None or first is None or first[0] is None:
             return None
-        return self._workers.has(self._waiting[0][0])
+        return workers.has(first[0])
 
     def fetch(self, index: object) -> object:
         """The batch whose index was last asked for."""
@@ -110,6 +118,7 @@ class ReadAhead:
             try:
                 batch = self._workers.take(number)
             except BaseException as error:
+                self._record.count(1, "a worker has ended, or does not answer")
                 self.leave()
                 if not isinstance(error, Exception):
                     raise
@@ -117,9 +126,8 @@ class ReadAhead:
         if batch is DECLINED or not self._is_current():
             self._declined += 1
             if self._declined > self._taken + MOST_DECLINED:
-                self._record.misfits += (
-                    1  # what the dataset fills as it is read is filled here: the next epoch may fit
-                )
+                # What the dataset fills as it is read is filled here: the next epoch may fit.
+                self._record.count(1, "something else comes of making a batch, so the job makes them itself")
                 self.leave()
             self._look_at_ns = 0  # making it may change what the dataset holds
             return self._fetcher.fetch(index)
@@ -130,7 +138,7 @@ class ReadAhead:
         self._look_at_ns = 0
         made = self._fetcher.fetch(index)
         if not exactly(made, batch):
-            self._record.misfits += TOO_MANY
+            self._record.count(TOO_MANY, "a worker made another batch than the job")
             self.leave()
         return made
 
@@ -155,7 +163,7 @@ class ReadAhead:
             try:
                 self._workers = self._begin()
             except Exception as error:  # noqa: BLE001  it loads as before
-                self._record.misfits += TOO_MANY
+                self._record.count(TOO_MANY, f"no worker can be started: {error}")
                 self.leave()
                 let_through(error)
                 return next(vars(self._iterator())["_sampler_iter"])
@@ -253,6 +261,13 @@ class Readers:
             )
         )
 
+    def trouble(self) -> str | None:
+        """Why no loader is read ahead any more; None while one is."""
+        records = list(self._records.values())
+        if not records or any(each.misfits < TOO_MANY for each in records):
+            return None
+        return records[-1].why
+
     def leave(self) -> None:
         """All iterators are as they were, and no worker stays."""
         for each in list(self._running):
@@ -276,7 +291,7 @@ class Readers:
         task = BatchTask(
             fetch=known._dataset_fetcher.made_here,
             state=state,
-            room_bytes=2 * batch_bytes(read_items(self._job, view), view) + ROOM_BYTES,
+            room_bytes=4 * batch_bytes(read_items(self._job, view), view) + ROOM_BYTES,
             draws=draws,
             seed=known._base_seed,
         )
