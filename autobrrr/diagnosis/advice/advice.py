@@ -18,7 +18,7 @@ from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Verdict
 
 WORTH_SAYING = 1.03
 
@@ -44,7 +44,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     remedy=name,
                     why=timed[name].told if name in timed else why,
                     expected=None if expected is None else round(expected, 3),
-                    reach=cast(Reach, remedy.reach),
+                    reach=remedy_fit.reach(name, measured),
                     class_=cast(ExactnessClass, remedy.cls),
                     interval=_interval(name, measured),
                 )

@@ -28,6 +28,8 @@ class Job:
         """Keyword arguments of the DistributedDataParallel that is being made just now."""
         self.allowed: Sequence[str] | None = None
         """Exactness classes that the remedy which is being applied may have, now and later; None: any."""
+        self.planned = False
+        """Whether the remedy which is being applied stands in a recipe that the job was started with."""
 
     @property
     def optimizers(self) -> list[object]:

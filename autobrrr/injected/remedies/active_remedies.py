@@ -161,7 +161,7 @@ class ActiveRemedies:
             check_class(remedy.class_on(job), allowed)
             _check_device(job, remedy)
             _check_modes(job, remedy)
-            job.allowed = allowed
+            job.allowed, job.planned = allowed, planned
             undo = remedy.apply(job, options)
         except Refused:
             raise

@@ -218,6 +218,7 @@ def asks_worker(worker: int) -> None:
 @pytest.mark.parametrize("options", [{}, {"worker_init_fn": asks_worker}])
 def test_code_that_asks_for_its_worker_is_not_given_another(options: dict[str, object]) -> None:
     job, loader = job_of(Plain() if options else AsksWorker(), num_workers=1, **options)
+    job.planned = True
     with pytest.raises(Refused, match=r"asks which worker|is given their number"):
         WORKERS.apply(job, {"workers": 2})
     assert loader.num_workers == 1

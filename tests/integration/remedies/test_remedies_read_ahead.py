@@ -27,7 +27,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import batch_workers
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
-from autobrrr.injected.remedies.registry import WatchedUndo
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 
 pytestmark = pytest.mark.integration
 
@@ -375,6 +375,36 @@ def test_where_workers_make_other_batches_the_remedy_has_trouble_and_the_job_mak
     undo()
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_it_goes_on_and_off_in_the_middle_of_an_epoch(taken: list[int], *, is_known: bool) -> None:
+    def seen(*, on: bool) -> list[object]:
+        torch.manual_seed(5)
+        loader, job, undo = DataLoader(Plain(), 2, shuffle=True), Job(torch), None
+        if is_known:
+            job.saw_loader(loader)
+        found: list[object] = []
+        for _ in range(3):
+            iterator = iter(loader)
+            for number, batch in enumerate(iterator):
+                found += [numbers_of(batch), torch.rand(1).item()]
+                job.saw_iterator(iterator)
+                if on and number % 6 == 1:
+                    undo = WORKERS.apply(job, {"workers": 2})
+                if undo is not None and number % 6 == 4:
+                    undo = undo()
+        return found
+
+    assert seen(on=True) == seen(on=False)
+    assert sum(taken) >= 3
+
+
+def test_workers_of_the_jobs_own_stay_as_many_on_a_running_job() -> None:
+    job, loader = Job(torch), of(Plain(), num_workers=1)
+    job.saw_loader(loader)
+    with pytest.raises(Refused, match="takes a new start"):
+        WORKERS.apply(job, {"workers": 2})
+
+
 def test_an_undo_in_mid_epoch_leaves_nothing_of_ours_and_loses_no_batch() -> None:
     loader = of(Plain())
     job = Job(torch)
@@ -418,6 +448,7 @@ def test_workers_that_were_the_jobs_own_draw_the_sampler_when_the_epoch_begins()
         torch.manual_seed(3)
         loader, job = of(Plain(), num_workers=1), Job(torch)
         job.saw_loader(loader)
+        job.planned = True
         undo = WORKERS.apply(job, {"workers": number}) if number is not None else lambda: None
         found: list[object] = []
         for _ in range(2):

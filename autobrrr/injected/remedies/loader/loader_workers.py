@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import weakref
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -23,7 +24,7 @@ from .dataset_state import DatasetState
 from .dataset_walk import held_by, names_of
 from .loader_items import Items, batch_bytes, read_items
 from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
-from .loader_view import LoaderView, views
+from .loader_view import LoaderView, of_iterator, of_loader, views
 from .read_ahead import Readers
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
@@ -88,9 +89,12 @@ def _draws_first(indices: object) -> bool:
 _for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="bitwise")
 
 
-@_for_loaders(
+@remedy(
     "loader.workers",
-    doc="Load batches in processes beside the training process, from the next epoch on.",
+    treats=("input",),
+    reach="live",
+    cls="bitwise",
+    doc="Make batches ahead in processes beside the training process.",
     targets=("loader.num_workers",),
     options=(
         Option(
@@ -106,11 +110,14 @@ _for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="bitwi
 def workers(job: Job, options: Mapping[str, object]) -> Undo:
     given = options.get("workers")
     wanted = given if type(given) is int else default_workers(len(os.sched_getaffinity(0)), os.environ)
+    planned = job.planned
 
     def settle(view: LoaderView) -> Mapping[str, object]:
         if view.num_workers == wanted:
             raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
         _refuse_unusual(view)
+        if view.num_workers and not planned:
+            raise Refused("the loader has workers of the job's own: another number of them takes a new start")
         if not wanted:
             return WITHOUT_WORKERS
         _refuse_processes()
@@ -123,20 +130,36 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     readers = Readers(job, partial(DESK.give_back, "loader.workers"), partial(_class_of, job))
+    settled = _where_allowed(job, settle)
 
     def begun(iterator: object, loader: object) -> None:
         if not wanted:
             _draw_at_once(iterator)
         elif DESK.reads_ahead(loader):
-            readers.take_over(iterator, loader)
+            readers.take_over(iterator, loader, of_loader(loader))
 
-    undo_switch = switch_loaders(job, "loader.workers", _where_allowed(job, settle), after=begun)
+    undo_switch = switch_loaders(job, "loader.workers", settled, after=begun)
+    if job.iterator is not None:
+        _take_over_running(job, job.iterator, settled, readers)
 
     def undo() -> None:
         undo_switch()
         readers.leave()
 
     return WatchedUndo(undo, readers.trouble)
+
+
+def _take_over_running(job: Job, iterator: object, settled: Settle, readers: Readers) -> None:
+    """The epoch that is running is read ahead from its next batch on."""
+    data = vars(iterator).get("_dataset")
+    loader = next((each for each in job.loaders if vars(each).get("dataset") is data), None)
+    view = of_iterator(iterator)
+    try:
+        found = settled(view)
+    except Refused:
+        return
+    if not view.num_workers and found["num_workers"]:
+        readers.take_over(iterator, iterator if loader is None else loader, replace(view, **found))  # type: ignore[arg-type]
 
 
 def _draw_at_once(iterator: object) -> None:

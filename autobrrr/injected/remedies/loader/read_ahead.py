@@ -23,7 +23,7 @@ from ..registry import Refused
 from .batch_workers import DECLINED, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
 from .loader_items import batch_bytes, read_items
-from .loader_view import LoaderView, of_loader
+from .loader_view import LoaderView
 from .sent_batches import exactly
 
 MOST_DECLINED = 3  # more than were taken
@@ -222,6 +222,9 @@ def _raising(fault: BaseException) -> Iterator[object]:
     yield
 
 
+_RECORDS: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()  # a trial goes on and off
+
+
 class Readers:
     """All iterators that one remedy has read ahead.
 
@@ -236,19 +239,23 @@ class Readers:
         self._job = job
         self._give_back = give_back
         self._class_of = class_of
-        self._records: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()
+        self._records = _RECORDS
         self._running: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
 
-    def take_over(self, iterator: object, loader: object) -> None:
-        """Of an epoch that begins."""
-        record = self._records.setdefault(loader, LoaderRecord())
+    def take_over(self, iterator: object, owner: object, view: LoaderView) -> None:
+        """Of an epoch that begins, or goes on.
+
+        Args:
+            owner: The loader; the iterator where it is not known.
+            view: With the workers that it is to have.
+        """
+        record = self._records.setdefault(owner, LoaderRecord())
         if record.misfits >= TOO_MANY or not _is_plain(iterator):
-            self._give_back(loader)
+            self._give_back(owner)
             return
-        view = of_loader(loader)
         ahead = view.prefetch_factor or 2
         cls = self._class_of(view)
-        itself, of = weakref.ref(iterator), weakref.ref(loader)
+        itself, of = weakref.ref(iterator), weakref.ref(owner)
         self._running.add(
             ReadAhead(
                 iterator,
@@ -273,9 +280,9 @@ class Readers:
         for each in list(self._running):
             each.leave()
         for record in list(self._records.values()):
-            if record.kept is not None:
-                record.kept.close()
-        self._records.clear()
+            kept, record.kept = record.kept, None
+            if kept is not None:
+                kept.close()
 
     def _begin(self, iterator: object, record: LoaderRecord, view: LoaderView, *, draws: bool) -> Workers:
         kept, record.kept = record.kept, None
@@ -298,8 +305,8 @@ class Readers:
         return Workers(task, view.num_workers, view.prefetch_factor or 2)
 
     def _end(self, of: Callable[[], object], record: LoaderRecord, workers: Workers) -> None:
-        loader = of()
-        if loader is not None and vars(loader).get("persistent_workers") and workers.is_idle:
+        owner = of()
+        if owner is not None and vars(owner).get("persistent_workers") and workers.is_idle:
             record.kept = workers
         else:
             workers.close()
