@@ -202,7 +202,7 @@ def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
     for says in (
         "loader.workers is applied",
         "loader.persistent_workers is applied",
-        "loader.workers takes effect from the next epoch on",
+        "loader.persistent_workers takes effect from the next epoch on",
         "ddp.static_graph is left out",
     ):
         assert says in attached.stderr
