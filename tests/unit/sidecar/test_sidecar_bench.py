@@ -95,12 +95,12 @@ def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop
     planned = {"token": 1, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
     shop.agent.answer("facts", active=[{**planned, "planned": True}])
     shop.answers["apply"] = lambda: {"token": 2, "arm": 1, "seq": 17, "class": "bitwise"}
-    shop.bench.apply("loader.workers", {}, ("bitwise",))
+    shop.bench.apply("loader.prefetch_factor", {}, ("bitwise",))
     shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
     shop.bench.apply("gc.freeze", {}, ("bitwise",))
     assert [(applied.remedy, applied.class_) for applied in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
-        ("loader.workers", "bitwise"),
+        ("loader.prefetch_factor", "bitwise"),
     ]
     assert [applied.remedy for applied in shop.bench.active()] == ["gc.freeze"]
 
