@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import multiprocessing
 import os
@@ -24,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, get_worke
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.loader import batch_workers
+from autobrrr.injected.remedies.loader import batch_workers, read_ahead
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
@@ -151,6 +150,17 @@ def transposed(items: list[torch.Tensor]) -> object:
 
 def marked(items: list[torch.Tensor]) -> Marked:
     return Marked(torch.stack(items))
+
+
+class Circular:
+    """Holds itself, and can't be compared."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.itself = x, [self]
+
+
+def circular(items: list[torch.Tensor]) -> Circular:
+    return Circular(torch.stack(items))
 
 
 def numbers_of(batch: object) -> object:
@@ -461,6 +471,20 @@ def test_workers_that_were_the_jobs_own_draw_the_sampler_when_the_epoch_begins()
     assert seen(0) == seen(2) == seen(None)
 
 
+def test_a_batch_that_can_not_be_compared_is_the_jobs_own_and_no_error_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(one: object, other: object) -> bool:
+        raise RecursionError
+
+    job, loader = Job(torch), of(Plain(), collate_fn=circular)
+    job.saw_loader(loader)
+    with pytest.raises(Refused, match="hold themselves"):
+        WORKERS.apply(job, {"workers": 1})
+    monkeypatch.setattr(read_ahead, "exactly", fails)
+    assert epochs(lambda: of(Plain()), on=True) == epochs(lambda: of(Plain()), on=False)
+
+
 def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
     region = memoryview(bytearray(1 << 16))
     base = torch.arange(12.0).reshape(3, 4)
@@ -475,4 +499,4 @@ def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
         send([fine], region, {id(fine)})
     assert not exactly(base, base.t().contiguous().t())
     assert not exactly({"a": 1, "b": 2}, {"b": 2, "a": 1})
-    assert exactly(functools.partial(max, 1).args, (1,))
+    assert exactly([Path("a"), 1.5, {2}], [Path("a"), 1.5, {2}])

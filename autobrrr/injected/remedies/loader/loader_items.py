@@ -76,6 +76,8 @@ def read_items(job: Job, view: LoaderView) -> Items:
         found = _read(job, view, collate)
     except Refused as refused:
         found = str(refused)
+    except RecursionError:
+        found = "its batches hold themselves, and can't be compared"
     try:
         _KNOWN[key] = (weakref.ref(dataset), collate, found)
     except TypeError:

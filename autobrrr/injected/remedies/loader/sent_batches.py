@@ -11,7 +11,6 @@ import io
 import pickle
 import sys
 from collections.abc import Collection
-from functools import partial
 from typing import Any, cast
 
 from ...live_torch.torch_types import Tensor
@@ -169,8 +168,8 @@ def _is_array(value: object) -> bool:
 
 def exactly(one: object, other: object) -> bool:
     """Whether two batches can't be told apart: bits, types, strides, attributes, order."""
-    if type(one) is not type(other):
-        return False
+    if one is other or type(one) is not type(other):
+        return one is other
     if isinstance(one, type) or type(one) in _ATOMS:
         return one is other or one == other or (one != one and other != other)  # noqa: PLR0124  nan
     if hasattr(one, "element_size") or _is_array(one):
@@ -180,20 +179,18 @@ def exactly(one: object, other: object) -> bool:
     elif isinstance(one, (list, tuple)):
         others = cast("tuple[object, ...]", other)
         alike = len(one) == len(others) and all(map(exactly, one, others))
+    elif hasattr(one, "__dict__"):
+        alike = exactly(_slots(one), _slots(other))
     else:
-        states = [_state(each) for each in (one, other)]
-        return exactly(*states) if states[0] is not None else one is other or bool(one == other)
+        has_own = type(one).__eq__ is not object.__eq__
+        return bool(one == other) if has_own else exactly(_slots(one), _slots(other))
     return alike and exactly(getattr(one, "__dict__", None), getattr(other, "__dict__", None))
 
 
-def _state(value: object) -> object:
-    """Attributes; None where a type of its own keeps something else."""
-    kinds = [kind for kind in type(value).__mro__ if kind is not object]
-    slots = [name for kind in kinds for name in vars(kind).get("__slots__", ())]
-    if not hasattr(value, "__dict__") and not slots:
-        return None
-    read = partial(getattr, value)
-    return getattr(value, "__dict__", None), [read(name, None) for name in slots if name != "__dict__"]
+def _slots(value: object) -> list[object]:
+    """What stands in slots, beside the attributes."""
+    names = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+    return [getattr(value, name, None) for name in names if name not in ("__dict__", "__weakref__")]
 
 
 def _content(value: Any) -> object:
