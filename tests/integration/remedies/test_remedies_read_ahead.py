@@ -180,8 +180,8 @@ def epochs(
     on: bool,
     each: Callable[[int, DataLoader[object]], None] = lambda epoch, loader: None,
     use: Callable[[object], object] = numbers_of,
-) -> tuple[list[object], int]:
-    """What a job sees in four epochs, and how many batches it took from workers; they come in the second."""
+) -> list[object]:
+    """What a job sees in four epochs; workers come in the second."""
     torch.manual_seed(1)
     loader, undo, seen = make(), lambda: None, []
     for epoch in range(4):
@@ -200,7 +200,7 @@ def epochs(
             except ValueError as error:
                 seen.append(str(error))
     undo()
-    return seen, 0
+    return seen
 
 
 @pytest.fixture(autouse=True)
@@ -316,7 +316,7 @@ def test_a_batch_is_the_jobs_own_memory() -> None:
     assert epochs(lambda: of(Plain()), on=True, use=grown) == epochs(lambda: of(Plain()), on=False, use=grown)
 
 
-def test_a_job_may_keep_more_tensors_than_it_may_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_may_keep_more_tensors_than_it_may_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     kept: list[object] = []
     opened = len(os.listdir("/proc/self/fd"))

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import weakref
 from collections.abc import Mapping, MutableMapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -25,7 +24,7 @@ from .dataset_walk import held_by, names_of
 from .loader_items import Items, batch_bytes, read_items
 from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
 from .loader_view import LoaderView, of_iterator, of_loader, views
-from .read_ahead import Readers
+from .read_ahead import Readers, is_plain
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
 SHARED_MEMORY = "/dev/shm"
@@ -130,7 +129,6 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     readers = Readers(job, partial(DESK.give_back, "loader.workers"), partial(_class_of, job))
-    settled = _where_allowed(job, settle)
 
     def begun(iterator: object, loader: object) -> None:
         if not wanted:
@@ -138,28 +136,30 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         elif DESK.reads_ahead(loader):
             readers.take_over(iterator, loader, of_loader(loader))
 
-    undo_switch = switch_loaders(job, "loader.workers", settled, after=begun)
-    if job.iterator is not None:
-        _take_over_running(job, job.iterator, settled, readers)
+    undo_switch = switch_loaders(job, "loader.workers", _where_allowed(job, settle), after=begun)
 
     def undo() -> None:
         undo_switch()
         readers.leave()
 
+    try:
+        _take_over_running(job, readers)
+    except BaseException:
+        undo()
+        raise
     return WatchedUndo(undo, readers.trouble)
 
 
-def _take_over_running(job: Job, iterator: object, settled: Settle, readers: Readers) -> None:
+def _take_over_running(job: Job, readers: Readers) -> None:
     """The epoch that is running is read ahead from its next batch on."""
-    data = vars(iterator).get("_dataset")
-    loader = next((each for each in job.loaders if vars(each).get("dataset") is data), None)
-    view = of_iterator(iterator)
-    try:
-        found = settled(view)
-    except Refused:
+    iterator = job.iterator
+    if iterator is None or not is_plain(iterator):
         return
-    if not view.num_workers and found["num_workers"]:
-        readers.take_over(iterator, iterator if loader is None else loader, replace(view, **found))  # type: ignore[arg-type]
+    data = vars(iterator)["_dataset"]
+    loader = next((each for each in job.loaders if vars(each).get("dataset") is data), None)
+    view = DESK.foresee(of_iterator(iterator))
+    if view.num_workers:
+        readers.take_over(iterator, iterator if loader is None else loader, view)
 
 
 def _draw_at_once(iterator: object) -> None:

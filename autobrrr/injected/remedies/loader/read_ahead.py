@@ -224,7 +224,7 @@ class ReadAhead:
         return True
 
 
-def _is_plain(iterator: object) -> bool:
+def is_plain(iterator: object) -> bool:
     """Whether it is torch's own: others may keep where their sampler stands."""
     kind = type(iterator)
     return (kind.__module__, kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
@@ -252,7 +252,7 @@ class Readers:
         self._job = job
         self._give_back = give_back
         self._class_of = class_of
-        self._records = _RECORDS
+        self._mine: list[LoaderRecord] = []
         self._running: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
 
     def take_over(self, iterator: object, owner: object, view: LoaderView) -> None:
@@ -262,8 +262,10 @@ class Readers:
             owner: The loader; the iterator where it is not known.
             view: With the workers that it is to have.
         """
-        record = self._records.setdefault(owner, LoaderRecord())
-        if record.misfits >= TOO_MANY or not _is_plain(iterator):
+        record = _RECORDS.setdefault(owner, LoaderRecord())
+        if not any(each is record for each in self._mine):
+            self._mine.append(record)
+        if record.misfits >= TOO_MANY or not is_plain(iterator):
             self._give_back(owner)
             return
         ahead = view.prefetch_factor or 2
@@ -283,16 +285,15 @@ class Readers:
 
     def trouble(self) -> str | None:
         """Why no loader is read ahead any more; None while one is."""
-        records = list(self._records.values())
-        if not records or any(each.misfits < TOO_MANY for each in records):
+        if not self._mine or any(each.misfits < TOO_MANY for each in self._mine):
             return None
-        return records[-1].why
+        return self._mine[-1].why
 
     def leave(self) -> None:
         """All iterators are as they were, and no worker stays."""
         for each in list(self._running):
             each.leave()
-        for record in list(self._records.values()):
+        for record in self._mine:
             kept, record.kept = record.kept, None
             if kept is not None:
                 kept.close()
