@@ -33,6 +33,21 @@ def capture(torch: ModuleType, generators: list[object]) -> list[Restore]:
     return restores
 
 
+def states(torch: ModuleType) -> tuple[object, ...]:
+    """torch's, Python's and numpy's, to be compared by `drew`; None: there is no such generator yet."""
+    numpy = sys.modules.get("numpy.random")
+    known: object = None
+    if numpy is not None:
+        kind, keys, *rest = numpy.get_state()
+        known = kind, bytes(keys), *rest
+    return bytes(torch.get_rng_state().numpy()), random.getstate(), known
+
+
+def drew(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Whether a generator moved on; one that was not there before can't be told to have."""
+    return any(old is not None and old != new for old, new in zip(before, now, strict=True))
+
+
 def is_generator(thing: object, torch: ModuleType) -> bool:
     """Whether a thing is a random generator whose state can be captured."""
     if isinstance(thing, (torch.Generator, random.Random)):

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.loader import loader_items
 from autobrrr.injected.remedies.loader.loader_cache import CHECK_EVERY, Cached
 from autobrrr.injected.remedies.loader.loader_switch import DESK
 from autobrrr.injected.remedies.registry import Refused
@@ -200,15 +199,6 @@ def test_a_larger_batch_comes_with_the_next_epoch_and_goes_with_the_undo() -> No
     undo()
     assert loader.batch_sampler is sampler
     assert [len(batch[0]) for batch in loader] == [2] * 8
-
-
-def test_items_are_the_same_only_to_the_bit() -> None:
-    same = loader_items.same
-    assert same({"a": [torch.ones(2), 1, "x"]}, {"a": [torch.ones(2), 1, "x"]})
-    assert same(float("nan"), float("nan"))
-    assert not same(torch.ones(2), torch.ones(2, dtype=torch.float64))
-    assert not same(torch.tensor([0.0]), torch.tensor([-0.0]))
-    assert not same((1, 2), [1, 2])
 
 
 def test_a_batch_beyond_the_free_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

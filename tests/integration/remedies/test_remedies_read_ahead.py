@@ -499,4 +499,8 @@ def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
         send([fine], region, {id(fine)})
     assert not exactly(base, base.t().contiguous().t())
     assert not exactly({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert exactly(float("nan"), float("nan"))
+    assert not exactly(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    assert not exactly(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not exactly((1, 2), [1, 2])
     assert exactly([Path("a"), 1.5, {2}], [Path("a"), 1.5, {2}])

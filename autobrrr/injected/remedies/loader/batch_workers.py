@@ -22,6 +22,7 @@ from multiprocessing import process as processes
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
+from ...job_state import rng_state
 from ...live_torch.handler_errors import let_through
 from .dataset_state import DatasetState
 from .sent_batches import receive, send
@@ -229,13 +230,14 @@ class _Maker:
         """The batch, as it is sent; empty where it is declined."""
         if self._is_spoiled:
             return b""
-        before, sent = None if self._task.draws else _random_states(), b""
+        torch, sent = sys.modules["torch"], b""
+        before = None if self._task.draws else rng_state.states(torch)
         try:
             sent = send(self._task.fetch(index), region, self._held)
         except BaseException:  # noqa: BLE001  the job makes it, and meets whatever it is
             sent = b""
         self._is_spoiled = self._reached_out or not self._task.state.is_as_it_was
-        drawn = before is not None and before != _random_states()
+        drawn = before is not None and rng_state.drew(before, rng_state.states(torch))
         return b"" if self._is_spoiled or drawn else sent
 
     def _reach_out(self, *_: object) -> int:
@@ -267,11 +269,3 @@ def held_ids(state: DatasetState) -> Collection[int]:
             root = root.base
         found |= {id(each), id(root)}
     return found
-
-
-def _random_states() -> tuple[object, ...]:
-    """torch's, Python's and numpy's, to be compared."""
-    numpy = sys.modules.get("numpy.random")
-    kind, keys, *rest = numpy.get_state() if numpy is not None else ("", b"")
-    torch = sys.modules["torch"]
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), kind, bytes(keys), *rest

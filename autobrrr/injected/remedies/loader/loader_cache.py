@@ -21,9 +21,10 @@ from ..registry import Option, Refused, Undo, remedy
 from .dataset_contents import copy_of
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents
-from .loader_items import COPYING, collate_name, read_items, same, size_bytes
+from .loader_items import COPYING, collate_name, read_items, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
+from .sent_batches import exactly
 
 CHECK_EVERY = 64
 OVERHEAD = 1.2
@@ -66,7 +67,7 @@ class Cached:
         if self._begins or self._hits % CHECK_EVERY == 0:
             self._begins = False
             fresh = self.dataset[index]  # type: ignore[index]
-            if not same(fresh, self._items[index]):
+            if not exactly(fresh, self._items[index]):
                 self.broken = True
                 self._forget()
             return fresh

@@ -9,7 +9,6 @@ an iterator or a queue would move on, or files would be written.
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 import weakref
@@ -24,10 +23,11 @@ from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
-from .dataset_contents import ContentCopies, raw_bytes
+from .dataset_contents import ContentCopies
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
 from .loader_view import LoaderView
+from .sent_batches import exactly
 
 LONGEST_S = 0.2
 COPYING = {  # into batches, and nothing else
@@ -181,17 +181,17 @@ class _Made:
 
 
 def _twice(job: Job, things: tuple[object, ...], make: Callable[[], object], what: str) -> _Made:
-    before, restores = random_states(job), rng_state.capture(job.torch, [])
+    before, restores = rng_state.states(job.torch), rng_state.capture(job.torch, [])
     threads = int(job.torch.get_num_threads())
     alone: object = None
     try:
         first = make()
-        drawn = drew(before, random_states(job))
+        drawn = rng_state.drew(before, rng_state.states(job.torch))
         _call_all(restores)
         settled = DatasetState(*things)
         second = make()
         changed = not settled.is_as_it_was
-        is_same = same(first, second)
+        is_same = exactly(first, second)
         if threads > 1 and is_same:
             _call_all(restores)
             job.torch.set_num_threads(1)
@@ -208,7 +208,7 @@ def _twice(job: Job, things: tuple[object, ...], make: Callable[[], object], wha
         drawn=drawn,
         changed=changed,
         handed=_is_handed(first, second),
-        rounds=threads > 1 and not same(first, alone),
+        rounds=threads > 1 and not exactly(first, alone),
     )
 
 
@@ -258,52 +258,9 @@ def _item(dataset: object, index: int) -> object:
         raise Refused(f"item {index} can't be read on its own: {type(error).__name__}: {error}") from None
 
 
-def random_states(job: Job) -> tuple[object, object, object]:
-    """torch's, Python's and numpy's."""
-    numpy = sys.modules.get("numpy.random")
-    states = None if numpy is None else numpy.get_state()
-    return job.torch.get_rng_state(), random.getstate(), states
-
-
-def drew(before: Sequence[object], now: Sequence[object]) -> bool:
-    """Whether a generator moved on; one that was not there before can't be told to have."""
-    return any(old is not None and not same(old, new) for old, new in zip(before, now, strict=True))
-
-
 def _call_all(restores: list[rng_state.Restore]) -> None:
     for restore in restores:
         restore()
-
-
-def same(one: object, other: object) -> bool:
-    """Equal to the bit, through tuples, lists, dicts, tensors, arrays."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    found = _bits(one)
-    if found is not None:
-        return found == _bits(other)
-    if type(one).__eq__ is object.__eq__ and hasattr(one, "__dict__"):
-        return one is other or same(vars(one), vars(other))
-    try:
-        return bool(one == other) or repr(one) == repr(other) == "nan"
-    except Exception as error:  # noqa: BLE001  of tensors in it: what does it hold?
-        let_through(error)
-        return hasattr(one, "__dict__") and same(vars(one), vars(other))
-
-
-def _bits(value: object) -> object:
-    numpy = getattr(value, "numpy", None)
-    if numpy is not None:
-        detached = value.detach().cpu().contiguous()  # type: ignore[attr-defined]
-        return str(detached.dtype), tuple(detached.shape), bytes(raw_bytes(detached))
-    tobytes = getattr(value, "tobytes", None)
-    if tobytes is not None and hasattr(value, "shape"):
-        return str(getattr(value, "dtype", "")), tuple(value.shape), tobytes()
-    return None
 
 
 def batch_bytes(items: Items, view: LoaderView) -> int:
