@@ -183,7 +183,7 @@ def test_a_loader_that_cannot_start_with_workers_starts_without(monkeypatch: pyt
     def no_fork(*_: object) -> None:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", no_fork)
+    monkeypatch.setattr("os.fork", no_fork)
     assert [len(list(loader)) for _ in range(2)] == [4, 4]
     assert loader.num_workers == 0
     undo()

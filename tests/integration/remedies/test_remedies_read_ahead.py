@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import mmap
 import multiprocessing
 import os
 import resource
@@ -95,6 +96,47 @@ class RarelyEnding(Plain):
         if index == 5 and os.getpid() != self.job:
             os._exit(3)
         return super().__getitem__(index)
+
+
+class RarelyWriting(Plain):
+    """Past Python's own streams."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 5:
+            os.write(1, b"five\n")
+        return super().__getitem__(index)
+
+
+class RarelySharing(Plain):
+    """Counts where other processes see it."""
+
+    def __init__(self) -> None:
+        self.counts = mmap.mmap(-1, 8)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 5:
+            self.counts[0] += 1
+        return super().__getitem__(index) + self.counts[0]
+
+
+class ByDescriptor(Plain):
+    """Reads places of a file, by its number."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("items")
+        os.write(self.file, bytes(range(256)) * 4)
+        os.lseek(self.file, 0, os.SEEK_SET)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(list(os.pread(self.file, 4, 4 * index)))
+
+    def __del__(self) -> None:
+        os.close(self.file)
+
+
+class ReadingOn(ByDescriptor):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(list(os.read(self.file, 4)))
 
 
 class Asking(Plain):
@@ -233,6 +275,8 @@ KINDS: dict[str, tuple[Callable[[], DataLoader[object]], bool]] = {
     "starts a process rarely": (lambda: of(RarelyStarting()), True),
     "raises rarely": (lambda: of(RarelyFailing()), True),
     "ends its worker": (lambda: of(RarelyEnding()), True),
+    "writes to shared memory rarely": (lambda: of(RarelySharing()), True),
+    "reads places of a file": (lambda: of(ByDescriptor()), True),
     "asks for its worker": (lambda: of(Asking()), True),
     "fills itself": (lambda: of(Filling()), True),
     "items that want a gradient": (lambda: of(WithGradient()), False),
@@ -259,11 +303,21 @@ def test_what_is_printed_and_logged_is_so_by_the_job_alone(
     LOGGER.addHandler(handler)
     try:
         epochs(lambda: of(RarelyPrinting()), on=True)
+        epochs(lambda: of(RarelyWriting()), on=True)
     finally:
         LOGGER.removeHandler(handler)
         handler.close()
-    assert capfd.readouterr().out == "five\n" * 4
+    assert capfd.readouterr().out == "five\n" * 8
     assert (tmp_path / "log").read_text() == "five\n" * 4
+
+
+def test_what_reads_a_file_on_is_refused_and_nothing_of_it_is_read() -> None:
+    data = ReadingOn()
+    job, loader = Job(torch), of(data)
+    job.saw_loader(loader)
+    with pytest.raises(Refused, match="differs from itself"):
+        WORKERS.apply(job, {"workers": 1})
+    assert os.lseek(data.file, 0, os.SEEK_CUR) == 0
 
 
 def test_a_transform_that_comes_later_is_seen_and_so_is_one_in_mid_epoch() -> None:
@@ -314,6 +368,23 @@ def test_a_batch_is_the_jobs_own_memory() -> None:
         return numbers_of(batch.resize_(8, 4)[:4])  # type: ignore[attr-defined]
 
     assert epochs(lambda: of(Plain()), on=True, use=grown) == epochs(lambda: of(Plain()), on=False, use=grown)
+
+
+@pytest.mark.parametrize("after", range(8))
+def test_no_batch_is_lost_or_seen_twice_where_workers_have_gone(
+    after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, asked, ask = epochs(lambda: of(Plain()), on=False), 0, batch_workers.Workers.ask
+
+    def gone(self: batch_workers.Workers, index: object) -> int | None:
+        nonlocal asked
+        asked += 1
+        if asked > after:
+            raise BrokenPipeError
+        return ask(self, index)
+
+    monkeypatch.setattr(batch_workers.Workers, "ask", gone)
+    assert epochs(lambda: of(Plain()), on=True) == before
 
 
 def test_a_job_may_keep_more_tensors_than_it_may_open_files() -> None:

@@ -1,4 +1,4 @@
-"""What lies in the tensors and arrays that a dataset holds: whether it is otherwise by now; it put back.
+"""What lies in the tensors and arrays that a dataset holds: whether it is otherwise by now.
 
 In: tensors and arrays that a walk has met. Of large ones some elements are looked at, evenly spread; a tensor
 counts its writes besides, an array does not. What a file is mapped to is left alone.
@@ -27,8 +27,6 @@ class _Contents(Protocol):
     def copy(self) -> _Contents: ...
     def clone(self) -> _Contents: ...
     def detach(self) -> _Contents: ...
-    def copy_(self, other: _Contents) -> object: ...
-    def __setitem__(self, place: object, value: object) -> None: ...
 
 
 class ContentMarks:
@@ -95,27 +93,6 @@ def _counts_writes(contents: object) -> bool:
     return hasattr(contents, "element_size") and not contents.is_inference()  # type: ignore[attr-defined]
 
 
-class ContentCopies:
-    """Of tensors and arrays, until they are put back."""
-
-    def __init__(self, contents: Iterable[object]) -> None:
-        self._kept = [
-            (each, _mark_of(each, whole=True), copy_of(each))
-            for each in _small(contents)
-            if _is_writeable(each)
-        ]
-
-    def put_back(self) -> None:
-        """Make those that were written to as they were."""
-        for each, mark, kept in self._kept:
-            if _mark_of(each, whole=True) == mark:
-                continue
-            if hasattr(each, "copy_"):
-                cast("_Contents", each).detach().copy_(cast("_Contents", kept))
-            else:
-                cast("_Contents", each)[...] = kept
-
-
 def copy_of(contents: object) -> object:
     """A tensor or an array with memory of its own."""
     held = cast("_Contents", contents)
@@ -141,12 +118,6 @@ def _is_plain(contents: object) -> bool:
         places = zip(contents.stride(), contents.shape, strict=True)  # type: ignore[attr-defined]
         return not any(step == 0 and size > 1 for step, size in places)
     return not _is_mapped(contents)
-
-
-def _is_writeable(contents: object) -> bool:
-    if hasattr(contents, "element_size"):
-        return True
-    return bool(contents.flags.writeable) and not contents.dtype.hasobject  # type: ignore[attr-defined]
 
 
 def _is_mapped(contents: object) -> bool:

@@ -1,6 +1,6 @@
 """What a dataset keeps, as it is at one moment: attributes, containers, classes, closures, globals, caches.
 
-In: what `held_by` looked into. Out: whether it is otherwise by now; it put back. Values count by identity.
+In: what `held_by` looked into. Out: whether it is otherwise by now. Values count by identity.
 The contents of tensors and arrays are looked at (`dataset_contents.py`), not kept; those of files neither.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from ...job_state.bytecode_names import globals_read
 from ...job_state.installed_code import is_library
-from ...job_state.module_state import content_of, dict_changes, restore_class
+from ...job_state.module_state import content_of, dict_changes
 from .dataset_contents import ContentMarks
 from .dataset_walk import held_by
 
@@ -61,28 +61,6 @@ class DatasetState:
             or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
             or any(cache.cache_info().misses != misses for cache, misses in self._caches)
         )
-
-    def put_back(self) -> None:
-        """Make it so again; tensors and arrays apart."""
-        for mapping, saved in filter(_differs, self._dicts):
-            mapping.clear()
-            mapping.update(saved)
-        for items, kept in self._lists:
-            if not _alike(items, kept):
-                items.clear()
-                items.extend(kept)
-        for members, kept_members in self._sets:
-            if members != kept_members:
-                members.clear()
-                members.update(kept_members)
-        for cell, content in self._cells:
-            if content_of(cell) is not content:
-                cell.cell_contents = content
-        for kind, attributes in self._classes:
-            restore_class(kind, attributes)
-        for space, name, value in self._globals:
-            if space.get(name, _ABSENT) is not value:
-                space[name] = value
 
     def _keep(self, part: object) -> None:
         if isinstance(part, type):

@@ -165,6 +165,8 @@ def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
     items = read_items(job, view)
     if items.random:
         raise Refused("the dataset draws random numbers for its items")
+    if items.writes:
+        raise Refused(f"the dataset's {items.writes[0]} writes files, which a kept item would not do")
     if items.counted:
         raise Refused("the dataset keeps count of what is read, and kept items would not be read")
     needed = int(items.length * items.bytes_each * OVERHEAD)

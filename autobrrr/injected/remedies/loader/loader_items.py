@@ -1,35 +1,37 @@
-"""What reading an item of a dataset does, and making a batch: proven by doing so twice with a few items.
+"""What reading an item of a dataset does, and making a batch: seen by doing so twice with a few items.
 
-Every random state is put back, and so is what the dataset counts or notes of it. An item that differs without
-a generator having been used comes from a dataset that keeps state of its own: nothing about its loading may
-change. Where a second reading still changes what the dataset holds, it counts what is read. Where the dataset
-or anything that it holds has a generator of its own, nothing is read: its items are random. Nor is it where
-an iterator or a queue would move on, or files would be written.
+That happens in a process of its own (`fenced_process.py`): of the job nothing is read, counted or written. An
+item that differs without a generator having been used comes from a dataset that keeps state of its own:
+nothing about its loading may change. Where a second reading still changes what the dataset holds, it counts
+what is read. Where the dataset or anything that it holds has a generator of its own,
+its items are random; where an iterator or a queue would move on, it is left alone.
 """
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import PurePath
 from typing import cast
 
 from ...job_state import rng_state
-from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
-from .dataset_contents import ContentCopies
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
+from .fenced_process import Fence, FencedProcess
 from .loader_view import LoaderView
 from .sent_batches import exactly
 
 LONGEST_S = 0.2
+PATIENCE_S = 10.0  # the job waits
 COPYING = {  # into batches, and nothing else
     "torch.utils.data._utils.collate.default_collate",
     "transformers.data.data_collator.default_data_collator",
@@ -46,7 +48,6 @@ class Items:
 
     random: bool  # a random generator was used, or the code for an item names one
     bytes_each: int
-    on_cpu: bool
     length: int
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
@@ -54,7 +55,7 @@ class Items:
     handed: bool = False  # batches hold the dataset's own objects or memory
     own_generator: bool = False  # the dataset holds a random generator
     fills: bool = False  # the first reading changes what the dataset holds: it keeps what it has read
-    rounds: bool = False  # computed on one thread, as in a worker, an item or a batch has other bits
+    writes: tuple[str, ...] = ()  # its functions that write or remove files, as far as their names say
 
 
 def read_items(job: Job, view: LoaderView) -> Items:
@@ -69,20 +70,38 @@ def read_items(job: Job, view: LoaderView) -> Items:
     found: Items | str
     if known is not None and known[0]() is dataset and known[1] is collate:
         return _known(known[2])
-    beside = thread_beside()
-    if beside is not None:
-        raise Refused(f"{beside} runs on another thread, which may draw random numbers meanwhile")
-    try:
-        found = _read(job, view, collate)
-    except Refused as refused:
-        found = str(refused)
-    except RecursionError:
-        found = "its batches hold themselves, and can't be compared"
+    found = _in_a_process(partial(_read, job, view, collate))
     try:
         _KNOWN[key] = (weakref.ref(dataset), collate, found)
     except TypeError:
         pass  # a list: read again where it is asked for again
     return _known(found)
+
+
+def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
+    """What reading comes to there, or why it is refused."""
+
+    def work(link: Connection, fence: Fence) -> None:
+        try:
+            found: Items | str = read(fence)
+        except Refused as refused:
+            found = str(refused)
+        except RecursionError:
+            found = "its batches hold themselves, and can't be compared"
+        link.send_bytes(pickle.dumps(found))
+
+    try:
+        process = FencedProcess(work)
+    except OSError as error:
+        return f"no process can be started to read an item: {error}"
+    try:
+        if not process.link.poll(PATIENCE_S):
+            return f"reading some items takes more than {PATIENCE_S:.0f} s"
+        return cast("Items | str", pickle.loads(process.link.recv_bytes()))
+    except (OSError, EOFError):
+        return "a process that reads an item ends"
+    finally:
+        process.close()
 
 
 def collate_name(collate: object) -> str:
@@ -101,7 +120,7 @@ def _known(found: Items | str) -> Items:
     return found
 
 
-def _read(job: Job, view: LoaderView, collate: object) -> Items:
+def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
     dataset = view.dataset
     try:
         length = len(dataset)  # type: ignore[arg-type]
@@ -112,60 +131,55 @@ def _read(job: Job, view: LoaderView, collate: object) -> Items:
     held = held_by((dataset, collate, view.starts_worker))
     if held.sources:
         raise Refused(f"the dataset holds a {held.sources[0]}, which moves on as items are read")
-    if held.writes:
-        raise Refused(f"the dataset's {held.writes[0]} writes files, and reading an item to try would do so")
+    if any(_device(each) not in ("cpu", "meta") for each in held.contents):
+        raise Refused("the dataset holds tensors on the GPU, which no other process can read")
     if held.random:
         return Items(
             random=True,
             bytes_each=0,
-            on_cpu=True,
             length=length,
             asks_worker=held.asks_worker,
             own_generator=True,
         )
-    state, copies = DatasetState(dataset, collate), ContentCopies(held.contents)
-    try:
-        items = _read_some(job, view, collate, length)
-        after = held_by((dataset, collate))
-        return replace(
-            items,
-            random=items.random or after.draws,
-            handles=tuple(after.handles),
-            asks_worker=held.asks_worker,
-            fills=not state.is_as_it_was,
-        )
-    finally:
-        state.put_back()
-        copies.put_back()
+    state = DatasetState(dataset, collate)
+    job.torch.set_num_threads(1)  # those of the job are not here
+    items = _read_some(job, view, collate, length)
+    if fence.is_touched:
+        raise Refused("reading an item does more than give it: it prints, logs, or reads a file on")
+    after = held_by((dataset, collate))
+    return replace(
+        items,
+        random=items.random or after.draws,
+        handles=tuple(after.handles),
+        asks_worker=held.asks_worker,
+        fills=not state.is_as_it_was,
+        writes=tuple(held.writes),
+    )
 
 
 def _read_some(job: Job, view: LoaderView, collate: object, length: int) -> Items:
     dataset = view.dataset
     indices = list(dict.fromkeys((0, length // 2, length - 1)))
-    used = counted = handed = rounds = False
+    used = counted = handed = False
     sizes = []
-    on_cpu = True
     began = time.perf_counter()
     for index in indices:
         made = _twice(job, (dataset, collate), partial(_item, dataset, index), f"item {index}")
-        used, counted, rounds = used or made.drawn, counted or made.changed, rounds or made.rounds
+        used, counted = used or made.drawn, counted or made.changed
         handed = handed or (not view.collates and made.handed)
         sizes.append(size_bytes(made.first))
-        on_cpu = on_cpu and all(_device(tensor) == "cpu" for tensor in tensors(made.first))
         if time.perf_counter() - began > LONGEST_S:
             break
     if collate is not None or hasattr(dataset, "__getitems__"):
         made = _twice(job, (dataset, collate), lambda: _batch(view, indices), "a batch")
-        used, counted, rounds = used or made.drawn, counted or made.changed, rounds or made.rounds
+        used, counted = used or made.drawn, counted or made.changed
         handed = handed or made.handed
     return Items(
         random=used,
         bytes_each=max(sizes),
-        on_cpu=on_cpu,
         length=length,
         counted=counted,
         handed=handed,
-        rounds=rounds,
     )
 
 
@@ -177,39 +191,20 @@ class _Made:
     drawn: bool  # random numbers were drawn for it
     changed: bool  # the second time changed what the dataset holds, too
     handed: bool  # both times held the same objects or memory
-    rounds: bool  # on one thread it had other bits
 
 
 def _twice(job: Job, things: tuple[object, ...], make: Callable[[], object], what: str) -> _Made:
     before, restores = rng_state.states(job.torch), rng_state.capture(job.torch, [])
-    threads = int(job.torch.get_num_threads())
-    alone: object = None
-    try:
-        first = make()
-        drawn = rng_state.drew(before, rng_state.states(job.torch))
-        _call_all(restores)
-        settled = DatasetState(*things)
-        second = make()
-        changed = not settled.is_as_it_was
-        is_same = exactly(first, second)
-        if threads > 1 and is_same:
-            _call_all(restores)
-            job.torch.set_num_threads(1)
-            alone = make()
-    finally:
-        if threads > 1:
-            job.torch.set_num_threads(threads)
-        _call_all(restores)
-    if not is_same:
+    first = make()
+    drawn = rng_state.drew(before, rng_state.states(job.torch))
+    for restore in restores:
+        restore()
+    settled = DatasetState(*things)
+    second = make()
+    if not exactly(first, second):
         # A generator that was set back would have given the same.
         raise Refused(f"{what} differs from itself when it is read again")
-    return _Made(
-        first=first,
-        drawn=drawn,
-        changed=changed,
-        handed=_is_handed(first, second),
-        rounds=threads > 1 and not exactly(first, alone),
-    )
+    return _Made(first=first, drawn=drawn, changed=not settled.is_as_it_was, handed=_is_handed(first, second))
 
 
 def _is_handed(one: object, other: object) -> bool:
@@ -258,25 +253,9 @@ def _item(dataset: object, index: int) -> object:
         raise Refused(f"item {index} can't be read on its own: {type(error).__name__}: {error}") from None
 
 
-def _call_all(restores: list[rng_state.Restore]) -> None:
-    for restore in restores:
-        restore()
-
-
 def batch_bytes(items: Items, view: LoaderView) -> int:
     """What the contents of a batch take, roughly."""
     return items.bytes_each * (view.batch_size or 1)
-
-
-def tensors(value: object) -> Iterator[object]:
-    """All tensors in an item."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in cast("Sequence[object]", value):
-            yield from tensors(each)
-    elif hasattr(value, "element_size"):
-        yield value
 
 
 def size_bytes(value: object) -> int:
@@ -290,5 +269,6 @@ def size_bytes(value: object) -> int:
     return int(getattr(value, "nbytes", 0)) or sys.getsizeof(value)
 
 
-def _device(tensor: object) -> str:
-    return str(tensor.device.type)  # type: ignore[attr-defined]
+def _device(contents: object) -> str:
+    """Where a tensor or an array lies."""
+    return str(getattr(getattr(contents, "device", "cpu"), "type", "cpu"))

@@ -56,7 +56,7 @@ def _class_of(job: Job, view: LoaderView) -> str:
     items = read_items(job, view)
     if items.random or not _draws_first(view.indices):
         return "stream"
-    return "rounding" if items.rounds else "bitwise"
+    return "bitwise"
 
 
 def _where_allowed(job: Job, settle: Settle) -> Settle:
@@ -323,8 +323,6 @@ def _refuse_handles(job: Job, view: LoaderView) -> None:
 def _refuse_large(job: Job, view: LoaderView, batches: int, *, is_shared: bool = True) -> None:
     """Batches on their way lie in memory; those of torch's workers in shared memory, which may be small."""
     items = read_items(job, view)
-    if not items.on_cpu:
-        raise Refused("the dataset gives tensors on the GPU, which workers can't")
     needed = batch_bytes(items, view) * batches
     free = _free_shared_bytes() if is_shared else available_bytes(job.torch, Path("/"))
     if free is not None and needed > free / 2:

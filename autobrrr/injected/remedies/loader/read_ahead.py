@@ -8,7 +8,6 @@ the iterator is as it was, and goes on with what was read of its sampler.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
@@ -162,9 +161,15 @@ class ReadAhead:
         state.pop("_next_index", None)
         state["_dataset_fetcher"] = self._fetcher
         state["_num_workers"] = 0
-        waiting = [index for _, index in self._waiting]
-        rest = self._sampler if self._fault is None else _raising(self._fault)
-        state["_sampler_iter"] = itertools.chain(waiting, rest)
+        state["_sampler_iter"] = self._rest()
+
+    def _rest(self) -> Iterator[object]:
+        """All indices that were not handed over."""
+        while self._waiting:
+            yield self._waiting.popleft()[1]
+        if self._fault is not None:
+            raise self._fault
+        yield from self._sampler
 
     def _next_index(self) -> object:
         if self._workers is None:
@@ -228,11 +233,6 @@ def is_plain(iterator: object) -> bool:
     """Whether it is torch's own: others may keep where their sampler stands."""
     kind = type(iterator)
     return (kind.__module__, kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
-
-
-def _raising(fault: BaseException) -> Iterator[object]:
-    raise fault
-    yield
 
 
 _RECORDS: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()  # a trial goes on and off
