@@ -27,7 +27,7 @@ from typing import Any
 CLOSING_S = 5.0
 LOOK_S = 0.0005
 _STREAMS = 2  # the last of the process's own
-_PROT_READ, _PROT_EXEC = 1, 4
+_PROT_READ = 1
 _PR_SET_DUMPABLE = 4
 _RLIMIT_NOFILE = 7
 _FORKING = re.compile(r".*\bmulti-threaded, use of \w+\(\) may lead to deadlocks")  # what Python warns of
@@ -169,13 +169,14 @@ class Fence:
     def _close_memory(self, region: memoryview | None) -> None:
         kept: Any = None if region is None else ctypes.addressof(ctypes.c_char.from_buffer(region))
         with open("/proc/self/maps", "rb") as maps:
-            for line in maps:
-                span, allowed = line.split(None, 2)[:2]
-                begin, end = (int(each, 16) for each in span.split(b"-"))
-                if allowed[1:2] != b"w" or allowed[3:4] != b"s" or (kept is not None and begin <= kept < end):
-                    continue
-                left = _PROT_READ | (_PROT_EXEC if allowed[2:3] == b"x" else 0)
-                self._libc.mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), left)
+            shared = [line.split(None, 5)[:5] for line in maps]
+        shared = [each for each in shared if each[1][3:4] == b"s"]
+        running = {tuple(each[3:5]) for each in shared if each[1][2:3] == b"x"}  # code that ctypes makes
+        for span, allowed, _, *file in shared:
+            begin, end = (int(each, 16) for each in span.split(b"-"))
+            is_own = tuple(file) in running or (kept is not None and begin <= kept < end)
+            if allowed[1:2] == b"w" and not is_own:
+                self._libc.mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PROT_READ)
 
     def _reach_out(self, *_: object) -> int:
         """Stands for what would be seen outside: it is not, and the job will do it."""

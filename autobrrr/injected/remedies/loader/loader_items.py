@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import PurePath
@@ -83,7 +83,7 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
 
     def work(link: Connection, fence: Fence) -> None:
         try:
-            found: Items | str = read(fence)
+            found: object = asdict(read(fence))  # no name leads to our classes in a job
         except Refused as refused:
             found = str(refused)
         except RecursionError:
@@ -97,7 +97,8 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
     try:
         if not process.link.poll(PATIENCE_S):
             return f"reading some items takes more than {PATIENCE_S:.0f} s"
-        return cast("Items | str", pickle.loads(process.link.recv_bytes()))
+        found = pickle.loads(process.link.recv_bytes())
+        return found if type(found) is str else Items(**found)
     except (OSError, EOFError):
         return "a process that reads an item ends"
     finally:
@@ -145,7 +146,7 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
     job.torch.set_num_threads(1)  # those of the job are not here
     items = _read_some(job, view, collate, length)
     if fence.is_touched:
-        raise Refused("reading an item does more than give it: it prints, logs, or reads a file on")
+        raise Refused("reading an item does more than give it: it prints, logs, or moves on in an open file")
     after = held_by((dataset, collate))
     return replace(
         items,
