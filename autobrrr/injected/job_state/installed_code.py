@@ -13,10 +13,15 @@ def is_library(module_name: str) -> bool:
     """Whether a module is installed (or ours, or the interpreter's) rather than the user's own code."""
     if is_standard(module_name):
         return True
-    if module_name.partition(".")[0] == _OWN:
+    if is_own(module_name):
         return True
     source = _file(module_name) or ""
     return "site-packages" in source or "dist-packages" in source
+
+
+def is_own(module_name: str) -> bool:
+    """Whether a module is ours."""
+    return module_name.partition(".")[0] == _OWN
 
 
 def is_standard(module_name: str) -> bool:

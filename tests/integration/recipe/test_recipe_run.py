@@ -145,7 +145,7 @@ for _ in range(4):
     for batch in loader:
         model(batch).sum().backward()
         optimizer.step()
-print("sum", repr(model.weight.sum().item()), torch.rand(1).item(), loader.num_workers)
+print("sum", repr(model.weight.sum().item()), torch.rand(1).item())
 """
 
 
@@ -163,7 +163,7 @@ def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_woul
     assert "applied optimizer.foreach" in found["bitwise"].stderr
     for cls in ("stream", None):
         assert "applied loader.workers (class: stream)" in found[cls].stderr
-        assert found[cls].stdout.split()[-1] == "1"
+        assert found[cls].stdout != plain.stdout
 
 
 @pytest.mark.parametrize(

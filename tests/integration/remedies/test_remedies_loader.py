@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_cache import CHECK_EVERY, Cached
 from autobrrr.injected.remedies.loader.loader_switch import DESK
+from autobrrr.injected.remedies.loader.loader_view import of_loader
 from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
@@ -25,21 +26,25 @@ WORKERS: Names = [("loader.workers", {"workers": 1})]
 ALL: Names = [*WORKERS, ("loader.prefetch_factor", {"batches": 3}), ("loader.persistent_workers", {})]
 
 
+readings: dict[int, int] = {}
+
+
 class Numbers(Dataset[torch.Tensor]):
     """Items by index; notes its readings where nobody looks; may change."""
 
     def __init__(self, *, drifts: bool = False, length: int = 16) -> None:
-        self.drifts, self.length, self.readings = drifts, length, io.BytesIO()
+        self.drifts, self.length = drifts, length
+        globals()["readings"][id(self)] = 0
 
     @property
     def read(self) -> int:
-        return self.readings.tell()
+        return int(globals()["readings"][id(self)])
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.readings.write(b".")
+        globals()["readings"][id(self)] += 1
         item = torch.full((3,), float(index))
         return item + self.read if self.drifts else item
 
@@ -82,7 +87,9 @@ def epochs(
             if (epoch, number) == (undo_at, 1):
                 while undos:
                     undos.pop()()
-        settings.append((loader.num_workers, loader.prefetch_factor, loader.persistent_workers))
+        view = DESK.view_of(loader)
+        settings.append((view.num_workers, view.prefetch_factor, view.persistent_workers))
+        assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (0, None, False)
         del iterator
     return seen, settings
 
@@ -135,10 +142,10 @@ def test_a_later_loader_that_draws_stays_as_it_is_where_its_stream_must_stay(nam
         job.allowed = allowed
         undo = REGISTRY[name].apply(job, {})
         job.allowed = None  # of what is applied next
-        before = dict(vars(drawing))
+        before = of_loader(drawing)
         for loader in (calm, drawing):
             iter(loader)
-        assert (before != {**vars(drawing), "_iterator": before["_iterator"]}) == changed
+        assert (before != replace(DESK.view_of(drawing), began_persistent=False)) == changed
         undo()
 
 
@@ -185,7 +192,7 @@ def test_a_loader_that_cannot_start_with_workers_starts_without(monkeypatch: pyt
 
     monkeypatch.setattr("os.fork", no_fork)
     assert [len(list(loader)) for _ in range(2)] == [4, 4]
-    assert loader.num_workers == 0
+    assert DESK.view_of(loader).num_workers == 0
     undo()
 
 

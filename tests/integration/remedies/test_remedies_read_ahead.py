@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-import mmap
 import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, get_worke
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import batch_workers, read_ahead
+from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
@@ -111,7 +113,7 @@ class RarelySharing(Plain):
     """Counts where other processes see it."""
 
     def __init__(self) -> None:
-        self.counts = mmap.mmap(-1, 8)
+        self.counts = torch.zeros(1).share_memory_()
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 5:
@@ -556,18 +558,78 @@ def test_a_batch_that_can_not_be_compared_is_the_jobs_own_and_no_error_of_it(
     assert epochs(lambda: of(Plain()), on=True) == epochs(lambda: of(Plain()), on=False)
 
 
+def test_where_each_step_begins_an_epoch_anew_no_workers_are_started_for_long() -> None:
+    job, loader = Job(torch), of(Plain())
+    job.saw_loader(loader)
+    undo = WORKERS.apply(job, {"workers": 1})
+    seen = [next(iter(loader)) for _ in range(8)]
+    assert len(seen) == 8
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "its epochs end before workers are of use"
+    undo()
+
+
+def test_a_thread_that_reads_the_loader_loses_no_batch_to_an_undo() -> None:
+    for _ in range(20):
+        job, loader = Job(torch), DataLoader(Plain(), 1)
+        job.saw_loader(loader)
+        undo = WORKERS.apply(job, {"workers": 1})
+        found: list[float] = []
+        reader = threading.Thread(target=lambda: found.extend(each[0, 0].item() for each in loader))  # noqa: B023
+        reader.start()
+        time.sleep(0.003 * len(found))
+        undo()
+        again = WORKERS.apply(job, {"workers": 1})
+        reader.join()
+        again()
+        assert found == list(range(COUNT))
+
+
+def test_a_child_of_the_jobs_that_reads_on_takes_nothing_from_the_job() -> None:
+    job, loader = Job(torch), DataLoader(Plain(), 1)
+    job.saw_loader(loader)
+    undo = WORKERS.apply(job, {"workers": 1})
+    batches, found = iter(loader), list[float]()
+    for number in range(COUNT):
+        if number == 9 and not (child := os.fork()):
+            os._exit([next(batches)[0, 0].item() for _ in range(3)] != [9.0, 10.0, 11.0])
+        found.append(next(batches)[0, 0].item())
+    assert os.waitpid(child, 0)[1] == 0
+    undo()
+    assert found == list(range(COUNT))
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_a_job_that_handles_the_end_of_its_children_gets_none_of_ours(handler: object) -> None:
+    job, loader = Job(torch), of(Plain())
+    job.saw_loader(loader)
+    before = signal.signal(signal.SIGCHLD, handler)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(Refused, match="SIGCHLD") if callable(handler) else contextlib.nullcontext():
+            WORKERS.apply(job, {"workers": 1})()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
     region = memoryview(bytearray(1 << 16))
     base = torch.arange(12.0).reshape(3, 4)
     fine = {"a": [base, base], "b": (numpy.float32(2), None), "c": Marked(torch.ones(2)), "d": numpy.eye(2)}
-    arrived = receive(send(fine, region, ()), region)
+    nothing = batch_workers.HeldMemory(DatasetState([]))
+    arrived = receive(send(fine, region, nothing), region)
     assert exactly(fine, arrived)
     assert arrived["a"][0] is arrived["a"][1]  # type: ignore[index]
     for bad in (base[:, :2], [base, base[0]], nn.Parameter(base), numpy.eye(4)[:, ::2], torch.zeros(1 << 16)):
         with pytest.raises(Unsendable):
-            send(bad, region, ())
+            send(bad, region, nothing)
     with pytest.raises(Unsendable, match="own"):
-        send([fine], region, {id(fine)})
+        send([fine], region, batch_workers.HeldMemory(DatasetState([fine])))
+    rows = numpy.zeros((4, 4))
+    for part in (rows[1:3], torch.from_numpy(rows[2])):
+        with pytest.raises(Unsendable, match="something else holds"):
+            send(part, region, batch_workers.HeldMemory(DatasetState([rows])))
+    with torch.inference_mode(), pytest.raises(Unsendable):
+        send(torch.ones(2), region, nothing)
     assert not exactly(base, base.t().contiguous().t())
     assert not exactly({"a": 1, "b": 2}, {"b": 2, "a": 1})
     assert exactly(float("nan"), float("nan"))

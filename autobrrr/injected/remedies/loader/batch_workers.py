@@ -7,13 +7,15 @@ and whoever asked makes it.
 
 from __future__ import annotations
 
-import contextlib
+import bisect
+import ctypes
+import itertools
 import mmap
 import os
 import pickle
 import random
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -125,6 +127,11 @@ class Workers:
         if not sys.is_finalizing():
             self.close()
 
+    def kill(self) -> None:
+        """End the processes; another thread may still ask for what they have made."""
+        for process, _ in self._links:
+            process.kill()
+
     def close(self) -> None:
         """End them: what they still make is for nobody."""
         if os.getpid() != self._owner:
@@ -161,7 +168,7 @@ class _Maker:
     def __init__(self, task: BatchTask, number: int, fence: Fence) -> None:
         self._task = task
         self._fence = fence
-        self._held = held_ids(task.state)
+        self._held = HeldMemory(task.state)
         self._is_spoiled = False  # what it holds is not what the job holds any more
         torch = sys.modules["torch"]
         torch.set_num_threads(1)
@@ -187,20 +194,43 @@ class _Maker:
         return b"" if self._is_spoiled or drawn else sent
 
 
-def held_ids(state: DatasetState) -> Collection[int]:
-    """Ids and addresses of what the dataset holds and others could write to."""
-    found = {id(each) for each in state.held.parts if isinstance(each, (list, dict, set))}
-    found |= {
-        id(each)
-        for each in state.held.parts
-        if hasattr(each, "__dict__") and not isinstance(each, type) and not callable(each)
-    }
-    for each in state.held.contents:
-        if hasattr(each, "untyped_storage"):
-            with contextlib.suppress(RuntimeError, NotImplementedError):
-                found.add(each.untyped_storage().data_ptr())
-        root: Any = each
-        while type(getattr(root, "base", None)) is type(each):
-            root = root.base
-        found |= {id(each), id(root)}
-    return found
+class HeldMemory:
+    """What is the dataset's own: objects that others could write to, and where its contents lie."""
+
+    def __init__(self, state: DatasetState) -> None:
+        kept = [each for each in state.held.parts if not isinstance(each, (tuple, frozenset, type))]
+        self._ids = {id(each) for each in (*kept, *state.held.contents) if not callable(each)}
+        spans = sorted(filter(None, map(_span_of, state.held.contents)))
+        self._begins = [begin for begin, _ in spans]
+        self._ends = list(itertools.accumulate((end for _, end in spans), max))
+
+    def __contains__(self, value: object) -> bool:
+        return id(value) in self._ids
+
+    def has_place(self, address: int) -> bool:
+        """Whether memory that begins here is some of it."""
+        at = bisect.bisect_right(self._begins, address) - 1
+        return at >= 0 and address < self._ends[at]
+
+
+def _span_of(contents: Any) -> tuple[int, int] | None:
+    """Where a tensor or an array lies; None where that can't be said, or is nowhere."""
+    try:
+        if hasattr(contents, "untyped_storage"):
+            storage = contents.untyped_storage()
+            begin, size = storage.data_ptr(), storage.nbytes()
+        elif hasattr(contents, "flags"):
+            steps = [
+                (count - 1) * stride for count, stride in zip(contents.shape, contents.strides, strict=True)
+            ]
+            first = contents.__array_interface__["data"][0]
+            begin = first + sum(step for step in steps if step < 0)
+            size = (
+                contents.size and first + sum(step for step in steps if step > 0) + contents.itemsize - begin
+            )
+        else:
+            view = memoryview(contents)
+            begin, size = ctypes.addressof(ctypes.c_char.from_buffer(view)), view.nbytes
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
+        return None
+    return (begin, begin + size) if size else None

@@ -78,6 +78,8 @@ def _checksum(array: object, *, whole: bool) -> int | None:
     if _is_mapped(array):
         return None
     held = cast("Any", array)
+    if not hasattr(held, "flags"):  # Python's own
+        return zlib.crc32(memoryview(held) if whole else memoryview(held)[:MOST_SAMPLED])
     if not whole:
         held = (
             held.reshape(-1)[:: _stride(held.size)] if held.flags.c_contiguous else held.flat[:MOST_SAMPLED]
@@ -99,11 +101,17 @@ def copy_of(contents: object) -> object:
     return held.detach().clone() if hasattr(contents, "clone") else held.copy()
 
 
+def bytes_of(contents: object) -> int:
+    """How much memory it takes."""
+    size = getattr(contents, "nbytes", None)
+    return memoryview(contents).nbytes if size is None else int(size)  # type: ignore[arg-type]
+
+
 def _small(contents: Iterable[object]) -> Iterator[object]:
     """Those that can be looked at whole."""
     left = MOST_BYTES
     for each in contents:
-        size = int(getattr(each, "nbytes", MOST_BYTES_EACH + 1))
+        size = bytes_of(each)
         if size <= min(left, MOST_BYTES_EACH) and _is_plain(each):
             left -= size
             yield each

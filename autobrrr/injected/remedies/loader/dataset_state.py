@@ -6,21 +6,18 @@ The contents of tensors and arrays are looked at (`dataset_contents.py`), not ke
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
-from typing import Any
 
 from ...job_state.bytecode_names import globals_read
-from ...job_state.installed_code import is_library
 from ...job_state.module_state import content_of, dict_changes
 from .dataset_contents import ContentMarks
-from .dataset_walk import held_by
+from .dataset_walk import held_by, is_known, slots_of
+from .surroundings import surroundings
 
 _ABSENT = object()
-_CACHE = functools._lru_cache_wrapper
 
 
 class DatasetState:
@@ -37,12 +34,14 @@ class DatasetState:
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._globals: list[tuple[dict[str, object], str, object]] = []
-        self._caches: list[tuple[Any, int]] = []
+        self._slots: list[tuple[object, str, object]] = []
+        self._around = surroundings()
+        self._things = things
         self.held = held_by(things)
         for part in self.held.parts:
             self._keep(part)
         self._marks = ContentMarks(self.held.contents)
-        self.is_whole = self._marks.are_whole and not self.held.partly  # whether each change would be seen
+        self.is_whole = self._marks.are_whole and not self.held.opaque  # whether each change would be seen
 
     @property
     def is_as_it_was(self) -> bool:
@@ -53,14 +52,19 @@ class DatasetState:
     def is_set_as_it_was(self) -> bool:
         """The same without the contents of tensors and arrays."""
         return not (
-            any(map(_differs, self._dicts))
+            self._around != surroundings()
+            or any(map(_differs, self._dicts))
+            or any(getattr(holder, name, _ABSENT) is not kept for holder, name, kept in self._slots)
             or any(not _alike(now, kept) for now, kept in self._lists)
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
             or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
-            or any(cache.cache_info().misses != misses for cache, misses in self._caches)
         )
+
+    def anew(self) -> DatasetState:
+        """As they are now."""
+        return DatasetState(*self._things)
 
     def _keep(self, part: object) -> None:
         if isinstance(part, type):
@@ -72,12 +76,12 @@ class DatasetState:
             self._lists.append((part, list(part)))
         elif isinstance(part, set):
             self._sets.append((part, set(part)))
-        elif isinstance(part, _CACHE):
-            self._caches.append((part, part.cache_info().misses))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
-            if not is_library(part.__module__ or ""):
+            if not is_known(part.__module__ or ""):
                 self._globals += [(space, name, space[name]) for space, name in globals_read(part)]
+        names = slots_of(type(part))
+        self._slots += [(part, name, getattr(part, name, _ABSENT)) for name in names]
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))

@@ -3,29 +3,55 @@
 A generator of its own makes its items random, and would be advanced by reading one. A handle (an open file, a
 database) is shared by forked workers together with its position: they would read each other's places. What
 an iterator or a queue has given can't be put back. Classes of the user's are looked into, and of modules what
-the code names: it may draw random numbers for some items, or in some epochs. Of long lists some elements are
-looked at, evenly spread, for they are of one kind.
+the code names: it may draw random numbers for some items, or in some epochs. What is made in C keeps its
+state where it can't be seen, but for types that are known not to change.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import io
+import itertools
 import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import cast
 
 from ...job_state.bytecode_names import codes
-from ...job_state.installed_code import is_library
+from ...job_state.installed_code import is_library, is_own, is_standard
 from ...job_state.reachable_code import is_implicit
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
 
 MOST_OBJECTS = 20_000
-MOST_OF_A_LIST = 500
-_ATOMS = (int, float, complex, str, bytes, bytearray, range, type(None), ModuleType)
+_ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis), ModuleType)
+_SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
+_UNCHANGING = frozenset((  # packages whose objects made in C stay as they are, or are asked otherwise
+    "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_sre", "_struct", "_weakref",
+    "abc", "builtins", "collections", "datetime", "decimal", "functools", "numpy", "operator",
+    "pyarrow", "re", "sentencepiece", "tokenizers", "torch", "torchvision", "types", "typing", "uuid",
+    "weakref", "zoneinfo",
+))  # fmt: skip
+_SEEN_BUILTINS = (staticmethod, classmethod, property, functools.partial, MappingProxyType)
+_HEAP_TYPE = 1 << 9
+_CHANGING = ("memoryview", "generator", "coroutine")  # of "builtins"
+_KNOWN = frozenset((  # packages whose own code is not looked into
+    "PIL", "accelerate", "albumentations", "cv2", "datasets", "einops", "fsspec", "huggingface_hub",
+    "lightning", "numpy", "pandas", "pyarrow", "pytorch_lightning", "safetensors", "scipy", "sentencepiece",
+    "sklearn", "timm", "tokenizers", "torch", "torchaudio", "torchtext", "torchvision", "tqdm",
+    "transformers", "yaml",
+))  # fmt: skip
 _HANDLES = ("h5py", "sqlite3", "lmdb", "tables", "netCDF4", "av")
 _ASKS = "get_worker_info"
 _WRITES = frozenset(("unlink", "rmtree", "write_text", "write_bytes", "savez", "savez_compressed", "savetxt"))
@@ -59,7 +85,7 @@ class Held:
     locks: list[str] = field(default_factory=list)  # which a worker may be forked with while they are held
     asks_worker: bool = False  # its code asks which worker it runs in
     draws: bool = False  # code that can run for an item names what draws random numbers
-    partly: bool = field(default=False, compare=False)  # some of what can change was not looked at
+    opaque: list[str] = field(default_factory=list)  # types of what may change where nobody sees it
     parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
     contents: list[object] = field(default_factory=list, compare=False)  # tensors and arrays
 
@@ -92,8 +118,9 @@ def held_by(dataset: object) -> Held:
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
-            found.partly = found.partly or _is_cut(value)
-            if isinstance(value, FunctionType) and not is_library(value.__module__ or ""):
+            if _is_opaque(value):
+                found.opaque.append(type(value).__name__)
+            if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
                 names = names_of(value)
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
@@ -122,7 +149,7 @@ class _ItemCode:
             ):  # code that names a class makes one
                 made = [vars(each).get(name) for name in ("__init__", "__new__", "__post_init__")]
                 self._named(each.__name__, made)
-            if not isinstance(each, FunctionType) or is_library(each.__module__ or ""):
+            if not isinstance(each, FunctionType) or is_known(each.__module__ or ""):
                 continue
             name = each.__name__
             if (is_class and not is_implicit(name)) or name in names:
@@ -182,28 +209,51 @@ def _moves_on(value: object) -> bool:
 
 
 def has_contents(value: object) -> bool:
-    """A tensor or an array."""
+    """A tensor, or an array: of numpy, of Python, of bytes."""
     kind = type(value)
-    return hasattr(kind, "element_size") or (kind.__module__, kind.__name__) == ("numpy", "ndarray")
+    named = (kind.__module__, kind.__name__)
+    return (
+        hasattr(kind, "element_size")
+        or named in (("numpy", "ndarray"), ("array", "array"))
+        or kind is bytearray
+    )
+
+
+def is_known(module_name: str) -> bool:
+    """Whether a module is the interpreter's, or of a package whose code is not looked into."""
+    top = module_name.partition(".")[0]
+    return is_library(module_name) and (is_standard(top) or top in _KNOWN or is_own(top))
+
+
+def _is_opaque(value: object) -> bool:
+    """Whether a value keeps what may change where only its own C code sees it."""
+    if isinstance(value, (type, FunctionType, MethodType, BuiltinFunctionType, *_SEEN_BUILTINS)):
+        return False
+    kind = type(value)
+    base = next((each for each in kind.__mro__ if _is_made_in_c(each)), object)
+    if base in _SEEN_BASES or issubclass(base, (*_ATOMS, BaseException)):
+        return False
+    if base.__module__ == "numpy" and base.__name__ == "memmap":
+        return bool(value.flags.writeable)  # type: ignore[attr-defined]
+    if base.__module__ == "builtins":
+        return base.__name__ in _CHANGING
+    return base.__module__.partition(".")[0] not in _UNCHANGING
+
+
+def _is_made_in_c(kind: type) -> bool:
+    """Python's classes are made at runtime, and have no methods of C."""
+    if not kind.__flags__ & _HEAP_TYPE:
+        return True
+    return any(
+        isinstance(each, (MethodDescriptorType, WrapperDescriptorType)) for each in vars(kind).values()
+    )
 
 
 def _is_data(value: object) -> bool:
     """What leads to the whole process, and what is nobody's own."""
     if isinstance(value, type):
-        return is_library(value.__module__)
+        return is_known(value.__module__)
     return type(value).__module__.partition(".")[0] in ("numpy", "logging")
-
-
-def _is_cut(value: object) -> bool:
-    """Whether some elements of a list that could change are left out."""
-    if isinstance(value, Mapping):
-        value = list(cast("Mapping[object, object]", value).values())
-    if not isinstance(value, (list, tuple)) or len(value) <= MOST_OF_A_LIST:
-        return False
-    tuples = [each for each in value if isinstance(each, tuple)]
-    return not _all_atoms(each for each in value if not isinstance(each, tuple)) or not all(
-        map(_all_atoms, tuples)
-    )
 
 
 def _all_atoms(values: Iterable[object]) -> bool:
@@ -212,7 +262,7 @@ def _all_atoms(values: Iterable[object]) -> bool:
 
 def _inside(value: object) -> Iterator[object]:
     if isinstance(value, type):
-        yield from _some(list(vars(value).values()))
+        yield from vars(value).values()
         return
     if isinstance(value, (staticmethod, classmethod)):
         yield value.__func__
@@ -223,9 +273,9 @@ def _inside(value: object) -> Iterator[object]:
     elif isinstance(value, MappingProxyType):
         return
     elif isinstance(value, Mapping):
-        yield from _some(list(cast("Mapping[object, object]", value).values()))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from _some(list(cast("Iterable[object]", value)))
+        yield from _of_many(list(cast("Mapping[object, object]", value).values()))
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        yield from _of_many(list(cast("Iterable[object]", value)))
     elif isinstance(value, FunctionType):
         yield from _of_function(value)
     elif isinstance(value, (MethodType, BuiltinFunctionType)):
@@ -233,19 +283,38 @@ def _inside(value: object) -> Iterator[object]:
         yield getattr(value, "__func__", None)
     elif isinstance(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, functools._lru_cache_wrapper) or type(value).__name__ == "_lru_list_elem":
+        yield from gc.get_referents(value)  # what a cache keeps, too
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict):
-        yield from _some(list(attributes.values()))
+        yield from attributes.values()
+    for name in slots_of(type(value)):
+        yield getattr(value, name, None)
     for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            yield getattr(value, name, None)
-        if not is_library(kind.__module__):
+        if not is_known(kind.__module__):
             yield kind
 
 
-def _some(values: list[object]) -> list[object]:
-    return values[:: max(1, -(-len(values) // MOST_OF_A_LIST))]
+def _of_many(values: list[object]) -> list[object]:
+    """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
+    if _all_atoms(values):
+        return []
+    pairs = [each for each in values if type(each) is tuple]
+    if _all_atoms(itertools.chain.from_iterable(pairs)):
+        return [each for each in values if type(each) is not tuple] if len(pairs) < len(values) else []
+    return values
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Names of what its objects keep beside their attributes."""
+    found = list[str]()
+    for each in kind.__mro__:
+        slots = vars(each).get("__slots__", ())
+        mangled = each.__name__.lstrip("_")
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            hidden = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{mangled}{name}" if hidden else name)
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
 def _of_function(function: FunctionType) -> Iterator[object]:
@@ -256,7 +325,7 @@ def _of_function(function: FunctionType) -> Iterator[object]:
         except ValueError:
             continue  # not filled yet
     yield from (function.__defaults__, function.__kwdefaults__)
-    if not is_library(function.__module__ or ""):
+    if not is_known(function.__module__ or ""):
         yield from _named(function)
 
 
@@ -283,6 +352,6 @@ def _named(function: FunctionType) -> Iterator[object]:
         value = waiting.pop()
         if not isinstance(value, ModuleType):
             yield value
-        elif id(value) not in seen and not is_library(value.__name__):
+        elif id(value) not in seen and not is_known(value.__name__):
             seen.add(id(value))
             waiting += (vars(value).get(name) for name in names)

@@ -2,9 +2,8 @@
 
 A forked process shares the job's open files together with their positions, its pipes, sockets and terminals,
 and memory that both write to. Behind the fence, files are read from positions of the process's own and can't
-be written to; what is written elsewhere, printed or logged stays here and is noticed; what writes to shared
-memory ends the process; what would change files, processes or the environment, or speak to others on this
-machine, fails.
+be written to; what is written elsewhere, printed or logged stays here and is noticed. What writes to shared
+memory, opens or changes a file to write, or starts, ends or signals another process, ends this one.
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ import gc
 import os
 import re
 import signal
-import socket
 import stat
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
+
+from .write_filter import forbid_writes
 
 CLOSING_S = 5.0
 LOOK_S = 0.0005
@@ -31,13 +32,6 @@ _PROT_READ = 1
 _PR_SET_DUMPABLE = 4
 _RLIMIT_NOFILE = 7
 _FORKING = re.compile(r".*\bmulti-threaded, use of \w+\(\) may lead to deadlocks")  # what Python warns of
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_OUTSIDE = frozenset((
-    "os.chmod", "os.chown", "os.exec", "os.fork", "os.forkpty", "os.kill", "os.link", "os.mkdir",
-    "os.posix_spawn", "os.putenv", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.system",
-    "os.truncate", "os.unsetenv", "os.utime", "shutil.move", "shutil.rmtree", "signal.pthread_kill",
-    "subprocess.Popen",
-))  # fmt: skip
 
 
 class FencedProcess:
@@ -59,6 +53,7 @@ class FencedProcess:
         others: Sequence[Connection] = (),
         region: memoryview | None = None,
     ) -> None:
+        self._ending = threading.Lock()
         self.link, there = Pipe()
         # A signal of the job's must not be handled there before the fence stands.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -87,9 +82,13 @@ class FencedProcess:
             there.close()
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it does, and the pipe."""
         self.link.close()
-        with contextlib.suppress(ChildProcessError):  # the job has waited for it: the number may be another's
+        self.kill()
+
+    def kill(self) -> None:
+        """End it; what it has sent can still be read. Any thread may."""
+        with self._ending, contextlib.suppress(ChildProcessError):  # waited for: the number may be another's
             os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.kill(self._pid, signal.SIGKILL)
             until_s = time.monotonic() + CLOSING_S
@@ -129,7 +128,7 @@ class Fence:
                 stream.write = self._reach_out  # type: ignore[method-assign,union-attr]
         if "logging" in sys.modules:
             sys.modules["logging"].Logger.handle = self._reach_out
-        sys.addaudithook(self._hear)
+        forbid_writes(self._libc)
 
     @property
     def is_touched(self) -> bool:
@@ -182,10 +181,3 @@ class Fence:
         """Stands for what would be seen outside: it is not, and the job will do it."""
         self._reached_out = True
         return 0
-
-    def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        writes = event == "open" and type(arguments[2]) is int and arguments[2] & _WRITING
-        joins = event == "socket.connect" and getattr(arguments[0], "family", None) == socket.AF_UNIX
-        if (writes and arguments[0] != os.devnull) or joins or event in _OUTSIDE:
-            self._reached_out = True
-            raise PermissionError(f"{event} reaches beyond this process")

@@ -11,7 +11,7 @@ class is `stream`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +28,10 @@ from .sent_batches import exactly
 
 CHECK_EVERY = 64
 OVERHEAD = 1.2
+
+
+class Unkept(Exception):
+    """An item can't be copied exactly."""
 
 
 class Cached:
@@ -77,8 +81,12 @@ class Cached:
         item = self.dataset[index]  # type: ignore[index]
         size = size_bytes(item)
         if self._bytes + size <= self._most_bytes:
-            self._items[index] = copied(item)
-            self._bytes += size
+            try:
+                self._items[index] = copied(item)
+                self._bytes += size
+            except Unkept:
+                self.broken = True
+                self._forget()
         return item
 
     def _forget(self) -> None:
@@ -87,13 +95,19 @@ class Cached:
 
 
 def copied(item: object) -> object:
-    """An item whose tensors and arrays have memory of their own."""
-    if isinstance(item, dict):
-        return type(item)({key: copied(value) for key, value in item.items()})
-    if isinstance(item, tuple) and hasattr(item, "_fields"):
-        return cast("Callable[..., object]", type(item))(*map(copied, item))
-    if isinstance(item, (list, tuple)):
-        return cast("type[list[object]]", type(item))([copied(each) for each in item])
+    """An item whose tensors and arrays have memory of their own.
+
+    Raises:
+        Unkept: it holds what is made in a way of its own.
+    """
+    if type(item) is dict:
+        return {key: copied(value) for key, value in cast("dict[object, object]", item).items()}
+    if type(item) in (list, tuple):
+        return cast("type[list[object]]", type(item))([copied(each) for each in cast("list[object]", item)])
+    if isinstance(item, tuple) and type(item).__mro__[1] is tuple and hasattr(item, "_make"):
+        return item._make(map(copied, item))  # a namedtuple
+    if isinstance(item, (dict, list, tuple)):
+        raise Unkept
     return copy_of(item) if has_contents(item) else item
 
 
@@ -160,9 +174,9 @@ def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
         raise Refused("its batches may hold the items themselves, which training could change")
     if hasattr(view.dataset, "__getitems__"):
         raise Refused("the dataset reads whole batches at a time")
-    if not DatasetState(view.dataset).is_whole:
-        raise Refused("the dataset holds more objects than can be looked through")
     items = read_items(job, view)
+    if not items.is_whole:
+        raise Refused("the dataset holds what may change unseen")
     if items.random:
         raise Refused("the dataset draws random numbers for its items")
     if items.writes:

@@ -10,6 +10,7 @@ its items are random; where an iterator or a queue would move on, it is left alo
 from __future__ import annotations
 
 import pickle
+import signal
 import sys
 import time
 import weakref
@@ -18,9 +19,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import PurePath
+from types import MethodType
 from typing import cast
 
 from ...job_state import rng_state
+from ...job_state.installed_code import is_library
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
@@ -38,7 +41,8 @@ COPYING = {  # into batches, and nothing else
 }
 _UNCHANGING = (bool, int, float, complex, str, bytes, range, frozenset, PurePath, type(None), type)
 _CONVERTING = "torch.utils.data._utils.collate.default_convert"
-_Known = tuple[weakref.ref[object], object, "Items | str"]
+_Found = Callable[[], object]  # None once it is gone
+_Known = tuple[_Found, _Found, "Items | str"]
 _KNOWN: dict[tuple[int, int, bool], _Known] = {}  # by dataset and collate function; or why it was refused
 
 
@@ -49,6 +53,8 @@ class Items:
     random: bool  # a random generator was used, or the code for an item names one
     bytes_each: int
     length: int
+    is_whole: bool = False  # each change of what the dataset holds would be seen
+    opaque: tuple[str, ...] = ()  # types of what it holds that may change unseen
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
     asks_worker: bool = False  # the code asks which worker it runs in
@@ -68,14 +74,30 @@ def read_items(job: Job, view: LoaderView) -> Items:
     key = id(dataset), id(collate), view.collates
     known = _KNOWN.get(key)
     found: Items | str
-    if known is not None and known[0]() is dataset and known[1] is collate:
+    if known is not None and known[0]() is dataset and known[1]() is collate:
         return _known(known[2])
     found = _in_a_process(partial(_read, job, view, collate))
+    for each in [each for each, (data, _, _) in _KNOWN.items() if data() is None]:
+        del _KNOWN[each]
     try:
-        _KNOWN[key] = (weakref.ref(dataset), collate, found)
+        _KNOWN[key] = _weakly(dataset), _weakly(collate), found
     except TypeError:
         pass  # a list: read again where it is asked for again
     return _known(found)
+
+
+def refuse_children() -> None:
+    """Raises Refused where the job looks at what becomes of its children: ours are no business of its."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    if callable(handler) and not is_library(getattr(handler, "__module__", None) or ""):
+        raise Refused("the job handles SIGCHLD, and would meet processes of ours")
+
+
+def _weakly(thing: object) -> _Found:
+    """Raises TypeError where nothing can be held so."""
+    if thing is None:
+        return lambda: None
+    return weakref.WeakMethod(thing) if isinstance(thing, MethodType) else weakref.ref(thing)
 
 
 def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
@@ -90,6 +112,7 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
             found = "its batches hold themselves, and can't be compared"
         link.send_bytes(pickle.dumps(found))
 
+    refuse_children()
     try:
         process = FencedProcess(work)
     except OSError as error:
@@ -100,7 +123,9 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
         found = pickle.loads(process.link.recv_bytes())
         return found if type(found) is str else Items(**found)
     except (OSError, EOFError):
-        return "a process that reads an item ends"
+        return (
+            "a process that reads an item to try ends: reading it writes, starts processes, or ends its own"
+        )
     finally:
         process.close()
 
@@ -129,83 +154,99 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
         raise Refused("the dataset has no length") from None
     if not length:
         raise Refused("the dataset is empty")
-    held = held_by((dataset, collate, view.starts_worker))
+    state = DatasetState(dataset, collate, view.starts_worker)
+    held = state.held
     if held.sources:
         raise Refused(f"the dataset holds a {held.sources[0]}, which moves on as items are read")
+    if held.locks:
+        raise Refused(f"the dataset holds a {held.locks[0]}, which may be taken when a process is forked")
     if any(_device(each) not in ("cpu", "meta") for each in held.contents):
         raise Refused("the dataset holds tensors on the GPU, which no other process can read")
+    items = Items(
+        random=held.random,
+        bytes_each=0,
+        length=length,
+        asks_worker=held.asks_worker,
+        own_generator=held.random,
+        writes=tuple(held.writes),
+        opaque=tuple(held.opaque),
+        is_whole=state.is_whole,
+    )
     if held.random:
-        return Items(
-            random=True,
-            bytes_each=0,
-            length=length,
-            asks_worker=held.asks_worker,
-            own_generator=True,
-        )
-    state = DatasetState(dataset, collate)
+        return items
     job.torch.set_num_threads(1)  # those of the job are not here
-    items = _read_some(job, view, collate, length)
+    tries = _read_some(job, view, collate, state)
     if fence.is_touched:
         raise Refused("reading an item does more than give it: it prints, logs, or moves on in an open file")
     after = held_by((dataset, collate))
     return replace(
         items,
-        random=items.random or after.draws,
+        random=after.draws or any(each.drawn for each in tries),
+        bytes_each=max(size_bytes(each.first) for each in tries if each.is_item),
         handles=tuple(after.handles),
-        asks_worker=held.asks_worker,
-        fills=not state.is_as_it_was,
-        writes=tuple(held.writes),
-    )
-
-
-def _read_some(job: Job, view: LoaderView, collate: object, length: int) -> Items:
-    dataset = view.dataset
-    indices = list(dict.fromkeys((0, length // 2, length - 1)))
-    used = counted = handed = False
-    sizes = []
-    began = time.perf_counter()
-    for index in indices:
-        made = _twice(job, (dataset, collate), partial(_item, dataset, index), f"item {index}")
-        used, counted = used or made.drawn, counted or made.changed
-        handed = handed or (not view.collates and made.handed)
-        sizes.append(size_bytes(made.first))
-        if time.perf_counter() - began > LONGEST_S:
-            break
-    if collate is not None or hasattr(dataset, "__getitems__"):
-        made = _twice(job, (dataset, collate), lambda: _batch(view, indices), "a batch")
-        used, counted = used or made.drawn, counted or made.changed
-        handed = handed or made.handed
-    return Items(
-        random=used,
-        bytes_each=max(sizes),
-        length=length,
-        counted=counted,
-        handed=handed,
+        fills=any(each.filled for each in tries),
+        counted=any(each.counted for each in tries),
+        handed=any(each.handed for each in tries if not (each.is_item and view.collates)),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """An item or a batch that was made several times."""
+class _Try:
+    """An item, or a batch, that was made twice."""
 
     first: object
+    is_item: bool
     drawn: bool  # random numbers were drawn for it
-    changed: bool  # the second time changed what the dataset holds, too
+    filled: bool  # the first time changed what the dataset holds
+    counted: bool  # the second time did, too
     handed: bool  # both times held the same objects or memory
 
 
-def _twice(job: Job, things: tuple[object, ...], make: Callable[[], object], what: str) -> _Made:
+def _read_some(job: Job, view: LoaderView, collate: object, state: DatasetState) -> list[_Try]:
+    dataset = view.dataset
+    length = len(dataset)  # type: ignore[arg-type]
+    indices = list(dict.fromkeys((0, length // 2, length - 1)))
+    makes = [(partial(_item, dataset, index), f"item {index}") for index in indices]
+    is_batch_made = collate is not None or hasattr(dataset, "__getitems__")
+    tries = list[_Try]()
+    began = time.perf_counter()
+    for make, what in makes:
+        made, state = _twice(job, state, make, what, is_item=True)
+        tries.append(made)
+        if time.perf_counter() - began > LONGEST_S:
+            break
+    if is_batch_made:
+        some = indices[: len(tries)]
+        tries.append(_twice(job, state, partial(_batch, view, some), "a batch", is_item=False)[0])
+    return tries
+
+
+def _twice(
+    job: Job, state: DatasetState, make: Callable[[], object], what: str, *, is_item: bool
+) -> tuple[_Try, DatasetState]:
+    """Also the state as it is by then: a look costs less than another one."""
     before, restores = rng_state.states(job.torch), rng_state.capture(job.torch, [])
     first = make()
     drawn = rng_state.drew(before, rng_state.states(job.torch))
     for restore in restores:
         restore()
-    settled = DatasetState(*things)
+    filled = not state.is_as_it_was
+    if filled:
+        state = state.anew()
     second = make()
     if not exactly(first, second):
         # A generator that was set back would have given the same.
         raise Refused(f"{what} differs from itself when it is read again")
-    return _Made(first=first, drawn=drawn, changed=not settled.is_as_it_was, handed=_is_handed(first, second))
+    counted = not state.is_as_it_was
+    made = _Try(
+        first=first,
+        is_item=is_item,
+        drawn=drawn,
+        filled=filled,
+        counted=counted,
+        handed=_is_handed(first, second),
+    )
+    return made, state.anew() if counted else state
 
 
 def _is_handed(one: object, other: object) -> bool:

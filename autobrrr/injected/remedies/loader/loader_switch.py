@@ -7,10 +7,10 @@ epoch that is running is never touched. A loader that cannot start with ours sta
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import ModuleType
 from typing import cast
@@ -59,17 +59,23 @@ class LoaderSwitch:
         known = {field.name: settings[field.name] for field in fields(view) if field.name in settings}
         return replace(view, **known)  # type: ignore[arg-type]
 
-    def meet(self, loader: object) -> None:
-        """A loader is about to begin an epoch: the first time, change it."""
+    def meet(self, loader: object, view: LoaderView) -> None:
+        """A loader is about to begin an epoch: the first time, change it.
+
+        Args:
+            view: Of the loader, with what earlier switches have settled.
+        """
         if not any(ref() is loader for ref in self._met):
             self._met.append(weakref.ref(loader))
             try:
-                settings = dict(self._settle(of_loader(loader)))
+                settings = dict(self._settle(view))
             except Refused:
                 return
             state = vars(loader)  # not setattr: torch guards these names once a loader is made
-            before = {name: state.get(name, _ABSENT) for name in settings}
-            state.update(settings)
+            # One without workers says so on: others read it, to make a loader like this one.
+            written = [name for name in settings if state.get("num_workers") or name not in WITHOUT_WORKERS]
+            before = {name: state.get(name, _ABSENT) for name in written}
+            state.update({name: settings[name] for name in written})
             self._changed.append((weakref.ref(loader), before, settings))
         if self._before is not None and self.holds(loader):
             self._before(loader)
@@ -78,9 +84,12 @@ class LoaderSwitch:
         """Whether this loader has these settings."""
         return any(ref() is loader for ref, _, _ in self._changed)
 
-    def has_given_workers(self, loader: object) -> bool:
-        """Whether this loader had none without it."""
-        return any(ref() is loader and before.get("num_workers") == 0 for ref, before, _ in self._changed)
+    def reads_ahead(self, loader: object) -> bool:
+        """Whether this loader has none of its own, and is to have some."""
+        own = vars(loader).get("num_workers")
+        return not own and any(
+            ref() is loader and wanted.get("num_workers") for ref, _, wanted in self._changed
+        )
 
     def give_back(self, loader: object | None = None) -> None:
         """Own settings back, for one loader or all; what somebody else has set meanwhile stays."""
@@ -142,6 +151,14 @@ class Desk:
             view = switch.foresee(view)
         return view
 
+    def view_of(self, loader: object, *, before: LoaderSwitch | None = None) -> LoaderView:
+        """A loader with what is settled for it; by the switches before one of them."""
+        view = of_loader(loader)
+        for switch in itertools.takewhile(lambda each: each is not before, self._switches):
+            if switch.holds(loader):
+                view = switch.foresee(view)
+        return view
+
     def _wrapped(self, original: Callable[[object], object]) -> Callable[[object], object]:
         def __iter__(loader: object) -> object:
             if not self._switches or self._inside or os.getpid() != self._pid:
@@ -152,8 +169,7 @@ class Desk:
                 self._meet(loader)
                 drawn = _states_before(torch, loader)
                 try:
-                    with self._as_without_workers(loader):
-                        iterator = original(loader)
+                    iterator = original(loader)
                 except (OSError, RuntimeError, ValueError, AssertionError) as error:
                     let_through(error)
                     if not any(switch.holds(loader) for switch in self._switches):
@@ -179,23 +195,12 @@ class Desk:
 
     def reads_ahead(self, loader: object) -> bool:
         """Whether the job has no workers for it, and we have."""
-        return any(switch.has_given_workers(loader) for switch in self._switches)
-
-    @contextlib.contextmanager
-    def _as_without_workers(self, loader: object) -> Iterator[None]:
-        """A loader that had no workers gets the iterator that it would have without us."""
-        state = vars(loader)
-        settings = {name: state.get(name) for name in WITHOUT_WORKERS} if self.reads_ahead(loader) else {}
-        state.update({name: WITHOUT_WORKERS[name] for name in settings})
-        try:
-            yield
-        finally:
-            state.update(settings)
+        return any(switch.reads_ahead(loader) for switch in self._switches)
 
     def _meet(self, loader: object) -> None:
         for switch in list(self._switches):
             try:
-                switch.meet(loader)
+                switch.meet(loader, self.view_of(loader, before=switch))
             except Exception as error:  # noqa: BLE001  a loader of another make stays as it is
                 switch.give_back(loader)
                 let_through(error)
@@ -242,5 +247,5 @@ def switch_loaders(
     switch = LoaderSwitch(name, settle, before, after)
     DESK.put_on(job.torch, switch)
     for loader in job.loaders:
-        switch.meet(loader)
+        switch.meet(loader, DESK.view_of(loader, before=switch))
     return lambda: DESK.take_off(switch)

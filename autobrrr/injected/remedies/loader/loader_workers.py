@@ -20,10 +20,10 @@ from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
 from .dataset_state import DatasetState
-from .dataset_walk import held_by, names_of
-from .loader_items import Items, batch_bytes, read_items
+from .dataset_walk import names_of
+from .loader_items import Items, batch_bytes, read_items, refuse_children
 from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
-from .loader_view import LoaderView, of_iterator, of_loader, views
+from .loader_view import LoaderView, of_iterator, views
 from .read_ahead import Readers, is_plain
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
@@ -56,7 +56,8 @@ def _class_of(job: Job, view: LoaderView) -> str:
     items = read_items(job, view)
     if items.random or not _draws_first(view.indices):
         return "stream"
-    return "bitwise"
+    # A worker computes on one thread: sums of many numbers may come out otherwise.
+    return "bitwise" if job.torch.get_num_threads() == 1 or view.num_workers else "rounding"
 
 
 def _where_allowed(job: Job, settle: Settle) -> Settle:
@@ -124,8 +125,9 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         if view.num_workers:
             _refuse_starting(view)
         _refuse_large(job, view, wanted * prefetch, is_shared=bool(view.num_workers))
-        _refuse_handles(job, view)
-        _refuse_own_state(read_items(job, view), is_asked=bool(view.num_workers))
+        items = read_items(job, view)
+        _refuse_handles(items)
+        _refuse_own_state(items, is_asked=bool(view.num_workers))
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     readers = Readers(job, partial(DESK.give_back, "loader.workers"), partial(_class_of, job))
@@ -134,7 +136,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         if not wanted:
             _draw_at_once(iterator)
         elif DESK.reads_ahead(loader):
-            readers.take_over(iterator, loader, of_loader(loader))
+            readers.take_over(iterator, loader, DESK.view_of(loader), begins=True)
 
     undo_switch = switch_loaders(job, "loader.workers", _where_allowed(job, settle), after=begun)
 
@@ -159,7 +161,7 @@ def _take_over_running(job: Job, readers: Readers) -> None:
     loader = next((each for each in job.loaders if vars(each).get("dataset") is data), None)
     view = DESK.foresee(of_iterator(iterator))
     if view.num_workers:
-        readers.take_over(iterator, iterator if loader is None else loader, view)
+        readers.take_over(iterator, iterator if loader is None else loader, view, begins=False)
 
 
 def _draw_at_once(iterator: object) -> None:
@@ -219,9 +221,10 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         if not view.num_workers:
             raise Refused("the loader has no workers to keep")
         _refuse_unusual(view)
-        if not DatasetState(view.dataset, view.collate).is_whole:
-            raise Refused("the dataset holds more objects than can be looked through")
+        _refuse_starting(view)
         items = read_items(job, view)
+        if not items.is_whole:
+            raise Refused("the dataset holds what may change unseen")
         _refuse_own_state(items)
         if items.fills:
             raise Refused("the dataset keeps what it has read, and a worker would keep it over epochs")
@@ -274,6 +277,7 @@ def _refuse_unusual(view: LoaderView) -> None:
 
 
 def _refuse_processes() -> None:
+    refuse_children()
     if multiprocessing.current_process().daemon:
         raise Refused("the job is a daemon process, which may have no children")
     method = multiprocessing.get_start_method(allow_none=True)
@@ -304,20 +308,15 @@ def _refuse_starting(view: LoaderView) -> None:
         raise Refused("its workers are started by a function that is given their number")
 
 
-def _refuse_handles(job: Job, view: LoaderView) -> None:
-    """What a process can't have for itself, or can't give back.
+def _refuse_handles(items: Items) -> None:
+    """What a process can't have for itself, or what may be another thing by the time it is used.
 
-    Forked workers share an open file with its position; some datasets open theirs with an item. Another
-    thread may hold a lock while a worker is forked, which then waits for ever.
+    Forked workers share an open file with its position; some datasets open theirs with an item.
     """
-    held = held_by((view.dataset, view.collate))
-    handles = (*held.handles, *read_items(job, view).handles)
-    if handles:
-        raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
-    if held.locks:
-        raise Refused(
-            f"the dataset holds a {held.locks[0]}, which a worker may be forked with while it is taken"
-        )
+    if items.opaque:
+        raise Refused(f"the dataset holds a {items.opaque[0]}, which may change unseen")
+    if items.handles:
+        raise Refused(f"the dataset holds an open {items.handles[0]}, which workers would share")
 
 
 def _refuse_large(job: Job, view: LoaderView, batches: int, *, is_shared: bool = True) -> None:

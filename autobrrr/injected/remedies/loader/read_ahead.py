@@ -8,6 +8,8 @@ the iterator is as it was, and goes on with what was read of its sampler.
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
@@ -27,7 +29,8 @@ from .sent_batches import exactly
 
 MOST_DECLINED = 3  # more than were taken
 TOO_MANY = 3  # epochs that did not fit
-LOOKING = 20  # times what a look at the dataset takes must pass before the next one
+MOST_LOOKING = 0.25  # of what making a batch takes, each time
+LOOKS = 8  # of which the fastest counts
 
 
 @dataclass(slots=True)
@@ -36,12 +39,14 @@ class LoaderRecord:
 
     Attributes:
         taken: Batches from workers, over all epochs.
+        handed: Batches of the latest epoch that was read ahead from its beginning; None: there was none yet.
         misfits: Epochs that were left; a batch that was another one counts as many.
         why: The last of them was.
         kept: Workers that wait for the next epoch.
     """
 
     taken: int = 0
+    handed: int | None = None
     misfits: int = 0
     why: str | None = None
     kept: Workers | None = None
@@ -53,7 +58,7 @@ class LoaderRecord:
 
 
 class ReadAhead:
-    """Stands before the fetcher of one iterator.
+    """Stands before the fetcher of one iterator, on the thread that reads it.
 
     Args:
         begin: Starts the workers, or gives those that are there.
@@ -61,7 +66,7 @@ class ReadAhead:
         record: Of the loader.
         workers: How many make them.
         ahead: Batches that are on their way.
-        compare: Batches are the same to the bit.
+        compare: A worker's batch is the one that the job would make.
     """
 
     def __init__(
@@ -87,8 +92,12 @@ class ReadAhead:
         self._taken = self._declined = 0
         self._fault: BaseException | None = None  # of the sampler, when its turn comes
         self._is_through = False
-        self._look_at_ns = 0
-        state["_dataset_fetcher"] = self
+        self._is_over = False
+        self._pid = os.getpid()
+        self._reader: int | None = None
+        self._making_ns = 0  # a batch, at most
+        self._looking_ns: list[int] = []
+        state["_dataset_fetcher"] = self  # first: a batch that is being read meanwhile has no number
         state["_next_index"] = self._next_index
         state["_num_workers"] = workers
 
@@ -110,15 +119,26 @@ class ReadAhead:
             return None
         return workers.has(first[0])
 
+    def stop(self) -> None:
+        """The iterator is as it was: at once, or with its next batch where another thread reads it."""
+        self._is_over = True
+        if self._reader == threading.get_ident():
+            self._leave()
+        elif self._workers is not None:
+            self._workers.kill()
+
     def fetch(self, index: object) -> object:
         """The batch whose index was last asked for."""
         number, batch = self._current, DECLINED
+        if self._record.handed is not None:
+            self._record.handed += 1
         if number is not None and self._workers is not None:
             try:
                 batch = self._workers.take(number)
             except BaseException as error:
-                self._record.count(1, "a worker has ended, or does not answer")
-                self.leave()
+                if not self._is_over:
+                    self._record.count(1, "a worker has ended, or does not answer")
+                self._leave()
                 if not isinstance(error, Exception):
                     raise
                 let_through(error)
@@ -127,18 +147,22 @@ class ReadAhead:
             if self._declined > self._taken + MOST_DECLINED:
                 # What the dataset fills as it is read is filled here: the next epoch may fit.
                 self._record.count(1, "something else comes of making a batch, so the job makes them itself")
-                self.leave()
-            self._look_at_ns = 0  # making it may change what the dataset holds
-            return self._fetcher.fetch(index)
+                self._leave()
+            return self._make(index)
         self._taken += 1
         self._record.taken += 1
         if not self._compare or (self._taken > 1 and self._record.taken & (self._record.taken - 1)):
             return batch
-        self._look_at_ns = 0
-        made = self._fetcher.fetch(index)
+        made = self._make(index)
         if not self._are_alike(made, batch):
             self._record.count(TOO_MANY, "a worker made another batch than the job")
-            self.leave()
+            self._leave()
+        return made
+
+    def _make(self, index: object) -> object:
+        began_ns = perf_counter_ns()
+        made = self._fetcher.fetch(index)
+        self._making_ns = max(self._making_ns, perf_counter_ns() - began_ns)
         return made
 
     def _are_alike(self, made: object, batch: object) -> bool:
@@ -149,8 +173,9 @@ class ReadAhead:
             let_through(error)
             return False
 
-    def leave(self) -> None:
-        """The iterator is as it was; indices that were read already come first."""
+    def _leave(self) -> None:
+        """Indices that were read already come first."""
+        self._is_over = True
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close()
@@ -169,21 +194,30 @@ class ReadAhead:
             yield self._waiting.popleft()[1]
         if self._fault is not None:
             raise self._fault
-        yield from self._sampler
+        while True:  # not `yield from`: that would close the sampler together with this generator
+            try:
+                yield next(self._sampler)
+            except StopIteration:
+                return
 
     def _next_index(self) -> object:
-        if self._workers is None:
+        self._reader = threading.get_ident()
+        self._current = None
+        self._is_over = self._is_over or os.getpid() != self._pid  # answers are for who has asked
+        if self._workers is None and not self._is_over:
             try:
                 self._workers = self._begin()
             except Exception as error:  # noqa: BLE001  it loads as before
                 self._record.count(TOO_MANY, f"no worker can be started: {error}")
-                self.leave()
+                self._is_over = True
                 let_through(error)
-                return next(vars(self._iterator())["_sampler_iter"])
+        if self._is_over:
+            self._leave()
+            return next(self._rest())
         self._fill()
         if not self._waiting:
-            workers, self._workers = self._workers, None
-            self.leave()
+            workers, self._workers = cast("Workers", self._workers), None
+            self._leave()
             self._end(workers)
             if self._fault is not None:
                 raise self._fault
@@ -193,7 +227,8 @@ class ReadAhead:
         return index
 
     def _fill(self) -> None:
-        while self._workers is not None and len(self._waiting) < self._ahead and not self._is_through:
+        workers = self._workers
+        while workers is not None and len(self._waiting) < self._ahead and not self._is_through:
             try:
                 index = next(self._sampler)
             except StopIteration:
@@ -204,29 +239,33 @@ class ReadAhead:
                 return
             if type(index) is list:
                 index = list(index)  # the sampler's, which it may use again
+            self._waiting.append((None, index))
             try:
-                number = self._workers.ask(index)
-            except OSError:
-                self._waiting.append((None, index))
-                self.leave()  # a worker is gone
+                self._waiting[-1] = workers.ask(index), index
+            except OSError:  # they are gone
+                self._leave()
                 return
-            self._waiting.append((number, index))
 
     def _is_current(self) -> bool:
         """Whether what the workers were forked with is what the job has."""
-        now_ns = perf_counter_ns()
-        if self._workers is None or now_ns < self._look_at_ns:
-            return self._workers is not None
+        workers = self._workers
+        if workers is None:
+            return False
+        began_ns = perf_counter_ns()
         try:
-            is_current = self._workers.state.is_set_as_it_was
+            is_current = workers.state.is_set_as_it_was
         except Exception as error:  # noqa: BLE001  an == of the job's own
             let_through(error)
             is_current = False
+        self._looking_ns.append(perf_counter_ns() - began_ns)
         if not is_current:
-            self.leave()
-            return False
-        self._look_at_ns = now_ns + LOOKING * (perf_counter_ns() - now_ns)
-        return True
+            self._leave()
+        elif len(self._looking_ns) == LOOKS:
+            if min(self._looking_ns) > MOST_LOOKING * self._making_ns:
+                self._record.count(TOO_MANY, "to see that its dataset is as it was takes too long")
+                self._leave()
+            self._looking_ns.clear()
+        return is_current
 
 
 def is_plain(iterator: object) -> bool:
@@ -255,7 +294,7 @@ class Readers:
         self._mine: list[LoaderRecord] = []
         self._running: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
 
-    def take_over(self, iterator: object, owner: object, view: LoaderView) -> None:
+    def take_over(self, iterator: object, owner: object, view: LoaderView, *, begins: bool) -> None:
         """Of an epoch that begins, or goes on.
 
         Args:
@@ -265,21 +304,26 @@ class Readers:
         record = _RECORDS.setdefault(owner, LoaderRecord())
         if not any(each is record for each in self._mine):
             self._mine.append(record)
+        if isinstance(vars(iterator).get("_dataset_fetcher"), ReadAhead):
+            return  # another thread reads it, and has not left the one before
+        ahead = view.num_workers * (view.prefetch_factor or 2)
+        if begins and record.handed is not None and record.handed <= ahead:
+            record.count(1, "its epochs end before workers are of use")
         if record.misfits >= TOO_MANY or not is_plain(iterator):
             self._give_back(owner)
             return
-        ahead = view.prefetch_factor or 2
+        record.handed = 0 if begins else None
         cls = self._class_of(view)
-        itself, of = weakref.ref(iterator), weakref.ref(owner)
+        itself = weakref.ref(iterator)
         self._running.add(
             ReadAhead(
                 iterator,
                 begin=lambda: self._begin(itself(), record, view, draws=cls == "stream"),
-                end=partial(self._end, of, record),
+                end=partial(self._end, record, is_kept=view.persistent_workers),
                 record=record,
                 workers=view.num_workers,
-                ahead=view.num_workers * ahead,
-                compare=cls == "bitwise",
+                ahead=ahead,
+                compare=cls != "stream",
             )
         )
 
@@ -292,7 +336,7 @@ class Readers:
     def leave(self) -> None:
         """All iterators are as they were, and no worker stays."""
         for each in list(self._running):
-            each.leave()
+            each.stop()
         for record in self._mine:
             kept, record.kept = record.kept, None
             if kept is not None:
@@ -318,9 +362,9 @@ class Readers:
         )
         return Workers(task, view.num_workers, view.prefetch_factor or 2)
 
-    def _end(self, of: Callable[[], object], record: LoaderRecord, workers: Workers) -> None:
-        owner = of()
-        if owner is not None and vars(owner).get("persistent_workers") and workers.is_idle:
+    @staticmethod
+    def _end(record: LoaderRecord, workers: Workers, *, is_kept: bool) -> None:
+        if is_kept and workers.is_idle:
             record.kept = workers
         else:
             workers.close()

@@ -10,14 +10,21 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Collection
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ...live_torch.torch_types import Tensor
 from .dataset_contents import raw_bytes
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _ALIGNED = 64  # bytes
+
+
+class Held(Protocol):
+    """What is the dataset's own, and others could write to."""
+
+    def __contains__(self, value: object) -> bool: ...
+    def has_place(self, address: int) -> bool:
+        """Whether this address is in memory of its."""
 
 
 class Unsendable(Exception):
@@ -27,7 +34,7 @@ class Unsendable(Exception):
 class _Sender(pickle.Pickler):
     """Writes contents into a region, and the rest into a file."""
 
-    def __init__(self, file: io.BytesIO, region: memoryview, held: Collection[int]) -> None:
+    def __init__(self, file: io.BytesIO, region: memoryview, held: Held) -> None:
         super().__init__(file, protocol=5)
         self._region = region
         self._held = held
@@ -41,7 +48,7 @@ class _Sender(pickle.Pickler):
         kind = type(value)
         if kind in _ATOMS:
             return None
-        if id(value) in self._held:
+        if value in self._held:
             raise Unsendable(f"a {kind.__name__} is the dataset's own")
         is_tensor = hasattr(kind, "element_size")
         if not is_tensor and not _is_array(value):
@@ -56,7 +63,14 @@ class _Sender(pickle.Pickler):
         plain = (
             type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
         )
-        if not plain or tensor.requires_grad or vars(tensor) or tensor.is_conj() or tensor.is_neg():
+        if (
+            not plain
+            or tensor.requires_grad
+            or tensor.is_inference()
+            or vars(tensor)
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
             raise Unsendable("a tensor of another kind")
         if not _is_dense(tensor.shape, tensor.stride()):
             raise Unsendable("a tensor that is part of another")
@@ -74,7 +88,7 @@ class _Sender(pickle.Pickler):
         fits = flags.writeable and (flags.c_contiguous or flags.f_contiguous) and root.base is None
         if not fits or array.dtype.hasobject or type(array) is not _ndarray():
             raise Unsendable("an array of another kind")
-        self._is_new(id(root) if array.size else 0)
+        self._is_new(array.__array_interface__["data"][0] if array.size else 0)
         order = "C" if flags.c_contiguous else "F"
         begin = self._place(array.nbytes)
         if array.nbytes:
@@ -82,7 +96,7 @@ class _Sender(pickle.Pickler):
         return "array", len(self._known), begin, array.dtype, array.shape, order
 
     def _is_new(self, memory: int) -> None:
-        if memory and (memory in self._held or memory in self._memory):
+        if memory and (self._held.has_place(memory) or memory in self._memory):
             raise Unsendable("memory that something else holds")
         self._memory.add(memory)
 
@@ -124,11 +138,8 @@ class _Receiver(pickle.Unpickler):
         return made
 
 
-def send(batch: object, region: memoryview, held: Collection[int]) -> bytes:
+def send(batch: object, region: memoryview, held: Held) -> bytes:
     """The structure of a batch; its contents lie in the region from then on.
-
-    Args:
-        held: Ids of objects, and addresses of memory, that are the dataset's own.
 
     Raises:
         Unsendable: it would not arrive as it is.
@@ -197,4 +208,12 @@ def _content(value: Any) -> object:
     if not hasattr(value, "element_size"):
         return value.dtype, value.shape, value.strides, value.flags.writeable, value.tobytes()
     bits = bytes(raw_bytes(value.detach().cpu().contiguous()))
-    return value.dtype, value.shape, value.stride(), value.requires_grad, str(vars(value)), bits
+    return (
+        value.dtype,
+        value.shape,
+        value.stride(),
+        value.requires_grad,
+        value.is_inference(),
+        str(vars(value)),
+        bits,
+    )
