@@ -19,7 +19,7 @@ _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _ALIGNED = 64  # bytes
 
 
-class Held(Protocol):
+class HeldThings(Protocol):
     """What is the dataset's own, and others could write to."""
 
     def __contains__(self, value: object) -> bool: ...
@@ -34,7 +34,7 @@ class Unsendable(Exception):
 class _Sender(pickle.Pickler):
     """Writes contents into a region, and the rest into a file."""
 
-    def __init__(self, file: io.BytesIO, region: memoryview, held: Held) -> None:
+    def __init__(self, file: io.BytesIO, region: memoryview, held: HeldThings) -> None:
         super().__init__(file, protocol=5)
         self._region = region
         self._held = held
@@ -138,7 +138,7 @@ class _Receiver(pickle.Unpickler):
         return made
 
 
-def send(batch: object, region: memoryview, held: Held) -> bytes:
+def send(batch: object, region: memoryview, held: HeldThings) -> bytes:
     """The structure of a batch; its contents lie in the region from then on.
 
     Raises:
