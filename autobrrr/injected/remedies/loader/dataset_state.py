@@ -6,7 +6,9 @@ The contents of tensors and arrays are looked at (`dataset_contents.py`), not ke
 
 from __future__ import annotations
 
+import ctypes
 import operator
+import struct
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
@@ -18,6 +20,9 @@ from .dataset_walk import held_by, is_known, slots_of
 from .surroundings import surroundings
 
 _ABSENT = object()
+_POINTER = struct.Struct("P")
+_SAME_BYTES = ctypes.PyDLL(None).memcmp  # with the interpreter's lock: no other thread writes meanwhile
+_SAME_BYTES.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class DatasetState:
@@ -97,4 +102,14 @@ def _differs(entry: tuple[MutableMapping[object, object], dict[object, object]])
 
 
 def _alike(now: list[object] | deque[object], kept: list[object]) -> bool:
-    return len(now) == len(kept) and all(map(operator.is_, now, kept))
+    """Whether they hold the same objects; of a list, its pointers are compared: some are long."""
+    if len(now) != len(kept):
+        return False
+    if not isinstance(now, list):
+        return all(map(operator.is_, now, kept))
+    return not kept or not _SAME_BYTES(_pointers(now), _pointers(kept), len(kept) * _POINTER.size)
+
+
+def _pointers(items: list[object]) -> int:
+    """Where CPython keeps those of a list: after its counts and its type."""
+    return int(_POINTER.unpack(ctypes.string_at(id(items) + 3 * _POINTER.size, _POINTER.size))[0])

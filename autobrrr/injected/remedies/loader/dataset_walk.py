@@ -297,12 +297,13 @@ def _inside(value: object) -> Iterator[object]:
 
 def _of_many(values: list[object]) -> list[object]:
     """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
-    if _all_atoms(values):
+    kinds = set(map(type, values))
+    if all(issubclass(kind, _ATOMS) for kind in kinds):
         return []
-    pairs = [each for each in values if type(each) is tuple]
-    if _all_atoms(itertools.chain.from_iterable(pairs)):
-        return [each for each in values if type(each) is not tuple] if len(pairs) < len(values) else []
-    return values
+    pairs = values if kinds == {tuple} else [each for each in values if type(each) is tuple]
+    if not pairs or not _all_atoms(itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))):
+        return values
+    return [] if pairs is values else [each for each in values if type(each) is not tuple]
 
 
 def slots_of(kind: type) -> tuple[str, ...]:

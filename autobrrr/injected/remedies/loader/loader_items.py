@@ -178,7 +178,8 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
     tries = _read_some(job, view, collate, state)
     if fence.is_touched:
         raise Refused("reading an item does more than give it: it prints, logs, or moves on in an open file")
-    after = held_by((dataset, collate))
+    is_changed = any(each.filled or each.counted for each in tries)
+    after = held_by((dataset, collate)) if is_changed else held
     return replace(
         items,
         random=after.draws or any(each.drawn for each in tries),
