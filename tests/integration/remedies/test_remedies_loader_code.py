@@ -9,7 +9,7 @@ import io
 import mmap
 import multiprocessing
 import threading
-from collections import deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.dataset_contents import MOST_BYTES_EACH
 from autobrrr.injected.remedies.loader.dataset_state import DatasetState
+from autobrrr.injected.remedies.loader.loader_cache import Cached
+from autobrrr.injected.remedies.loader.sent_batches import exactly
 from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.injected import noisy_transforms
 
@@ -277,6 +279,34 @@ def epochs(make: Callable[[], object], change: Callable[[object], None], *, cach
 
 def relabel(data: object) -> None:
     data.labels[5] = 100  # type: ignore[attr-defined]
+
+
+class Row(dict[str, torch.Tensor]):
+    """Made in a way of its own."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(x=torch.tensor([index]), y=torch.tensor([index]))
+
+    def tolist(self) -> list[object]:
+        return [each.tolist() for each in self.values()]
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Row, lambda at: defaultdict(int, x=torch.tensor([at])), lambda at: Point(torch.tensor([at]), 2)],
+)
+def test_items_in_containers_of_other_kinds_are_kept_exactly_or_not_at_all(
+    make: Callable[[int], Any],
+) -> None:
+    cached = Cached([make(index) for index in range(3)], 1 << 20)
+    for _ in range(2):
+        for index in range(3):
+            item = cached[index]
+            assert type(item) is type(make(index))
+            assert exactly(item, make(index))
 
 
 @pytest.mark.parametrize(("make", "change"), [(OneBuffer, lambda data: None), (Labelled, relabel)])
