@@ -26,10 +26,10 @@ FOREACH = '"optimizer.foreach" = true\n'
 TORCHRUN = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
 ACCELERATE = [str(BIN / "accelerate"), "launch", "--cpu", "--num_processes", "1"]
 HOW = {
-    "plain": (PYTHON, "epochs.py", FOREACH + LOADING, "loader 1 2 True 4"),
+    "plain": (PYTHON, "epochs.py", FOREACH + LOADING, "processes beside 1"),
     "torchrun": (TORCHRUN, "ranks.py", FOREACH + RANKS, "rank 1 bucket 64 view True"),
     "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "updates foreach None"),
-    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "updates foreach None workers 1"),
+    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "updates foreach None workers 0"),
     "HF Trainer": (PYTHON, "trainer.py", LOADING, "steps 12"),
 }
 
@@ -66,9 +66,12 @@ def test_the_training_is_the_same_to_the_bit_with_persistent_workers_as_without(
     for order in ([], ["--recipe", recipe(tmp_path, LOADING)]):
         done = autobrrr(tmp_path, "run", *order, "--", *words)
         assert done.code == 0, done.stderr
-        found.append([line for line in done.stdout.splitlines() if line.startswith(("loader", "finger"))])
-    assert found[0][0] != found[1][0]
-    assert found[0][1] == found[1][1]
+        found.append(
+            [line for line in done.stdout.splitlines() if line.startswith(("loader", "proc", "finger"))]
+        )
+    assert found[0][0] == found[1][0]
+    assert [found[0][1], found[1][1]] == ["processes beside 0", "processes beside 1"]
+    assert found[0][2] == found[1][2]
 
 
 HAND_UPDATES = """
@@ -207,7 +210,7 @@ def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
     ):
         assert says in attached.stderr
     running.finish()
-    assert "loader 1 2 True 4" in running.lines
+    assert "processes beside 1" in running.lines
 
 
 def test_detaching_gives_the_loaders_their_own_settings_back(
@@ -220,5 +223,5 @@ def test_detaching_gives_the_loaders_their_own_settings_back(
     )
     assert autobrrr(tmp_path, "detach", str(running.pid)).code == 0
     trained = running.finish()
-    assert "loader 0 None False 4" in running.lines
+    assert "processes beside 0" in running.lines
     assert trained == job("epochs", "--steps", str(trained.steps)).finish(120)

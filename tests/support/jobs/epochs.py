@@ -3,6 +3,7 @@
 import sys
 
 import pace
+import psutil
 import torch
 from digest import fingerprint
 from torch import nn
@@ -40,4 +41,5 @@ for _ in pace.steps(args):
 print(
     "loader", loader.num_workers, loader.prefetch_factor, loader.persistent_workers, len(inputs), flush=True
 )
+print("processes beside", len(psutil.Process().children()), flush=True)
 print("fingerprint", fingerprint(model, optimizer), flush=True)

@@ -304,6 +304,8 @@ def _refuse_own_state(items: Items, *, is_asked: bool = True) -> None:
 def _refuse_starting(view: LoaderView) -> None:
     """A function that is told a worker's number may do anything with it, but for seeding."""
     starts = view.starts_worker
+    while isinstance(starts, partial):
+        starts = starts.func
     if starts is not None and not (isinstance(starts, FunctionType) and names_of(starts) <= _SEEDING):
         raise Refused("its workers are started by a function that is given their number")
 

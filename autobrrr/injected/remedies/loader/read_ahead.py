@@ -30,6 +30,7 @@ from .sent_batches import exactly
 MOST_DECLINED = 3  # more than were taken
 TOO_MANY = 3  # epochs that did not fit
 MOST_LOOKING = 0.25  # of what making a batch takes, each time
+FREE_NS = 100_000
 LOOKS = 8  # of which the fastest counts
 
 
@@ -261,7 +262,7 @@ class ReadAhead:
         if not is_current:
             self._leave()
         elif len(self._looking_ns) == LOOKS:
-            if min(self._looking_ns) > MOST_LOOKING * self._making_ns:
+            if self._making_ns and min(self._looking_ns) > max(FREE_NS, MOST_LOOKING * self._making_ns):
                 self._record.count(TOO_MANY, "to see that its dataset is as it was takes too long")
                 self._leave()
             self._looking_ns.clear()
