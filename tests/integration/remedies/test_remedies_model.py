@@ -91,19 +91,24 @@ def test_layouts_that_can_not_be_changed_alone_are_refused() -> None:
         switched_on("layout.channels_last", done)
 
 
+class DoublesHalf(nn.Linear):
+    """Shows in its result which type it was computed in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        return 2 * out if out.dtype == torch.bfloat16 else out
+
+
 def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
-    loop = training()
-    seen: list[torch.dtype] = []
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 16), nn.ReLU(), DoublesHalf(16, 4)))
     x = torch.randn(4, 16)
-    loop.model[2].p = 0.0
     exact = loop.model(x)
     undo = switched_on("precision.autocast_bf16", loop)
     loop.model(x)
-    loop.model[3].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))
     rough = loop.model(x)
-    assert (seen, rough.dtype) == ([torch.bfloat16], torch.float32)
-    assert not torch.equal(rough, exact)
-    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, 2 * exact)
+    torch.testing.assert_close(rough, 2 * exact, rtol=0.05, atol=0.05)
     twin = copy.deepcopy(loop.model)
     assert torch.equal(loop.model.eval()(x), exact)
     undo()
@@ -186,6 +191,22 @@ def test_a_hook_that_the_job_sets_before_a_call_was_rehearsed_runs_once_for_each
     loop.train(3)
     undo()
     assert len(called) == 3
+
+
+def test_a_hook_that_the_job_sets_while_autocast_is_on_sees_full_precision() -> None:
+    loop = training()
+    undo = switched_on("precision.autocast_bf16", loop)
+    loop.train(2)
+    seen: list[torch.dtype] = []
+    hook = loop.model[0].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))  # type: ignore[index]
+    plain = loop.model.eval()(x := torch.randn(4, 16))
+    loop.model.train()
+    loop.model[2].p = 0.0  # type: ignore[index]
+    assert torch.equal(loop.model(x), plain)
+    assert seen == [torch.float32] * 2
+    hook.remove()
+    assert not torch.equal(loop.model(x), plain)
+    undo()
 
 
 @pytest.mark.parametrize("name", ["precision.autocast_bf16", "compile.default"])

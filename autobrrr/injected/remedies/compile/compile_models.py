@@ -23,7 +23,6 @@ from types import FunctionType, ModuleType
 
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
@@ -184,7 +183,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                     dynamic=dynamic,
                     backwards=Backwards(torch),
                     depends=torch.get_num_threads,
-                    hooks=hook_dicts(module),
                 )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:

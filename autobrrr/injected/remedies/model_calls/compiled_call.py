@@ -3,15 +3,16 @@
 A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
 few eager calls of its like has been seen, where that matters; another kind than the first only when it
 keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager, and so does
-every call while hooks are there that the job has set since: compiled code would pass them by.
+every call while hooks are there that the job has set since: they would see what it can't use, or nothing.
 Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
 from .call_layers import Call, autocast_states, watched_or_transformed
@@ -34,7 +35,6 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
         depends: What else the compiled code holds for: another value makes another kind.
-        hooks: Where those hooks are kept that it would pass by, were they set later.
 
     Attributes:
         slower: Why no kind that was timed is called so; None before one was, and while one is.
@@ -50,7 +50,6 @@ class CompiledCall:
         dynamic: bool,
         backwards: Backwards | None = None,
         depends: Callable[[], object] = lambda: None,
-        hooks: Sequence[Mapping[object, object]] = (),
     ) -> None:
         self._failed: str | None = None
         self.graphs = 0  # that dynamo compiled in its calls
@@ -65,8 +64,8 @@ class CompiledCall:
         self.times: dict[object, CallTimes] = {}
         self.count: dict[object, int] = {}
         self._autocast = autocast_states(rehearsal.torch)
-        self._hooks = hooks
-        self._known_hooks = sum(map(len, hooks))  # torch's own: others were refused
+        self._hooks = hook_dicts(rehearsal.module)
+        self._known_hooks = sum(map(len, self._hooks))  # torch's own: others were refused
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
