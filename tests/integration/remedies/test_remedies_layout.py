@@ -98,6 +98,20 @@ def test_an_evaluation_that_takes_flat_views_brings_the_old_layout_back_too() ->
     assert not loop.laid_out
 
 
+def test_a_flat_view_in_a_branch_that_was_not_tried_out_brings_the_old_layout_back() -> None:
+    loop = Loop(lambda _model, x: x.view(len(x), -1) if bool((x == 0).all()) else x.flatten(1))
+    undo = loop.switched_on()
+    loop.step()
+    assert loop.laid_out
+    assert undo.trouble() is None
+    nn.init.zeros_(loop.model.second.weight)
+    nn.init.zeros_(loop.model.second.bias)
+    assert loop.model(torch.zeros(4, 3, 8, 8)).shape == (4, 2)
+    assert "failed with the layout on: RuntimeError: view size" in str(undo.trouble())
+    assert not loop.laid_out
+    undo()
+
+
 def test_a_model_that_fits_is_tried_out_once_for_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(lambda _model, x: x.flatten(1))
     tried: list[object] = []

@@ -5,6 +5,7 @@ few eager calls of its like has been seen, where that matters; another kind than
 keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager, and so does
 every call while hooks are there that the job has set since: they would see what it can't use, or nothing.
 Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
+Where a compiled call raises after all, the eager one answers, and none is compiled any more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
-from .call_layers import Call, autocast_states, watched_or_transformed
+from .call_layers import Call, autocast_states, or_plainly, watched_or_transformed
 from .rehearsal import Rehearsal
 from .timed_calls import CallTimes
 
@@ -69,7 +70,8 @@ class CompiledCall:
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
-        rehearsal, compiled, ready = self._rehearsal, self._compiled, self._ready
+        rehearsal, ready = self._rehearsal, self._ready
+        compiled = or_plainly(rehearsal.torch, self._compiled, eager, self._tell)
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = rehearsal.torch.is_grad_enabled
         in_larger = watched_or_transformed(rehearsal.torch)
@@ -105,6 +107,9 @@ class CompiledCall:
         if self._failed is None and self._backwards is not None:
             return self._backwards.trouble
         return self._failed
+
+    def _tell(self, why: str | None) -> None:
+        self._failed = None if why is None else f"a call in training failed so: {why}"
 
     @property
     def rehearsed(self) -> int:
