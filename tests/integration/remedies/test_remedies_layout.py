@@ -199,6 +199,33 @@ def test_a_weight_whose_memory_the_job_holds_elsewhere_is_left_where_it_is() -> 
     loop.switched_on()()
 
 
+def test_gradients_that_are_views_of_one_buffer_stay_so() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    weights = list(loop.model.parameters())
+    flat = torch.zeros(sum(each.numel() for each in weights))
+    for each, part in zip(weights, flat.split([each.numel() for each in weights]), strict=True):
+        each.grad = part.view_as(each)
+    with pytest.raises(Refused, match="its gradient or its state shares its memory"):
+        loop.switched_on()
+    assert not loop.laid_out
+
+
+@pytest.mark.parametrize("what", ["weight", "state"])
+def test_an_undo_leaves_the_layout_of_what_the_job_has_come_to_hold_elsewhere(what: str) -> None:
+    loop, active = Loop(lambda _, x: x.flatten(1)), ActiveRemedies(REGISTRY)
+    applied = active.apply(loop.job, "layout.channels_last", {})
+    loop.step()
+    weight = loop.model.second.weight
+    held = (weight if what == "weight" else loop.optimizer.state[weight]["exp_avg"]).detach()
+    loss = active.undo(applied)
+    assert loss is not None
+    assert "a weight stays channels_last" in loss.why
+    loop.step()
+    assert torch.equal(held, weight if what == "weight" else loop.optimizer.state[weight]["exp_avg"])
+    assert loop.laid_out
+    assert loop.model.first.weight.is_contiguous()
+
+
 def test_a_model_that_is_called_with_other_weights_gets_its_own_layout_back_and_trains_on() -> None:
     loop = Loop(lambda _, x: x.flatten(1))
     undo = loop.switched_on()
