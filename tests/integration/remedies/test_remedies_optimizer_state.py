@@ -344,6 +344,22 @@ def two(name: str) -> tuple[Training, Training]:
     return training(name), training(name)
 
 
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="gradients are of the parameter's type")
+@EVERY
+def test_gradients_that_come_to_be_of_another_type_are_used_as_the_job_says(kind: str) -> None:
+    plain, cured, undo = twins("SGD", kind)
+    for loop in (plain, cured):
+        for each in loop.model.parameters():
+            each.grad_dtype = None
+            each.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", each.grad.bfloat16()))
+    train_alike(plain, cured)
+    assert isinstance(undo, WatchedUndo)
+    assert "of another type than its parameter" in str(undo.trouble())
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+
+
 def reset_counts(loop: Training) -> None:
     count = torch.zeros(())
     for state in loop.optimizer.state.values():

@@ -119,7 +119,7 @@ class OptimizerUpdates:
         """How all lies in memory. State is another object once it was loaded or set anew."""
         parameters, gradients, *state = lists
         return (
-            [each.dtype for each in parameters],
+            [each.dtype for each in (*parameters, *gradients)],
             list(map(self._stride, parameters)),
             list(map(self._address, parameters)),
             list(map(self._stride, gradients)),
