@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -30,6 +31,7 @@ from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.model_calls.timed_calls import CallTimes
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training
+from support.injected.remedy_models import Branching
 
 pytestmark = [
     pytest.mark.integration,
@@ -219,6 +221,32 @@ def test_what_the_job_has_wrapped_before_anything_is_compiled_stays_too(
     undo()
     DEFAULT.release(torch)  # type: ignore[misc]
     assert nn.Module.__init__ is theirs
+
+
+def test_numpy_draws_its_own_numbers_in_a_branch_that_was_not_rehearsed() -> None:
+    plain, cured = loop_of(Branching), loop_of(Branching)
+    undo = switched_on(cured)
+    found = []
+    for loop in (plain, cured):
+        trained(loop, ENOUGH + 1)
+        np.random.seed(3)
+        found.append((loop.model(torch.zeros(8, 16)), np.random.uniform(), torch.rand(1)))
+    assert compiled_graphs() > 0
+    assert undo.trouble() is None
+    torch.testing.assert_close(*(result for result, _, _ in found))
+    assert found[0][1:] == found[1][1:]
+    undo()
+
+
+def test_an_error_that_the_job_catches_comes_as_it_would_without_compiled_code() -> None:
+    loop = loop_of(Branching)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert compiled_graphs() > 0
+    with pytest.raises(AssertionError, match="a large row"):
+        loop.model(torch.full((8, 16), 1e4))
+    assert undo.trouble() is None
+    undo()
 
 
 def test_another_number_of_threads_is_rehearsed_again_and_leaves_no_trace() -> None:

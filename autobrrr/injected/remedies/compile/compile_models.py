@@ -163,6 +163,12 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
+        ("torch._dynamo.config", "trace_numpy", False),  # its random numbers would be torch's
+        (
+            "torch._dynamo.config",
+            "rewrite_assert_with_torch_assert",
+            False,
+        ),  # on a GPU it would end the process
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
