@@ -41,9 +41,9 @@ def holds_code_of(torch: ModuleType, code: CodeType) -> bool:
 
 
 def forget_graphs(number: int) -> None:
-    """Take graphs out of dynamo's counter whose code is gone."""
+    """Take graphs out of dynamo's counter whose code is gone, and what was traced for them or for none."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    if number and counters is not None:
+    if counters is not None:
         counters["stats"]["unique_graphs"] -= number
         if not counters["stats"]["unique_graphs"]:  # nobody else has compiled anything
             counters["frames"].clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import os
 import pickle
@@ -11,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,16 +20,18 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiled_graphs
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiled_graphs, frames_begun
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.compile import compile_models as compile_module
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
 from autobrrr.injected.remedies.model_calls.compiled_call import FEWEST_CALLS, STORM
+from autobrrr.injected.remedies.model_calls.dynamo_footprint import IS_TO_WRAP, WRAPPED
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.model_calls.timed_calls import CallTimes
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training
+from support.injected.remedy_models import Branching
 
 pytestmark = [
     pytest.mark.integration,
@@ -149,6 +153,100 @@ def test_a_released_session_leaves_the_job_s_own_graphs_in_the_count_and_the_nex
     again()
     DEFAULT.release(torch)  # type: ignore[misc]
     assert not CompiledCheck().compiled([])
+
+
+class Recurrent(nn.Module):
+    """Is traced, and left alone for its LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)[0]
+
+
+def test_a_model_that_dynamo_leaves_alone_does_not_make_the_job_a_compiled_one_for_good() -> None:
+    loop = loop_of(Recurrent)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 2)
+    assert (compiled_graphs(), frames_begun() > 0) == (0, True)
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert not CompiledCheck().compiled([])
+
+
+def test_what_the_job_sets_while_its_model_is_compiled_stays_after_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    for name in WRAPPED:
+        monkeypatch.setattr(nn.Module, name, vars(nn.Module)[name])  # put back at the end
+    monkeypatch.setattr(nn.Module, IS_TO_WRAP, True, raising=False)
+    monkeypatch.setenv("TORCHINDUCTOR_FREEZING", "1")
+    monkeypatch.delenv("TORCHINDUCTOR_FREEZING")
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    below = nn.Module.__init__
+
+    @functools.wraps(below)
+    def seen(module: nn.Module, *args: object, **kwargs: object) -> None:
+        made.append(type(module).__name__)
+        below(module, *args, **kwargs)
+
+    nn.Module.__init__ = seen  # type: ignore[method-assign]
+    os.environ["TORCHINDUCTOR_FREEZING"] = "1"
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert nn.Module.__init__ is seen
+    assert os.environ["TORCHINDUCTOR_FREEZING"] == "1"
+    nn.Linear(2, 2)
+    assert made == ["Linear"]
+
+
+def test_what_the_job_has_wrapped_before_anything_is_compiled_stays_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    below = nn.Module.__init__
+
+    def theirs(module: nn.Module) -> None:
+        below(module)
+
+    loop = training()
+    undo = switched_on(loop)
+    monkeypatch.setattr(nn.Module, "__init__", theirs)
+    loop.train(ENOUGH + 1)
+    assert nn.Module.__init__ is not theirs
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert nn.Module.__init__ is theirs
+
+
+def test_numpy_draws_its_own_numbers_in_a_branch_that_was_not_rehearsed() -> None:
+    plain, cured = loop_of(Branching), loop_of(Branching)
+    undo = switched_on(cured)
+    found = []
+    for loop in (plain, cured):
+        trained(loop, ENOUGH + 1)
+        np.random.seed(3)
+        found.append((loop.model(torch.zeros(8, 16)), np.random.uniform(), torch.rand(1)))
+    assert compiled_graphs() > 0
+    assert undo.trouble() is None
+    torch.testing.assert_close(*(result for result, _, _ in found))
+    assert found[0][1:] == found[1][1:]
+    undo()
+
+
+def test_an_error_that_the_job_catches_comes_as_it_would_without_compiled_code() -> None:
+    loop = loop_of(Branching)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert compiled_graphs() > 0
+    with pytest.raises(AssertionError, match="a large row"):
+        loop.model(torch.full((8, 16), 1e4))
+    assert undo.trouble() is None
+    undo()
 
 
 def test_another_number_of_threads_is_rehearsed_again_and_leaves_no_trace() -> None:

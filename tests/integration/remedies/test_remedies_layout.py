@@ -98,6 +98,20 @@ def test_an_evaluation_that_takes_flat_views_brings_the_old_layout_back_too() ->
     assert not loop.laid_out
 
 
+def test_a_flat_view_in_a_branch_that_was_not_tried_out_brings_the_old_layout_back() -> None:
+    loop = Loop(lambda _model, x: x.view(len(x), -1) if bool((x == 0).all()) else x.flatten(1))
+    undo = loop.switched_on()
+    loop.step()
+    assert loop.laid_out
+    assert undo.trouble() is None
+    nn.init.zeros_(loop.model.second.weight)
+    nn.init.zeros_(loop.model.second.bias)
+    assert loop.model(torch.zeros(4, 3, 8, 8)).shape == (4, 2)
+    assert "failed with the layout on: RuntimeError: view size" in str(undo.trouble())
+    assert not loop.laid_out
+    undo()
+
+
 def test_a_model_that_fits_is_tried_out_once_for_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(lambda _model, x: x.flatten(1))
     tried: list[object] = []
@@ -183,6 +197,33 @@ def test_a_weight_whose_memory_the_job_holds_elsewhere_is_left_where_it_is() -> 
     assert torch.equal(held["first.weight"], loop.model.first.weight)
     del held
     loop.switched_on()()
+
+
+def test_gradients_that_are_views_of_one_buffer_stay_so() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    weights = list(loop.model.parameters())
+    flat = torch.zeros(sum(each.numel() for each in weights))
+    for each, part in zip(weights, flat.split([each.numel() for each in weights]), strict=True):
+        each.grad = part.view_as(each)
+    with pytest.raises(Refused, match="its gradient or its state shares its memory"):
+        loop.switched_on()
+    assert not loop.laid_out
+
+
+@pytest.mark.parametrize("what", ["weight", "state"])
+def test_an_undo_leaves_the_layout_of_what_the_job_has_come_to_hold_elsewhere(what: str) -> None:
+    loop, active = Loop(lambda _, x: x.flatten(1)), ActiveRemedies(REGISTRY)
+    applied = active.apply(loop.job, "layout.channels_last", {})
+    loop.step()
+    weight = loop.model.second.weight
+    held = (weight if what == "weight" else loop.optimizer.state[weight]["exp_avg"]).detach()
+    loss = active.undo(applied)
+    assert loss is not None
+    assert "a weight stays channels_last" in loss.why
+    loop.step()
+    assert torch.equal(held, weight if what == "weight" else loop.optimizer.state[weight]["exp_avg"])
+    assert loop.laid_out
+    assert loop.model.first.weight.is_contiguous()
 
 
 def test_a_model_that_is_called_with_other_weights_gets_its_own_layout_back_and_trains_on() -> None:

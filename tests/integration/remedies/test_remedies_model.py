@@ -14,6 +14,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
+from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT, watch
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
@@ -91,19 +92,24 @@ def test_layouts_that_can_not_be_changed_alone_are_refused() -> None:
         switched_on("layout.channels_last", done)
 
 
+class DoublesHalf(nn.Linear):
+    """Shows in its result which type it was computed in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        return 2 * out if out.dtype == torch.bfloat16 else out
+
+
 def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
-    loop = training()
-    seen: list[torch.dtype] = []
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 16), nn.ReLU(), DoublesHalf(16, 4)))
     x = torch.randn(4, 16)
-    loop.model[2].p = 0.0
     exact = loop.model(x)
     undo = switched_on("precision.autocast_bf16", loop)
     loop.model(x)
-    loop.model[3].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))
     rough = loop.model(x)
-    assert (seen, rough.dtype) == ([torch.bfloat16], torch.float32)
-    assert not torch.equal(rough, exact)
-    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, 2 * exact)
+    torch.testing.assert_close(rough, 2 * exact, rtol=0.05, atol=0.05)
     twin = copy.deepcopy(loop.model)
     assert torch.equal(loop.model.eval()(x), exact)
     undo()
@@ -188,6 +194,22 @@ def test_a_hook_that_the_job_sets_before_a_call_was_rehearsed_runs_once_for_each
     assert len(called) == 3
 
 
+def test_a_hook_that_the_job_sets_while_autocast_is_on_sees_full_precision() -> None:
+    loop = training()
+    undo = switched_on("precision.autocast_bf16", loop)
+    loop.train(2)
+    seen: list[torch.dtype] = []
+    hook = loop.model[0].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))  # type: ignore[index]
+    plain = loop.model.eval()(x := torch.randn(4, 16))
+    loop.model.train()
+    loop.model[2].p = 0.0  # type: ignore[index]
+    assert torch.equal(loop.model(x), plain)
+    assert seen == [torch.float32] * 2
+    hook.remove()
+    assert not torch.equal(loop.model(x), plain)
+    undo()
+
+
 @pytest.mark.parametrize("name", ["precision.autocast_bf16", "compile.default"])
 def test_a_model_inside_a_checkpoint_of_the_jobs_own_is_computed_twice_alike(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -268,6 +290,97 @@ def test_a_model_that_can_not_do_with_bfloat16_trains_on_as_if_nothing_had_been(
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
     assert isinstance(undo, WatchedUndo)
     assert "bfloat16 does not fit this model: it fails: RuntimeError" in str(undo.trouble())
+    undo()
+
+
+class Padded(nn.Module):
+    """Leaves rows of zeros out, whose result it makes in float32; refuses rows that are no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, padding = self.drop(self.first(x)), (x == 0).all(-1)
+        if x.isnan().any():
+            raise ArithmeticError("a row is no number")
+        if padding.any():
+            out = torch.zeros(len(x), 4)
+            out[~padding] = self.last(hidden[~padding])
+            return out
+        return self.last(hidden)
+
+
+def half_padded() -> torch.Tensor:
+    return torch.cat([torch.ones(4, 16), torch.zeros(4, 16)])
+
+
+def test_a_branch_that_fails_in_bfloat16_and_was_not_rehearsed_is_answered_by_the_plain_call() -> None:
+    loop = loop_of(Padded)
+    undo = switched_on("precision.autocast_bf16", loop)
+    assert isinstance(undo, WatchedUndo)
+    loop.train(2)
+    assert undo.trouble() is None
+    torch.manual_seed(5)
+    found, drawn = loop.model(half_padded()), torch.get_rng_state()
+    assert "failed so: RuntimeError: Index put requires" in str(undo.trouble())
+    torch.manual_seed(5)
+    assert torch.equal(loop.model._call_impl(half_padded()), found)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    undo()
+
+
+def test_an_error_of_the_jobs_own_goes_to_the_job_and_ends_no_autocast() -> None:
+    loop = loop_of(Padded)
+    undo = switched_on("precision.autocast_bf16", loop)
+    assert isinstance(undo, WatchedUndo)
+    loop.train(2)
+    torch.manual_seed(5)
+    with pytest.raises(ArithmeticError, match="a row is no number") as raised:
+        loop.model(torch.full((8, 16), float("nan")))
+    assert raised.value.__context__ is None
+    drawn = torch.get_rng_state()
+    torch.manual_seed(5)
+    nn.functional.dropout(torch.ones(8, 16), 0.5)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert undo.trouble() is None
+    undo()
+
+
+class Holder:
+    """What a forward hands on to the next one, in an object of the job's own."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.hidden = hidden
+
+
+class Carries(nn.Module):
+    """Returns such an object, always or for some batches."""
+
+    def __init__(self, *, always: bool) -> None:
+        super().__init__()
+        self.always = always
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, Holder]:
+        hidden = torch.tanh(self.first(x))
+        if self.always or bool((x == 0).any()):
+            return self.last(hidden), Holder(self.first(hidden))
+        return self.last(hidden)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_results_that_can_not_be_looked_into_come_from_the_plain_call(always: bool) -> None:
+    torch.manual_seed(3)
+    model = Carries(always=always)
+    job = Job(torch)
+    job.saw_root(model)
+    undo = REGISTRY["precision.autocast_bf16"].apply(job, {})
+    assert isinstance(undo, WatchedUndo)
+    model(torch.ones(8, 16))
+    _, held = model(torch.zeros(8, 16))
+    assert held.hidden.dtype == torch.float32
+    assert "can't be looked into (Holder)" in str(undo.trouble())
     undo()
 
 

@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("first_order")]
 FUSED, FOREACH = REGISTRY["optimizer.fused"], REGISTRY["optimizer.foreach"]
 ON = {"fused": FUSED, "foreach": FOREACH}
 EVERY = pytest.mark.parametrize("kind", list(ON))
+SAME_MEMORY = "two tensors that it writes (parameters, state) lie in the same memory"
 FUSABLE = ("AdamW", "AdamW amsgrad", "Adam two groups", "SGD", "SGD momentum", "Adagrad")
 
 
@@ -343,6 +344,55 @@ def two(name: str) -> tuple[Training, Training]:
     return training(name), training(name)
 
 
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="gradients are of the parameter's type")
+@EVERY
+def test_gradients_that_come_to_be_of_another_type_are_used_as_the_job_says(kind: str) -> None:
+    plain, cured, undo = twins("SGD", kind)
+    for loop in (plain, cured):
+        for each in loop.model.parameters():
+            each.grad_dtype = None
+            each.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", each.grad.bfloat16()))
+    train_alike(plain, cured)
+    assert isinstance(undo, WatchedUndo)
+    assert "of another type than its parameter" in str(undo.trouble())
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+
+
+def reset_counts(loop: Training) -> None:
+    count = torch.zeros(())
+    for state in loop.optimizer.state.values():
+        state["step"] = count
+
+
+def share_momentum(loop: Training) -> None:
+    first, last = loop.model[0].weight, loop.model[3].weight  # type: ignore[index]
+    momentum = torch.zeros(first.numel())
+    for each in (first, last):
+        loop.optimizer.state[each]["momentum_buffer"] = momentum[: each.numel()].view_as(each)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("AdamW", reset_counts), ("SGD momentum", share_momentum)], ids=["count", "momentum"]
+)
+@EVERY
+def test_state_that_parameters_come_to_share_is_updated_for_one_after_the_other(
+    kind: str, name: str, share: Callable[[Training], None]
+) -> None:
+    plain, cured = training(name), training(name)
+    undo = ON[kind].apply(cured.job, {})
+    for loop in (plain, cured):
+        share(loop)
+    train_alike(plain, cured)
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == SAME_MEMORY
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+    with pytest.raises(Refused, match="lie in the same memory"):
+        ON[kind].apply(cured.job, {})
+
+
 def test_a_model_that_changes_its_type_ends_a_fused_update_and_trains_on() -> None:
     plain, cured, undo = twins("SGD momentum", "fused")
     for loop in (plain, cured):
@@ -383,7 +433,7 @@ def test_parameters_that_come_to_share_memory_are_updated_one_after_the_other(ki
         tie(loop)
     train_alike(plain, cured)
     assert isinstance(undo, WatchedUndo)
-    assert undo.trouble() == "two of its parameters lie in the same memory"
+    assert undo.trouble() == SAME_MEMORY
     undo()
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
 

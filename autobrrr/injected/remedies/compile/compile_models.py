@@ -23,8 +23,6 @@ from types import FunctionType, ModuleType
 
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import hook_dicts
-from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.backward_watch import ENOUGH, Backwards
@@ -38,6 +36,7 @@ from ..model_calls.call_layers import (
     refuse_odd,
     trained_roots,
 )
+from ..model_calls.call_results import map_tensors
 from ..model_calls.compiled_call import CompiledCall, StormWatch
 from ..model_calls.dynamo_footprint import Footprint, leftovers, module_class, unmark, unmarked
 from ..model_calls.rehearsal import Rehearsal, settings_in_force
@@ -164,6 +163,12 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
+        ("torch._dynamo.config", "trace_numpy", False),  # its random numbers would be torch's
+        (
+            "torch._dynamo.config",
+            "rewrite_assert_with_torch_assert",
+            False,
+        ),  # on a GPU it would end the process
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
@@ -184,7 +189,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                     dynamic=dynamic,
                     backwards=Backwards(torch),
                     depends=torch.get_num_threads,
-                    hooks=hook_dicts(module),
                 )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:
@@ -251,9 +255,7 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
     """Results out of the memory that the next replay of a graph writes to."""
 
     def call(*args: object, **kwargs: object) -> object:
-        return map_tree(
-            below(*args, **kwargs), lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-        )
+        return map_tensors(torch, below(*args, **kwargs), lambda each: each.clone())
 
     return call
 

@@ -18,7 +18,6 @@ from typing import cast
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.dispatch_modes import unseen
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
@@ -89,7 +88,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
     rehearsal = LoneRehearsal(torch, root, replays)
-    call = CompiledCall(rehearsal, replays, dynamic=False, hooks=hook_dicts(root))
+    call = CompiledCall(rehearsal, replays, dynamic=False)
     with ExitStack() as undo:
         undo.callback(hold_gradients(root))
         undo.callback(lead_through(root, Rank.CODE, _layer(call, replays)))

@@ -2,7 +2,8 @@
 
 In place: the parameters stay the same objects with the same values, on other strides. Inputs follow
 by themselves, for a convolution takes the layout of its weight. What the optimizer keeps for a
-weight is laid out alike, because fused updates read both as flat memory.
+weight is laid out alike, because fused updates read both as flat memory. None of it may lie in memory that
+others hold: a tensor of the job's own would not follow. An undo leaves what they have come to hold since.
 
 The model is tried out before training calls it so (`layout_call`). What the script does with weights and
 gradients outside the model can't be: a `view` of one that was flat raises. So it is tried only by name.
@@ -52,9 +53,15 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     if any(type(root).__name__ == "DistributedDataParallel" for root in job.roots):
         raise Refused("DistributedDataParallel has laid its buckets out after the weights as they are")
     weights = _weights(torch, roots)
+    if not all(_is_alone(torch, each) for _, weight in weights for each in _together(job, weight)):
+        raise Refused(
+            "a weight, its gradient or its state shares its memory with a tensor of the job's own, which "
+            "would not follow"
+        )
     _refuse_flat_updates(torch, [weight for _, weight in weights], job.optimizers)
     before = [(place, weight.stride()) for place, weight in weights]
     relays = ExitStack()  # what the first call that fails takes back already
+    left: list[Place] = []
 
     def plain() -> list[tuple[Tensor, Tensor]]:
         live = [(place.parameter(), strides) for place, strides in before]
@@ -71,11 +78,18 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
             calls.append(LaidOut(rehearsal, tried, plain, relays.close))
             undo.callback(lead_through(root, Rank.LAYOUT, calls[-1].layer))
         for place, weight in weights:
-            relays.callback(_relay_all(job, place, weight))
+            relays.callback(_relay_all(job, place, weight, left))
         applied = undo.pop_all()
-    return WatchedUndo(
-        applied.close, lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
-    )
+
+    def undone() -> None:
+        applied.close()
+        if left:
+            raise RuntimeError(
+                "a weight stays channels_last: a tensor of the job's own has come to share its memory, and "
+                "would not follow"
+            )
+
+    return WatchedUndo(undone, lambda: next((each.tried.broken for each in calls if each.tried.broken), None))
 
 
 def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: list[object]) -> None:
@@ -95,10 +109,14 @@ def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: l
             raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
-def _relay_all(job: Job, place: Place, weight: Tensor) -> Undo:
-    """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since."""
+def _relay_all(job: Job, place: Place, weight: Tensor, left: list[Place]) -> Undo:
+    """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since.
+
+    Args:
+        left: Takes where the undo leaves the layout.
+    """
     torch, before = job.torch, weight.stride()
-    for each in (weight, *_companions(torch, weight, job.optimizers)):
+    for each in _together(job, weight):
         each.data = _copy(torch, each.data, None)
     ours = weight.stride()
 
@@ -106,10 +124,12 @@ def _relay_all(job: Job, place: Place, weight: Tensor) -> Undo:
         live = place.parameter()
         if live is None or live.stride() != ours:
             return
-        companions = _companions(torch, live, job.optimizers)
-        for each in (live, *companions):
-            if each.stride() == ours:
-                each.data = _copy(torch, each.data, before)
+        laid_out = [each for each in _together(job, live) if each.stride() == ours]
+        if not all(_is_alone(torch, each) for each in laid_out):
+            left.append(place)
+            return
+        for each in laid_out:
+            each.data = _copy(torch, each.data, before)
 
     return undo
 
@@ -118,7 +138,7 @@ def _weights(torch: ModuleType, roots: list[Module]) -> list[tuple[Place, Tensor
     """Weights of 2-D convolutions that are not channels_last.
 
     Raises:
-        Refused: there is none, all are already, or one shares its memory.
+        Refused: there is none, all are already, or one is in an order of its own.
     """
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
     of_kinds = [part for root in roots for part in root.modules() if isinstance(part, kinds)]
@@ -136,12 +156,13 @@ def _weights(torch: ModuleType, roots: list[Module]) -> list[tuple[Place, Tensor
     for _, weight in weights:
         if not weight.is_contiguous():
             raise Refused("a weight lies in memory in an order of its own")
-        alone = weight.untyped_storage().nbytes() == weight.numel() * weight.element_size()
-        if not alone or weight.storage_offset():
-            raise Refused("a weight shares its memory with others: it is part of a flat buffer")
-        if _holders(torch, weight) > _holders(torch, torch.empty(1)):
-            raise Refused("a weight shares its memory with a tensor of the job's own, which would not follow")
     return weights
+
+
+def _is_alone(torch: ModuleType, tensor: Tensor) -> bool:
+    """Whether no other tensor lies in its memory, as far as this torch tells."""
+    whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return whole and _holders(torch, tensor) <= _holders(torch, torch.empty(1))
 
 
 def _holders(torch: ModuleType, tensor: Tensor) -> int:
@@ -150,10 +171,11 @@ def _holders(torch: ModuleType, tensor: Tensor) -> int:
     return 0 if count is None else int(count(tensor.untyped_storage()._cdata))
 
 
-def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> list[Tensor]:
-    """Tensors of the weight's shape that go through the optimizer's update with it: state and gradient."""
-    found = [] if weight.grad is None else [weight.grad]
-    for each in optimizers:
+def _together(job: Job, weight: Tensor) -> list[Tensor]:
+    """The weight, and what goes through the optimizer's update with it: gradient, and state of its shape."""
+    torch = job.torch
+    found = [weight] if weight.grad is None else [weight, weight.grad]
+    for each in job.optimizers:
         state = cast(Optimizer, each).state.get(weight, {})
         found += [
             cast(Tensor, value)

@@ -2,8 +2,8 @@
 
 In: a call on its real arguments. A forward and a backward run with the weights as they were and as they
 are now, under the guard that puts everything back; where no gradient is wanted, a forward alone. A model that
-reads its activations as flat memory (`view`) fails there: the old layout comes back, and the call
-goes on with it.
+reads its activations as flat memory (`view`) fails there, or later in a branch that was not met: the old
+layout comes back, and the call is made with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ...live_torch.dispatch_modes import unseen
 from ...live_torch.pytrees import leaves
 from ...live_torch.torch_types import Tensor
-from ..model_calls.call_layers import Call, autocast_states
+from ..model_calls.call_layers import Call, autocast_states, or_plainly
 from ..model_calls.rehearsal import Rehearsal
 
 MOST_KINDS = 16
@@ -54,6 +54,7 @@ class LaidOut:
     def layer(self, below: Call) -> Call:
         """The layer to lead the model's calls through."""
         tried = self.tried
+        laid_out = or_plainly(self._rehearsal.torch, below, below, self._tell)
 
         def call(*args: object, **kwargs: object) -> object:
             if tried.broken is None:
@@ -61,9 +62,18 @@ class LaidOut:
                     kind = self._kind(args, kwargs)
                 if kind not in tried.kinds:
                     self._try_out(kind, below, args, kwargs)
-            return below(*args, **kwargs)
+            changed = laid_out if tried.broken is None else below
+            return changed(*args, **kwargs)
 
         return call
+
+    def _tell(self, why: str | None) -> None:
+        if why is not None:
+            self._end(f"a call in training failed with the layout on: {why}")
+
+    def _end(self, why: str) -> None:
+        self.tried.broken = why
+        self._give_up()
 
     def _kind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         torch = self._rehearsal.torch
@@ -89,8 +99,7 @@ class LaidOut:
         if why is None:
             self.tried.kinds.add(kind)
         else:
-            self.tried.broken = f"the layout does not fit this model: {why}"
-            self._give_up()
+            self._end(f"the layout does not fit this model: {why}")
 
     def _with_gradients(
         self, below: Call, args: Sequence[object], kwargs: Mapping[str, object]

@@ -11,8 +11,7 @@ from functools import partial
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ...live_torch.pytrees import map_tree
-from ...live_torch.torch_types import Module
+from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import (
     Call,
     Rank,
@@ -22,6 +21,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
+from ..model_calls.call_results import map_tensors
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
@@ -149,18 +149,18 @@ def _autocast(
     Args:
         calls: Takes what is to be watched.
     """
-    half, full, tensor = torch.bfloat16, torch.float32, torch.Tensor
+    half = torch.bfloat16
     states = autocast_states(torch)
     rehearsal = InBfloat16(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
 
-    def in_full(leaf: object) -> object:
-        return leaf.to(full) if isinstance(leaf, tensor) and leaf.dtype == half else leaf
+    def in_full(each: Tensor) -> object:
+        return each.to(device=each.device, dtype=torch.float32) if each.dtype == half else each
 
     def layer(below: Call) -> Call:
         def rough(*args: object, **kwargs: object) -> object:
             with torch.autocast(device, dtype=half):
                 out = below(*args, **kwargs)
-            return map_tree(out, in_full)
+            return map_tensors(torch, out, in_full)
 
         calls.append(CompiledCall(rehearsal, rough, dynamic=True))
         rehearsed = calls[-1].layer(below)

@@ -26,6 +26,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
+from ..model_calls.call_results import map_tensors
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import Optimizer, parameters
@@ -177,12 +178,10 @@ def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) ->
     """The module's call in float16, between the two functions that scale and unscale."""
     enter, leave = _functions(torch, scale)
     remembered = weakref.ref(module)
-    half, full, tensor = torch.float16, torch.float32, torch.Tensor
+    half, tensor = torch.float16, torch.Tensor
 
-    def out_of(leaf: object) -> object:
-        if not isinstance(leaf, tensor) or not leaf.is_floating_point():
-            return leaf
-        whole = leaf.to(full) if leaf.dtype == half else leaf
+    def out_of(each: Tensor) -> object:
+        whole = each.to(device=each.device, dtype=torch.float32) if each.dtype == half else each
         return enter(whole) if whole.requires_grad else whole
 
     def into(leaf: object) -> object:
@@ -202,7 +201,7 @@ def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) ->
                 out = torch.func.functional_call(live, inside, tuple(given), also)
         finally:
             scale.inside = False
-        return map_tree(out, out_of)
+        return map_tensors(torch, out, out_of)
 
     return call
 

@@ -26,9 +26,9 @@ from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model_calls.call_layers import Call, transformed
+from ..model_calls.call_results import PLAIN, seen_through
 
 Restore = Callable[[], object]
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class RecomputedCall:
@@ -47,7 +47,7 @@ class RecomputedCall:
         self._block = weakref.ref(block)
         self._findings = findings
         self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
-        self._given = (torch.Tensor, torch.dtype, torch.device, *_PLAIN)
+        self._given = seen_through(torch)
         self._parameters = list(map(id, block.parameters()))
         self._surroundings = Surroundings(torch)
         self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
@@ -123,7 +123,7 @@ class RecomputedCall:
         found: list[Restore] = rng_state.capture(self._torch, generators)
         for part in cast(Module, self._block()).modules():
             held = vars(part)
-            plain = {name: value for name, value in held.items() if isinstance(value, _PLAIN)}
+            plain = {name: value for name, value in held.items() if isinstance(value, PLAIN)}
             found += [partial(held.update, plain), partial(held["_modules"].update, dict(held["_modules"]))]
             trained: dict[str, Tensor | None] = held["_parameters"]
             found += [

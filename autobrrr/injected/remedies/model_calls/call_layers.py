@@ -13,8 +13,10 @@ from enum import IntEnum
 from types import ModuleType
 from typing import cast
 
+from ...job_state.rng_state import capture_of_torch
 from ...live_torch import module_call_slot
 from ...live_torch.dispatch_modes import mode_of_the_job
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
 from ...live_torch.parameter_places import places_of
@@ -104,6 +106,41 @@ def plain_call(module: Module) -> Call:
         return cast(Module, remembered())._call_impl(*args, **kwargs)
 
     return call
+
+
+def or_plainly(torch: ModuleType, changed: Call, plain: Call, tell: Callable[[str | None], None]) -> Call:
+    """A changed call; where it raises, the plain one answers, with the same random numbers of torch's.
+
+    Args:
+        tell: Takes why the changed call must go, before the plain one is made; then None, where that raises
+            too: the error is the job's own.
+    """
+
+    def call(*args: object, **kwargs: object) -> object:
+        random = capture_of_torch(torch)
+        try:
+            return changed(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  whatever torch raises
+            let_through(error)
+            why = said_of_error(error)
+        for restore in random:
+            restore()
+        tell(why)
+        try:
+            return plain(*args, **kwargs)
+        except BaseException:
+            tell(None)
+            raise
+
+    return call
+
+
+def said_of_error(error: Exception) -> str:
+    """The beginning of what it says."""
+    if isinstance(error, Abstain):
+        return str(error)
+    said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
+    return f"{type(error).__name__}: {said}"
 
 
 def hold_gradients(module: Module) -> Undo:

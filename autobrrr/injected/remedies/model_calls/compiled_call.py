@@ -3,18 +3,20 @@
 A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
 few eager calls of its like has been seen, where that matters; another kind than the first only when it
 keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager, and so does
-every call while hooks are there that the job has set since: compiled code would pass them by.
+every call while hooks are there that the job has set since: they would see what it can't use, or nothing.
 Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
+Where a compiled call raises after all, the eager one answers, and none is compiled any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
-from .call_layers import Call, autocast_states, watched_or_transformed
+from .call_layers import Call, autocast_states, or_plainly, watched_or_transformed
 from .rehearsal import Rehearsal
 from .timed_calls import CallTimes
 
@@ -34,7 +36,6 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
         depends: What else the compiled code holds for: another value makes another kind.
-        hooks: Where those hooks are kept that it would pass by, were they set later.
 
     Attributes:
         slower: Why no kind that was timed is called so; None before one was, and while one is.
@@ -50,7 +51,6 @@ class CompiledCall:
         dynamic: bool,
         backwards: Backwards | None = None,
         depends: Callable[[], object] = lambda: None,
-        hooks: Sequence[Mapping[object, object]] = (),
     ) -> None:
         self._failed: str | None = None
         self.graphs = 0  # that dynamo compiled in its calls
@@ -65,12 +65,13 @@ class CompiledCall:
         self.times: dict[object, CallTimes] = {}
         self.count: dict[object, int] = {}
         self._autocast = autocast_states(rehearsal.torch)
-        self._hooks = hooks
-        self._known_hooks = sum(map(len, hooks))  # torch's own: others were refused
+        self._hooks = hook_dicts(rehearsal.module)
+        self._known_hooks = sum(map(len, self._hooks))  # torch's own: others were refused
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
-        rehearsal, compiled, ready = self._rehearsal, self._compiled, self._ready
+        rehearsal, ready = self._rehearsal, self._ready
+        compiled = or_plainly(rehearsal.torch, self._compiled, eager, self._tell)
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = rehearsal.torch.is_grad_enabled
         in_larger = watched_or_transformed(rehearsal.torch)
@@ -106,6 +107,9 @@ class CompiledCall:
         if self._failed is None and self._backwards is not None:
             return self._backwards.trouble
         return self._failed
+
+    def _tell(self, why: str | None) -> None:
+        self._failed = None if why is None else f"a call in training failed so: {why}"
 
     @property
     def rehearsed(self) -> int:

@@ -20,6 +20,14 @@ from ..registry import Undo
 
 _ABSENT = object()
 MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
+WRAPPED, IS_TO_WRAP = ("__init__", "__setstate__"), "___needs_generation_tag_patch"  # of `nn.Module`
+SET_BY_TORCH = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
+    "TRITON_CACHE_DIR",
+    "TRITON_LIBDEVICE_PATH",
+    "TRITON_PTXAS_PATH",
+)
 
 
 class Footprint:
@@ -55,9 +63,9 @@ class Footprint:
 
     def end(self) -> None:
         """Take away the compiler's variables and threads that have come since `begin`."""
-        for name in set(os.environ) - set(self._variables):
-            if "TORCHINDUCTOR" in name or name.startswith("TRITON_"):
-                del os.environ[name]
+        for name in SET_BY_TORCH:
+            if name not in self._variables:
+                os.environ.pop(name, None)
         self._end_threads()
 
     def _places(self) -> list[tuple[object, str]]:
@@ -113,14 +121,26 @@ def leftovers(torch: ModuleType) -> Undo:
 
 
 def module_class(torch: ModuleType) -> Undo:
-    """What compiled calls change in `nn.Module`, each time anew: to be put back after the last of them."""
-    names = ("__init__", "__setstate__", "___needs_generation_tag_patch")
-    kept = _kept([(torch.nn.Module, name) for name in names])
+    """Takes off what compiled calls wrap in `nn.Module`, after the last of them; where the job has wrapped it
+    over, it stays."""
+    kind = torch.nn.Module
+    known = [vars(kind)[name] for name in WRAPPED]
 
     def undo() -> None:
-        _put_back(kept)
+        over = [vars(kind)[name] for name in WRAPPED]
+        if over == known or not all(map(_is_of_dynamo, over)):
+            return
+        for name, wrap in zip(WRAPPED, over, strict=True):
+            (cell,) = wrap.__closure__  # what it calls first
+            setattr(kind, name, cell.cell_contents)
+        delattr(kind, IS_TO_WRAP)
 
     return undo
+
+
+def _is_of_dynamo(function: object) -> bool:
+    # Not its `__module__`, which a wrap over it takes on.
+    return getattr(function, "__globals__", {}).get("__name__") == "torch._dynamo.mutation_guard"
 
 
 def _kept(places: list[tuple[object, str]]) -> list[tuple[object, str, object]]:

@@ -24,7 +24,7 @@ from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
-from .call_layers import Call, watched_or_transformed
+from .call_layers import Call, said_of_error, watched_or_transformed
 from .dynamo_footprint import Footprint, unmark, unmarked
 from .timed_calls import CallTimes, Pair, call_times, enough
 
@@ -129,7 +129,7 @@ class Rehearsal:
             return self._difference(expected, found, max(most, min(OF_NOISE * noise, CLOSE_IN_HALF)))
         except Exception as error:  # noqa: BLE001
             let_through(error)
-            return f"{self.wording.fails}{_said(error)}"
+            return f"{self.wording.fails}{said_of_error(error)}"
         finally:
             self.forget()
 
@@ -158,7 +158,7 @@ class Rehearsal:
                 call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001
             let_through(error)
-            return _said(error)
+            return said_of_error(error)
         return None
 
     def _guarded_pass(
@@ -292,13 +292,6 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
     if refusal is not None:
         raise Refused(f"{refusal}: it would do so {again}")
     return scan.findings
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, Abstain):
-        return str(error)
-    said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
-    return f"{type(error).__name__}: {said}"
 
 
 def settings_in_force(settings: Sequence[tuple[str, str, object]]) -> Iterator[ExitStack]:

@@ -18,7 +18,7 @@ from ..registry import RefusalCode, Refused
 
 IMPLEMENTATION = "optimizer.implementation"
 IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
-IN_THE_SAME_MEMORY = "two of its parameters lie in the same memory"
+IN_THE_SAME_MEMORY = "two tensors that it writes (parameters, state) lie in the same memory"
 OF_ANOTHER_TYPE = "a gradient or state is of another type than its parameter"
 PLAIN = frozenset((bool, int, float, str, type(None)))
 
@@ -70,7 +70,8 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
     """Refuse what no multi-tensor implementation of torch takes, and a step that the job has compiled.
 
     Raises:
-        Refused: differentiable or capturable groups, sparse gradients, odd parameters, a compiled step.
+        Refused: differentiable or capturable groups, sparse gradients, odd parameters, a compiled step, or
+            what is written lies in the same memory: lists are not updated one after the other.
     """
     code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
     if code is not None and holds_code_of(torch, code):
@@ -94,12 +95,14 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
-    if overlap(parameters(optimizer)):
+    state = [optimizer.state.get(each, {}).values() for each in parameters(optimizer)]
+    kept = [cast(Tensor, each) for values in state for each in values if isinstance(each, torch.Tensor)]
+    if overlap([*parameters(optimizer), *kept]):
         raise Refused(IN_THE_SAME_MEMORY)
 
 
 def overlap(found: Iterable[Tensor]) -> bool:
-    """Whether the memory from the first to the last element of two parameters has a part in common."""
+    """Whether the memory from the first to the last element of two tensors has a part in common."""
     spans = []
     for each in found:
         if each.numel():

@@ -119,7 +119,7 @@ class OptimizerUpdates:
         """How all lies in memory. State is another object once it was loaded or set anew."""
         parameters, gradients, *state = lists
         return (
-            [each.dtype for each in parameters],
+            [each.dtype for each in (*parameters, *gradients)],
             list(map(self._stride, parameters)),
             list(map(self._address, parameters)),
             list(map(self._stride, gradients)),
@@ -130,9 +130,10 @@ class OptimizerUpdates:
     def _why_not(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> str | None:
         """Why these are updated as the job says; None where they are not."""
         parameters, *beside = lists
+        kept = [each for state in beside[1:] for each in state if isinstance(each, self._torch.Tensor)]
         if any((each.dtype, each.device) not in self._kinds for each in parameters):
             return OF_ANOTHER_KIND
-        if overlap(parameters):
+        if overlap([*parameters, *kept]):
             return IN_THE_SAME_MEMORY
         for number, found in enumerate(beside, 1):
             for parameter, each in zip(parameters, found, strict=False):

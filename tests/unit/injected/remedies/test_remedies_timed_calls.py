@@ -122,6 +122,44 @@ def led(*found: CallTimes | None) -> tuple[CompiledCall, Callable[[int], object]
     return call, lambda rows: layer(torch.randn(rows, 8)), how
 
 
+def fails_with(compiled: Exception, eager: Exception | None) -> tuple[CompiledCall, Callable[[], object]]:
+    module = nn.Linear(8, 2)
+
+    def way(error: Exception | None) -> Callable[..., object]:
+        def call(*args: torch.Tensor) -> object:
+            nn.functional.dropout(args[0])
+            if error is not None:
+                raise error
+            return "eager"
+
+        return call
+
+    call = CompiledCall(Rehearsed(module, None), way(compiled), dynamic=False)  # type: ignore[arg-type]
+    layer = call.layer(way(eager))
+    return call, lambda: layer(torch.randn(4, 8))
+
+
+def test_a_compiled_call_that_raises_is_answered_by_the_eager_one_and_ends_the_remedy() -> None:
+    call, step = fails_with(RuntimeError("no such kernel"), None)
+    assert step() == "eager"
+    assert "RuntimeError: no such kernel" in str(CallsWatch([call]).trouble())
+    assert step() == "eager"
+
+
+def test_an_error_that_the_eager_call_raises_too_ends_nothing() -> None:
+    call, step = fails_with(RuntimeError("no such kernel"), ValueError("the job's own"))
+    for _ in range(2):
+        torch.manual_seed(5)
+        with pytest.raises(ValueError, match="the job's own") as raised:
+            step()
+        assert raised.value.__context__ is None
+        assert CallsWatch([call]).trouble() is None
+        drawn = torch.get_rng_state()
+    torch.manual_seed(5)
+    nn.functional.dropout(torch.randn(4, 8))
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
 def test_what_is_slower_stays_eager_and_says_so() -> None:
     call, step, how = led(times(2 * MS, 3 * MS))
     watch = CallsWatch([call])

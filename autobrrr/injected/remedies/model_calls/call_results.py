@@ -1,0 +1,40 @@
+"""What a changed call returns, with its tensors replaced by what the plain call would return.
+
+An object of the job's own may hold tensors that no walk over results finds: where one is returned, the
+changed call raises, and the plain one answers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from types import ModuleType
+from typing import cast
+
+from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Abstain, Tensor
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def seen_through(torch: ModuleType) -> tuple[type, ...]:
+    """Types of which nothing is hidden: tensors and plain values."""
+    return torch.Tensor, torch.dtype, torch.device, enum.Enum, *PLAIN
+
+
+def map_tensors(torch: ModuleType, result: object, change: Callable[[Tensor], object]) -> object:
+    """The same nest with every tensor replaced by `change(it)`.
+
+    Raises:
+        Abstain: a leaf may hold tensors that are not seen.
+    """
+    known = seen_through(torch)
+
+    def leaf(each: object) -> object:
+        if isinstance(each, torch.Tensor):
+            return change(cast(Tensor, each))
+        if not isinstance(each, known):
+            raise Abstain(f"its results hold what can't be looked into ({type(each).__name__})")
+        return each
+
+    return map_tree(result, leaf)
