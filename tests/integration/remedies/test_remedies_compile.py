@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import pickle
+import subprocess
 import sys
 import threading
 import weakref
@@ -247,6 +248,51 @@ def test_an_error_that_the_job_catches_comes_as_it_would_without_compiled_code()
         loop.model(torch.full((8, 16), 1e4))
     assert undo.trouble() is None
     undo()
+
+
+LOOKS_UP = """
+import torch
+from torch import nn
+from autobrrr.injected.live_torch.compiled_code import compiled_graphs
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
+
+Rehearsal.times = lambda *args: None
+torch.set_num_threads(2)
+
+class Looks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.last = nn.Embedding(64, 64), nn.Linear(64, 8)
+
+    def forward(self, x):
+        found = torch.relu(self.table(x).mean(1) + self.table.weight[x[:, 1]])
+        return nn.functional.cross_entropy(self.last(found), x[:, 2]) + found.gather(1, x).mean()
+
+model, job = Looks(), Job(torch)
+job.saw_root(model)
+good = torch.randint(0, 8, (4096, 4))
+remedy = REGISTRY["compile.default"]
+undo = remedy.apply(job, remedy.option_values({}))
+for _ in range(5):
+    model(good).backward()
+assert undo.trouble() is None and compiled_graphs() == 1
+for column in range(3):
+    bad = good.clone()
+    bad[:, column] = (99, 99, 8)[column]
+    try:
+        model(bad)
+    except IndexError:
+        print("caught", flush=True)
+undo()
+remedy.release(torch)
+"""
+
+
+def test_an_index_out_of_range_is_an_error_that_the_job_may_catch_on_many_threads_too() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKS_UP], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "caught\n" * 3), done.stderr
 
 
 def test_another_number_of_threads_is_rehearsed_again_and_leaves_no_trace() -> None:

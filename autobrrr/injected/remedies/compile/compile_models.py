@@ -43,6 +43,7 @@ from ..model_calls.rehearsal import Rehearsal, settings_in_force
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .job_sources import says
+from .own_lookups import NOT_OF_OTHERS, own_lookups
 
 TARGET = ("module.code",)
 WARM_UP_STEPS = 4 + ENOUGH
@@ -171,6 +172,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         ),  # on a GPU it would end the process
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
         ("torch._inductor.config", "compile_threads", _workers()),
+        NOT_OF_OTHERS,
     ]
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
@@ -228,8 +230,11 @@ def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool, fa
     compiled: Call = torch.compile(_entry(type(module)), dynamic=dynamic, options=options)
     remembered = weakref.ref(module)
 
+    lookups = partial(own_lookups, torch) if "cpu" in device_types([module]) else nullcontext
+
     def call(*args: object, **kwargs: object) -> object:
-        return compiled(remembered(), *args, **kwargs)
+        with lookups():
+            return compiled(remembered(), *args, **kwargs)
 
     return _own_memory(torch, call) if mode == "reduce-overhead" else call
 
