@@ -21,7 +21,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.call_results import map_tensors
+from ..model_calls.call_results import map_tensors, refuse_unseen
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
@@ -158,6 +158,7 @@ def _autocast(
 
     def layer(below: Call) -> Call:
         def rough(*args: object, **kwargs: object) -> object:
+            refuse_unseen(torch, (args, kwargs))
             with torch.autocast(device, dtype=half):
                 out = below(*args, **kwargs)
             return map_tensors(torch, out, in_full)

@@ -26,7 +26,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.call_results import map_tensors
+from ..model_calls.call_results import map_tensors, refuse_unseen
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import Optimizer, parameters
@@ -189,6 +189,7 @@ def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) ->
         return cast("tuple[object]", leave(leaf))[0] if marked else leaf
 
     def call(*args: object, **kwargs: object) -> object:
+        refuse_unseen(torch, (args, kwargs))
         live = remembered()
         named = [(name, each) for name, each in live.named_parameters() if each.requires_grad]  # type: ignore[union-attr]
         views = cast("tuple[object, ...]", leave(*(each for _, each in named)))
