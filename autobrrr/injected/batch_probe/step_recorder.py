@@ -2,12 +2,14 @@
 
 Put on at one step boundary, taken off at the next, both on the training thread. A function mode
 sees torch functions outside modules, a stand-in for `Module.__call__` sees the root calls with
-all their arguments. What the step computes is passed on untouched, and an error of ours never gets into
-it: it ends the recording. Out comes a list of nodes over numbered values.
+all their arguments. While one is under way the mode is off: under it attention layers would not take
+their fast path, which rounds otherwise. What the step computes is passed on untouched, and an error of
+ours never gets into it: it ends the recording. Out comes a list of nodes over numbered values.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,13 +24,14 @@ from ..live_torch.dispatch_modes import (
     Operator,
     dispatch_mode,
     function_modes,
-    is_own_operator,
     leave,
-    runs_own_code,
+    own_code,
+    put_function_mode,
+    take_function_mode,
     unseen,
 )
 from ..live_torch.handler_errors import let_through
-from ..live_torch.patches import Patch
+from ..live_torch.patches import Patch, patched, take_off_all
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes, trains_weights
 
@@ -38,7 +41,8 @@ _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of tr
 _MUTATING = ("__setitem__",)
 _WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
 _ROOT = Path("/")
-_OWN_CODE = "tensors of the kind {}, whose code would run again in replays, are in the step"
+# Layers whose forward asks whether a function mode is on, and takes no fast path under one.
+_FAST = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +145,7 @@ class Recorder:
         self._off = True
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
-        self._patch: Patch | None = None
+        self._patches: list[Patch] = []
         self._watch: CollectiveWatch | None = None
 
     def start(self) -> None:
@@ -151,8 +155,10 @@ class Recorder:
         self._most = None if free is None else free // _SHARE
         self._below = function_modes(torch)
         self._off = False
-        self._patch = Patch(torch.nn.Module, "__call__", lambda call: _stand_in(self, call))
-        self._patch.put_on()
+        self._patches = patched(torch.nn.Module, "__call__", lambda call: _stand_in(self, call))
+        for name in _FAST:
+            layer = getattr(torch.nn, name, None)
+            self._patches += patched(layer, "forward", lambda forward: _forward_of(self, forward))
         self._watch = CollectiveWatch.if_distributed(torch)
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
@@ -191,9 +197,7 @@ class Recorder:
             return
         self._pop()
         if self._mode is None:
-            patch, self._patch = self._patch, None
-            if patch is not None:
-                patch.take_off()
+            take_off_all(self._patches)
             self._below = []
 
     def _pop(self) -> bool:
@@ -209,26 +213,18 @@ class Recorder:
             return False
         self._mode = None
         mode.recorder = None
-        pop, push = self.torch._C._pop_torch_function_stack, self.torch._C._push_on_torch_function_stack
-        stack = function_modes(self.torch)
-        if stack and stack[-1] is mode:
-            pop()
-            return clean and len(stack) - 1 == len(self._below)
-        if not any(other is mode for other in stack):
-            # The user's own mode ended inside the step and took ours off in its place.
-            if stack and len(stack) == len(self._below):
-                pop()
+        if self._depth:  # it is off, within a root call that does not put it back now
             return False
-        above = []
-        while (top := pop()) is not mode:
-            above.append(top)
-        for other in reversed(above):
-            push(other)
-        return False
+        stack = function_modes(self.torch)
+        at = take_function_mode(self.torch, mode)
+        if at is None and stack and len(stack) == len(self._below):
+            # The user's own mode ended inside the step and took ours off in its place.
+            self.torch._C._pop_torch_function_stack()
+        return clean and at == len(stack) - 1 == len(self._below)
 
     def muted(self) -> bool:
         """Whether a torch function seen now is no part of the loop's own tape."""
-        return self._off or self._depth > 0 or self._in_backward or threading.get_ident() != self._thread
+        return self._off or self._in_backward or threading.get_ident() != self._thread
 
     def on_function(
         self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -252,17 +248,10 @@ class Recorder:
             self._let_go_of_too_much()
         return result
 
-    def on_kinds(self, kinds: Iterable[type]) -> None:
-        """Kinds of tensors that a function takes: none of the job's own whose code would run again."""
-        for kind in kinds:
-            of_torch = kind.__module__.partition(".")[0] == "torch"
-            if self._failed is None and not of_torch and runs_own_code(self.torch, kind):
-                self._failed = _OWN_CODE.format(kind.__name__)
-
-    def on_operator(self, target: object) -> None:
-        """A function that is called: operators of the job's own may keep what no scan finds."""
-        if self._failed is None and is_own_operator(self.torch, target):
-            self._failed = f"{target} is an operator written in Python, which may keep state"
+    def on_kinds(self, kinds: Iterable[type], target: object = None) -> None:
+        """What a function takes, and the function: no code of the job's own would run again."""
+        if self._failed is None:
+            self._failed = own_code(self.torch, kinds, target)
 
     def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         """Whether a root call's result is among the arguments."""
@@ -301,6 +290,7 @@ class Recorder:
                 node.training = [(part, part.training) for part in module.modules()]
                 with unseen():
                     node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
+        at = self._mode_aside()
         self._depth += 1
         if self._watch is not None:
             self._watch.depth = self._depth
@@ -312,11 +302,38 @@ class Recorder:
             self._depth -= 1
             if self._watch is not None:
                 self._watch.depth = self._depth
+            self._mode_back(at)
         self._keep(node, result, True, always=True)
         if node is not None and self._is_evaluation(node, module):
             self._quiet += self._held - held
         self._let_go_of_too_much()
         return result
+
+    def on_forward(
+        self, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """A layer's forward; one that is called as a function, no root call, can't be replayed."""
+        own = threading.get_ident() == self._thread and not self._off
+        at = self._mode_aside() if own else None
+        if at is None:
+            return forward(*args, **kwargs)
+        self._failed = self._failed or "the loop calls the forward of an attention layer, not the layer"
+        self._depth += 1
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._depth -= 1
+            self._mode_back(at)
+
+    def _mode_aside(self) -> int | None:
+        """The function mode off the stack; where it has to be put back after a root call."""
+        if self._depth or self._inside or self._mode is None:
+            return None
+        return take_function_mode(self.torch, self._mode)
+
+    def _mode_back(self, at: int | None) -> None:
+        if at is not None and self._mode is not None:
+            put_function_mode(self.torch, self._mode, at)
 
     def _is_evaluation(self, node: Node, module: Module) -> bool:
         """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""
@@ -453,9 +470,8 @@ class _FunctionTap:
         kwargs: dict[str, object] | None = None,
     ) -> object:
         recorder = self.recorder
-        if recorder is not None:  # within modules too: their calls are what is replayed
-            recorder.on_kinds(types)
-            recorder.on_operator(target)
+        if recorder is not None:
+            recorder.on_kinds(types, target)
         if recorder is None or recorder.muted():
             return target(*args, **(kwargs or {}))
         return recorder.on_function(target, args, kwargs or {})
@@ -466,6 +482,14 @@ def _stand_in(recorder: Recorder, call: Callable[..., object]) -> Callable[..., 
         return recorder.on_module(call, self, args, kwargs)
 
     return _wrapped_call_impl
+
+
+def _forward_of(recorder: Recorder, forward: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(forward)
+    def call(*args: object, **kwargs: object) -> object:
+        return recorder.on_forward(forward, args, kwargs)
+
+    return call
 
 
 def _forget_in_child(mode: _FunctionTap) -> None:
