@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -21,10 +22,7 @@ from typing import cast
 from ..job_state import autocast_state
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import (
-    Operator,
-    dispatch_mode,
     function_modes,
-    leave,
     own_code,
     put_function_mode,
     take_function_mode,
@@ -34,12 +32,13 @@ from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes, trains_weights
+from .collective_watch import BACKWARD, MODULE, WRAPPER, CollectiveWatch
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
 _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
-_WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
+_MARKED_DEPTH = 2  # the DDP wrapper, and the module that it wraps
 _ROOT = Path("/")
 # Layers whose forward asks whether a function mode is on, and takes no fast path under one.
 _FAST = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder")
@@ -83,42 +82,6 @@ class Recording:
     tensors: list[Tensor]
 
 
-class CollectiveWatch:
-    """A dispatch mode on the training thread that remembers a collective it did not expect.
-
-    So none is ever replayed from one rank alone. DDP's own (in backward, and in the wrapper around the
-    inner module) are expected; any other rules the probe out.
-    """
-
-    def __init__(self, torch: ModuleType) -> None:
-        self.depth = 0
-        self.in_backward = False
-        self.wrapped = False  # the root call under way is DDP's
-        self.seen: str | None = None
-        self._torch = torch
-        self._mode = dispatch_mode(torch, self._handle)
-        self._mode.__enter__()
-
-    @classmethod
-    def if_distributed(cls, torch: ModuleType) -> CollectiveWatch | None:
-        """A watch that is on, or None where there is no other rank."""
-        distributed = torch.distributed
-        if not distributed.is_available() or not distributed.is_initialized():
-            return None
-        return cls(torch) if distributed.get_world_size() > 1 else None
-
-    def stop(self) -> bool:
-        """Leave the dispatch stack; whether the mode was on its top."""
-        self._mode.handler = None
-        return leave(self._torch, self._mode)
-
-    def _handle(self, operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        expected = self.in_backward or (self.wrapped and self.depth == _WRAPPER_DEPTH)
-        if not expected and "c10d" in str(getattr(operator, "namespace", "")):
-            self.seen = str(operator)
-        return operator(*args, **kwargs)
-
-
 class Recorder:
     """Sits in the training thread for one step.
 
@@ -151,6 +114,7 @@ class Recorder:
     def start(self) -> None:
         """Put the taps on; the next boundary must call `stop`."""
         torch = self.torch
+        self._watch = CollectiveWatch.if_distributed(torch)
         free = available_memory.available_bytes(torch, _ROOT)
         self._most = None if free is None else free // _SHARE
         self._below = function_modes(torch)
@@ -159,7 +123,6 @@ class Recorder:
         for name in _FAST:
             layer = getattr(torch.nn, name, None)
             self._patches += patched(layer, "forward", lambda forward: _forward_of(self, forward))
-        self._watch = CollectiveWatch.if_distributed(torch)
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
         torch._C._push_on_torch_function_stack(self._mode)
@@ -170,7 +133,8 @@ class Recorder:
         Raises:
             Abstain: the step can't be used.
         """
-        collective = self._watch.seen if self._watch is not None else None
+        watch, self._watch = self._watch, None
+        collective = watch.stop() if watch is not None else None
         clean = self._pop()
         overflow = len(self._nodes) > _MAX_NODES
         recording = Recording(self._nodes, self._tensors)
@@ -182,7 +146,7 @@ class Recorder:
         if overflow:
             raise Abstain(f"more than {_MAX_NODES} torch functions are called outside modules in a step")
         if collective is not None:
-            raise Abstain(f"the step calls a collective ({collective}) outside DDP's own")
+            raise Abstain(collective)
         return recording
 
     def abandon(self) -> None:
@@ -202,13 +166,12 @@ class Recorder:
 
     def _pop(self) -> bool:
         """Take the modes off this thread's stacks; whether they were where they had to be."""
-        clean = True
         if self._watch is not None:
-            clean = self._watch.stop()
+            self._watch.stop()
             self._watch = None
         mode = self._mode
         if mode is None:
-            return clean
+            return True
         if self._inside:  # torch puts the mode back when the function returns: it is taken off later
             return False
         self._mode = None
@@ -220,7 +183,7 @@ class Recorder:
         if at is None and stack and len(stack) == len(self._below):
             # The user's own mode ended inside the step and took ours off in its place.
             self.torch._C._pop_torch_function_stack()
-        return clean and at == len(stack) - 1 == len(self._below)
+        return at == len(stack) - 1 == len(self._below)
 
     def muted(self) -> bool:
         """Whether a torch function seen now is no part of the loop's own tape."""
@@ -292,22 +255,23 @@ class Recorder:
                     node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
         at = self._mode_aside()
         self._depth += 1
-        if self._watch is not None:
-            self._watch.depth = self._depth
-            if node is not None:
-                self._watch.wrapped = type(module).__name__ == "DistributedDataParallel"
+        wraps = self._depth == 1 and type(module).__name__ == "DistributedDataParallel"
         try:
-            result = call(module, *args, **kwargs)
+            with self._marked(WRAPPER if wraps else MODULE):
+                result = call(module, *args, **kwargs)
         finally:
             self._depth -= 1
-            if self._watch is not None:
-                self._watch.depth = self._depth
             self._mode_back(at)
         self._keep(node, result, True, always=True)
         if node is not None and self._is_evaluation(node, module):
             self._quiet += self._held - held
         self._let_go_of_too_much()
         return result
+
+    def _marked(self, part: str) -> AbstractContextManager[None]:
+        """On ranks, in the log of operators; of calls only root calls, and those right within."""
+        watch = self._watch if self._depth <= _MARKED_DEPTH else None
+        return watch.marked(part) if watch is not None else nullcontext()
 
     def on_forward(
         self, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -368,14 +332,11 @@ class Recorder:
         if node is not None:
             self._nodes.append(node)
         self._in_backward = True
-        if self._watch is not None:
-            self._watch.in_backward = True
         try:
-            return self._pass_on(target, args, kwargs)
+            with self._marked(BACKWARD):
+                return self._pass_on(target, args, kwargs)
         finally:
             self._in_backward = False
-            if self._watch is not None:
-                self._watch.in_backward = False
 
     def _keep(self, node: Node | None, result: object, rooted: bool, *, always: bool = False) -> None:
         """Note a call with the tensors in its result; one that gives none only if `always`."""
