@@ -26,6 +26,7 @@ class Logged:
     Attributes:
         events: On the thread itself, in order: a name where an operator or a derivative begins, None where
             one ends.
+        products: Shapes of what `matmul` took there.
         elsewhere: Names of what ran on other threads of autograd's.
         whole: The log did not end before its time.
     """
@@ -33,6 +34,7 @@ class Logged:
     events: list[str | None]
     elsewhere: frozenset[str]
     whole: bool
+    products: frozenset[tuple[tuple[int, ...], ...]] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
@@ -58,7 +60,7 @@ class OperatorLog:
         try:
             plain = inside._profiler._ExperimentalConfig()
             config = autograd.ProfilerConfig(
-                autograd.ProfilerState.CPU, False, False, False, False, False, plain
+                autograd.ProfilerState.CPU, True, False, False, False, False, plain
             )
             inside._autograd._enable_profiler_legacy(config)
         except (AttributeError, TypeError, RuntimeError):
@@ -92,10 +94,16 @@ class OperatorLog:
         threads = self._torch._C._autograd._disable_profiler_legacy()
         own: list[str | None] = []
         elsewhere: set[str] = set()
+        products: set[tuple[tuple[int, ...], ...]] = set()
         for events in threads:
-            kinds = [(event.kind(), event.name()) for event in events]
-            if ("mark", "__start_profile") in kinds[:1]:
-                own += [name if kind == "push" else None for kind, name in kinds if kind != "mark"]
+            here: list[str | None] = []
+            for event in events:
+                name = event.name()
+                here.append(name or None)  # the end of one has no name
+                if name == "aten::matmul":
+                    products.add(tuple(map(tuple, event.shapes())))
+            if here[:1] == ["__start_profile"]:
+                own += here[1:-1]
             else:
-                elsewhere.update(name for _, name in kinds)
-        return Logged(events=own, elsewhere=frozenset(elsewhere), whole=whole)
+                elsewhere.update(name for name in here if name)
+        return Logged(events=own, elsewhere=frozenset(elsewhere), whole=whole, products=frozenset(products))

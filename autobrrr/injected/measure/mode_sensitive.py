@@ -33,7 +33,9 @@ _COMPOSED = {
     "aten::linalg_eigvals": "aten::linalg_eig",
     "aten::linalg_lstsq": "aten::linalg_lstsq",
 }
-_SENSITIVE = frozenset((*_DERIVATIVES, *_COMPOSED))
+_CONJUGATE = "aten::_conj"  # marks a tensor, and products honour the mark; under a mode it is written out
+_FOLDED = "aten::matmul of a batch by a single matrix"  # one product of all rows, in place of one a sample
+_SENSITIVE = frozenset((*_DERIVATIVES, *_COMPOSED, _CONJUGATE, _FOLDED))
 _SHOWN = frozenset((*_DERIVATIVES.values(), "aten::masked_fill_", *_COMPOSED.values()))
 
 FEWEST_STEPS = 2
@@ -75,6 +77,8 @@ class SensitiveCalls:
             self._logged_ns += perf_counter_ns() - self._began_ns
             self._steps += logged.whole
             self._names |= logged.names
+            if any(map(_is_folded, logged.products)):
+                self._names.add(_FOLDED)
 
     def enough(self, *, long: bool) -> bool:
         """Enough steps have been seen; of long ones one will do."""
@@ -100,3 +104,8 @@ class SensitiveCalls:
             raise Abstain(
                 f"torch computes {asks} another way while operators are watched, so no step is traced"
             )
+
+
+def _is_folded(shapes: tuple[tuple[int, ...], ...]) -> bool:
+    """A batch of matrices by a batch of one."""
+    return [len(shape) for shape in shapes[:2]] == [3, 3] and shapes[0][0] != 1 == shapes[1][0]
