@@ -7,14 +7,14 @@ a gradient, under the guard; its caller spreads the steps over step boundaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
-from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
+from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode, own_code_refused
 from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
@@ -39,6 +39,7 @@ class Forwards:
         self._torch = torch
         self._guarded = guarded
         self._tried: set[int] = set()
+        self._seen: set[int] = set()  # calls, of which own code is looked for in the first forward
 
     def __call__(self, node: Node, tensors: dict[int, Tensor]) -> list[Tensor]:
         """The tensors in the result, detached.
@@ -52,7 +53,9 @@ class Forwards:
         switch, quiet = AutocastSwitch(torch), quiet_random(torch)
         trial = id(module) not in self._tried
         self._tried.add(id(module))
-        with unchanged(torch, self._guarded, trial=trial):
+        first = nullcontext() if id(node) in self._seen else own_code_refused(torch)
+        self._seen.add(id(node))
+        with unchanged(torch, self._guarded, trial=trial), first:
             for part in module.modules():
                 part.__dict__["training"] = False
             if hasattr(torch.backends, "mha"):

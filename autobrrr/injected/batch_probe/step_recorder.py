@@ -2,14 +2,17 @@
 
 Put on at one step boundary, taken off at the next, both on the training thread. A function mode
 sees torch functions outside modules, a stand-in for `Module.__call__` sees the root calls with
-all their arguments. What the step computes is passed on untouched, and an error of ours never gets into
-it: it ends the recording. Out comes a list of nodes over numbered values.
+all their arguments. While one is under way the mode is off: under it attention layers would not take
+their fast path, which rounds otherwise. What the step computes is passed on untouched, and an error of
+ours never gets into it: it ends the recording. Out comes a list of nodes over numbered values.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -19,26 +22,26 @@ from typing import cast
 from ..job_state import autocast_state
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import (
-    Operator,
-    dispatch_mode,
     function_modes,
-    is_own_operator,
-    leave,
-    runs_own_code,
+    own_code,
+    put_function_mode,
+    take_function_mode,
     unseen,
 )
 from ..live_torch.handler_errors import let_through
-from ..live_torch.patches import Patch
+from ..live_torch.patches import Patch, patched, take_off_all
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes, trains_weights
+from .collective_watch import BACKWARD, MODULE, WRAPPER, CollectiveWatch
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
 _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
-_WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
+_MARKED_DEPTH = 2  # the DDP wrapper, and the module that it wraps
 _ROOT = Path("/")
-_OWN_CODE = "tensors of the kind {}, whose code would run again in replays, are in the step"
+# Layers whose forward asks whether a function mode is on, and takes no fast path under one.
+_FAST = ("MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,42 +82,6 @@ class Recording:
     tensors: list[Tensor]
 
 
-class CollectiveWatch:
-    """A dispatch mode on the training thread that remembers a collective it did not expect.
-
-    So none is ever replayed from one rank alone. DDP's own (in backward, and in the wrapper around the
-    inner module) are expected; any other rules the probe out.
-    """
-
-    def __init__(self, torch: ModuleType) -> None:
-        self.depth = 0
-        self.in_backward = False
-        self.wrapped = False  # the root call under way is DDP's
-        self.seen: str | None = None
-        self._torch = torch
-        self._mode = dispatch_mode(torch, self._handle)
-        self._mode.__enter__()
-
-    @classmethod
-    def if_distributed(cls, torch: ModuleType) -> CollectiveWatch | None:
-        """A watch that is on, or None where there is no other rank."""
-        distributed = torch.distributed
-        if not distributed.is_available() or not distributed.is_initialized():
-            return None
-        return cls(torch) if distributed.get_world_size() > 1 else None
-
-    def stop(self) -> bool:
-        """Leave the dispatch stack; whether the mode was on its top."""
-        self._mode.handler = None
-        return leave(self._torch, self._mode)
-
-    def _handle(self, operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        expected = self.in_backward or (self.wrapped and self.depth == _WRAPPER_DEPTH)
-        if not expected and "c10d" in str(getattr(operator, "namespace", "")):
-            self.seen = str(operator)
-        return operator(*args, **kwargs)
-
-
 class Recorder:
     """Sits in the training thread for one step.
 
@@ -141,19 +108,21 @@ class Recorder:
         self._off = True
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
-        self._patch: Patch | None = None
+        self._patches: list[Patch] = []
         self._watch: CollectiveWatch | None = None
 
     def start(self) -> None:
         """Put the taps on; the next boundary must call `stop`."""
         torch = self.torch
+        self._watch = CollectiveWatch.if_distributed(torch)
         free = available_memory.available_bytes(torch, _ROOT)
         self._most = None if free is None else free // _SHARE
         self._below = function_modes(torch)
         self._off = False
-        self._patch = Patch(torch.nn.Module, "__call__", lambda call: _stand_in(self, call))
-        self._patch.put_on()
-        self._watch = CollectiveWatch.if_distributed(torch)
+        self._patches = patched(torch.nn.Module, "__call__", lambda call: _stand_in(self, call))
+        for name in _FAST:
+            layer = getattr(torch.nn, name, None)
+            self._patches += patched(layer, "forward", lambda forward: _forward_of(self, forward))
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
         torch._C._push_on_torch_function_stack(self._mode)
@@ -164,7 +133,8 @@ class Recorder:
         Raises:
             Abstain: the step can't be used.
         """
-        collective = self._watch.seen if self._watch is not None else None
+        watch, self._watch = self._watch, None
+        collective = watch.stop() if watch is not None else None
         clean = self._pop()
         overflow = len(self._nodes) > _MAX_NODES
         recording = Recording(self._nodes, self._tensors)
@@ -176,7 +146,7 @@ class Recorder:
         if overflow:
             raise Abstain(f"more than {_MAX_NODES} torch functions are called outside modules in a step")
         if collective is not None:
-            raise Abstain(f"the step calls a collective ({collective}) outside DDP's own")
+            raise Abstain(collective)
         return recording
 
     def abandon(self) -> None:
@@ -191,44 +161,33 @@ class Recorder:
             return
         self._pop()
         if self._mode is None:
-            patch, self._patch = self._patch, None
-            if patch is not None:
-                patch.take_off()
+            take_off_all(self._patches)
             self._below = []
 
     def _pop(self) -> bool:
         """Take the modes off this thread's stacks; whether they were where they had to be."""
-        clean = True
         if self._watch is not None:
-            clean = self._watch.stop()
+            self._watch.stop()
             self._watch = None
         mode = self._mode
         if mode is None:
-            return clean
+            return True
         if self._inside:  # torch puts the mode back when the function returns: it is taken off later
             return False
         self._mode = None
         mode.recorder = None
-        pop, push = self.torch._C._pop_torch_function_stack, self.torch._C._push_on_torch_function_stack
-        stack = function_modes(self.torch)
-        if stack and stack[-1] is mode:
-            pop()
-            return clean and len(stack) - 1 == len(self._below)
-        if not any(other is mode for other in stack):
-            # The user's own mode ended inside the step and took ours off in its place.
-            if stack and len(stack) == len(self._below):
-                pop()
+        if self._depth:  # it is off, within a root call that does not put it back now
             return False
-        above = []
-        while (top := pop()) is not mode:
-            above.append(top)
-        for other in reversed(above):
-            push(other)
-        return False
+        stack = function_modes(self.torch)
+        at = take_function_mode(self.torch, mode)
+        if at is None and stack and len(stack) == len(self._below):
+            # The user's own mode ended inside the step and took ours off in its place.
+            self.torch._C._pop_torch_function_stack()
+        return at == len(stack) - 1 == len(self._below)
 
     def muted(self) -> bool:
         """Whether a torch function seen now is no part of the loop's own tape."""
-        return self._off or self._depth > 0 or self._in_backward or threading.get_ident() != self._thread
+        return self._off or self._in_backward or threading.get_ident() != self._thread
 
     def on_function(
         self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -252,17 +211,10 @@ class Recorder:
             self._let_go_of_too_much()
         return result
 
-    def on_kinds(self, kinds: Iterable[type]) -> None:
-        """Kinds of tensors that a function takes: none of the job's own whose code would run again."""
-        for kind in kinds:
-            of_torch = kind.__module__.partition(".")[0] == "torch"
-            if self._failed is None and not of_torch and runs_own_code(self.torch, kind):
-                self._failed = _OWN_CODE.format(kind.__name__)
-
-    def on_operator(self, target: object) -> None:
-        """A function that is called: operators of the job's own may keep what no scan finds."""
-        if self._failed is None and is_own_operator(self.torch, target):
-            self._failed = f"{target} is an operator written in Python, which may keep state"
+    def on_kinds(self, kinds: Iterable[type], target: object = None) -> None:
+        """What a function takes, and the function: no code of the job's own would run again."""
+        if self._failed is None:
+            self._failed = own_code(self.torch, kinds, target)
 
     def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         """Whether a root call's result is among the arguments."""
@@ -301,22 +253,51 @@ class Recorder:
                 node.training = [(part, part.training) for part in module.modules()]
                 with unseen():
                     node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
+        at = self._mode_aside()
         self._depth += 1
-        if self._watch is not None:
-            self._watch.depth = self._depth
-            if node is not None:
-                self._watch.wrapped = type(module).__name__ == "DistributedDataParallel"
+        wraps = self._depth == 1 and type(module).__name__ == "DistributedDataParallel"
         try:
-            result = call(module, *args, **kwargs)
+            with self._marked(WRAPPER if wraps else MODULE):
+                result = call(module, *args, **kwargs)
         finally:
             self._depth -= 1
-            if self._watch is not None:
-                self._watch.depth = self._depth
+            self._mode_back(at)
         self._keep(node, result, True, always=True)
         if node is not None and self._is_evaluation(node, module):
             self._quiet += self._held - held
         self._let_go_of_too_much()
         return result
+
+    def _marked(self, part: str) -> AbstractContextManager[None]:
+        """On ranks, in the log of operators; of calls only root calls, and those right within."""
+        watch = self._watch if self._depth <= _MARKED_DEPTH else None
+        return watch.marked(part) if watch is not None else nullcontext()
+
+    def on_forward(
+        self, forward: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """A layer's forward; one that is called as a function, no root call, can't be replayed."""
+        own = threading.get_ident() == self._thread and not self._off
+        at = self._mode_aside() if own else None
+        if at is None:
+            return forward(*args, **kwargs)
+        self._failed = self._failed or "the loop calls the forward of an attention layer, not the layer"
+        self._depth += 1
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._depth -= 1
+            self._mode_back(at)
+
+    def _mode_aside(self) -> int | None:
+        """The function mode off the stack; where it has to be put back after a root call."""
+        if self._depth or self._inside or self._mode is None:
+            return None
+        return take_function_mode(self.torch, self._mode)
+
+    def _mode_back(self, at: int | None) -> None:
+        if at is not None and self._mode is not None:
+            put_function_mode(self.torch, self._mode, at)
 
     def _is_evaluation(self, node: Node, module: Module) -> bool:
         """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""
@@ -351,14 +332,11 @@ class Recorder:
         if node is not None:
             self._nodes.append(node)
         self._in_backward = True
-        if self._watch is not None:
-            self._watch.in_backward = True
         try:
-            return self._pass_on(target, args, kwargs)
+            with self._marked(BACKWARD):
+                return self._pass_on(target, args, kwargs)
         finally:
             self._in_backward = False
-            if self._watch is not None:
-                self._watch.in_backward = False
 
     def _keep(self, node: Node | None, result: object, rooted: bool, *, always: bool = False) -> None:
         """Note a call with the tensors in its result; one that gives none only if `always`."""
@@ -453,9 +431,8 @@ class _FunctionTap:
         kwargs: dict[str, object] | None = None,
     ) -> object:
         recorder = self.recorder
-        if recorder is not None:  # within modules too: their calls are what is replayed
-            recorder.on_kinds(types)
-            recorder.on_operator(target)
+        if recorder is not None:
+            recorder.on_kinds(types, target)
         if recorder is None or recorder.muted():
             return target(*args, **(kwargs or {}))
         return recorder.on_function(target, args, kwargs or {})
@@ -466,6 +443,14 @@ def _stand_in(recorder: Recorder, call: Callable[..., object]) -> Callable[..., 
         return recorder.on_module(call, self, args, kwargs)
 
     return _wrapped_call_impl
+
+
+def _forward_of(recorder: Recorder, forward: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(forward)
+    def call(*args: object, **kwargs: object) -> object:
+        return recorder.on_forward(forward, args, kwargs)
+
+    return call
 
 
 def _forget_in_child(mode: _FunctionTap) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
+
+from .torch_types import Abstain
 
 # Whose operators torch defines, some in Python; so is what begins with an underscore.
 _SPACES_OF_TORCH = {"aten", "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp"}
@@ -86,6 +88,79 @@ def function_modes(torch: ModuleType) -> list[object]:
     """Function modes of this thread, the innermost last."""
     count: int = torch._C._len_torch_function_stack()
     return [torch._C._get_function_stack_at(index) for index in range(count)]
+
+
+def take_function_mode(torch: ModuleType, mode: object) -> int | None:
+    """Take a function mode off this thread's stack; where it lay, None where it did not."""
+    stack = function_modes(torch)
+    at = next((index for index, other in enumerate(stack) if other is mode), None)
+    if at is not None:
+        for _ in stack[at:]:
+            torch._C._pop_torch_function_stack()
+        for other in stack[at + 1 :]:
+            torch._C._push_on_torch_function_stack(other)
+    return at
+
+
+def put_function_mode(torch: ModuleType, mode: object, at: int) -> None:
+    """Put it where it lay, under what lies above that by now."""
+    above = function_modes(torch)[at:]
+    for _ in above:
+        torch._C._pop_torch_function_stack()
+    for other in (mode, *above):
+        torch._C._push_on_torch_function_stack(other)
+
+
+@contextmanager
+def own_code_refused(torch: ModuleType) -> Iterator[None]:
+    """No torch function runs code of the job's own within.
+
+    Raises:
+        Abstain: one was about to.
+    """
+    mode = _OwnCodeRefused(torch)
+    torch._C._push_on_torch_function_stack(mode)
+    try:
+        yield
+    finally:
+        take_function_mode(torch, mode)
+        if mode.why is not None:
+            raise Abstain(mode.why)
+
+
+class _OwnCodeRefused:
+    """A function mode."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self.why: str | None = None
+
+    def __torch_function__(
+        self,
+        target: Operator,
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        self.why = self.why or own_code(self._torch, types, target)
+        if self.why is not None:
+            raise Abstain(self.why)
+        return target(*args, **(kwargs or {}))
+
+
+def own_code(torch: ModuleType, kinds: Iterable[type], target: object = None) -> str | None:
+    """Why a function that takes tensors of these kinds is not called again: it runs the job's own code.
+
+    What that keeps, no scan finds.
+    """
+    for kind in kinds:
+        if kind.__module__.partition(".")[0] != "torch" and runs_own_code(torch, kind):
+            return (
+                f"tensors of the kind {kind.__name__}, whose code would run again in replays, are in the step"
+            )
+    if is_own_operator(torch, target):
+        return f"{target} is an operator written in Python, which may keep state"
+    return None
 
 
 def runs_own_code(torch: ModuleType, kind: type) -> bool:

@@ -51,6 +51,8 @@ class FloorMeter:
 
     def slice(self) -> bool:
         """Time the next group; a few milliseconds. True once all are done."""
+        if self._next == len(self._programs):
+            return True
         spent: dict[object, list[int]] = defaultdict(list)
         program = self._programs[self._next]
         for number in range(ROUNDS):

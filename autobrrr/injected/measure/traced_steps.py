@@ -27,6 +27,7 @@ from ..wire import ring_layout
 from . import dispatch_timer
 from .calls_alone import CallsAlone
 from .cpu_contention import ForeignLoad
+from .mode_sensitive import SensitiveCalls
 from .op_floors import FloorMeter
 
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
@@ -62,6 +63,7 @@ class TraceTask:
         self._quiet = dispatch_timer.Results()  # of these, the steps that nobody disturbed
         self._quiet_ns = self._quiet_delay_ns = self._step_delay_ns = 0
         self._meter: FloorMeter | None = None
+        self._sensitive = SensitiveCalls(loop.torch)
         self._alone = CallsAlone(loop.torch)
         self._traced: dict[str, object] | None = None  # all but what products take alone
         self._told = False  # the times, in which long steps are not waited for any longer
@@ -71,8 +73,8 @@ class TraceTask:
 
     @property
     def pending(self) -> bool:
-        """The mode is still on the training thread's stack, where it lets everything through."""
-        return self._stuck is not None
+        """A mode that lets everything through is still on the training thread's stack, or the log is on."""
+        return self._stuck is not None or self._sensitive.on
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
@@ -80,7 +82,7 @@ class TraceTask:
             return self._run_alone(boundary)
         if self._kind:
             self._end_step(boundary)
-        elif self._calibrating(boundary):
+        elif not self._prepared(boundary):
             return 1
         else:
             self._results.dropped = self._quiet.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
@@ -107,6 +109,7 @@ class TraceTask:
 
     def cancel(self) -> None:
         """Take the mode off; where that is not possible from here, let everything through until it is."""
+        self._sensitive.end_step()
         mode, self._mode = self._mode or self._stuck, None
         self._stuck = None
         if mode is not None:
@@ -142,19 +145,32 @@ class TraceTask:
             and perf_counter_ns() - self._began_ns < MORE_NS
         )
 
-    def _calibrating(self, boundary: Boundary) -> bool:
-        """Measure operators on 8 elements first, no more at one boundary than training may notice."""
+    def _prepared(self, boundary: Boundary) -> bool:
+        """Learn what the job calls, and measure operators on 8 elements; whether both are done."""
+        self._loop.hooks.overdue = None
+        self._sensitive.end_step()
+        self._sensitive.check()
         self._check(boundary.job)
+        boundary.mark |= ring_layout.SETTLING
+        calibrated = self._calibrated(boundary)
+        learnt = self._sensitive.enough(long=boundary.last_step_ns > LONG_STEP_NS)
+        if not learnt:
+            self._sensitive.begin_step()
+            boundary.sample = True  # its hooks are the door at which it may end
+            self._loop.hooks.overdue = self._overdue(boundary, self._sensitive.end_step)
+        return calibrated and learnt
+
+    def _calibrated(self, boundary: Boundary) -> bool:
+        """Measure operators on 8 elements, no more at one boundary than training may notice."""
         if self._meter is None:
             self._meter = dispatch_timer.floor_meter(self._torch)
             self._results.op_cost_ns = self._quiet.op_cost_ns = dispatch_timer.op_cost_ns(self._torch)
-        boundary.mark |= ring_layout.SETTLING
         enough_ns = perf_counter_ns() + max(PAUSE_NS, boundary.last_step_ns // 4)
         while not self._meter.slice():
             if perf_counter_ns() > enough_ns:
-                return True
+                return False
         self._results.floors = self._quiet.floors = self._meter.floors
-        return False
+        return True
 
     def _begin_step(self, boundary: Boundary, *, last: bool) -> None:
         kinds = (
@@ -172,7 +188,7 @@ class TraceTask:
             if last:
                 count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
                 self._mode.count = self._alone.noting(count)
-            self._loop.hooks.overdue = self._overdue(self._mode, boundary)
+            self._loop.hooks.overdue = self._doubted(boundary, self._mode)
 
     def _end_step(self, boundary: Boundary) -> None:
         kind = self._kind
@@ -180,11 +196,12 @@ class TraceTask:
         if mode is not None:
             let_go, mode.over = mode.over, True  # of a step that did not end
             self._loop.hooks.overdue = None
-            if let_go:
-                return
-            if not leave(self._torch, mode):
+            if not let_go and not leave(self._torch, mode):
                 self._stuck = mode
                 raise Abstain("another dispatch mode was entered within a step and not left")
+            self._sensitive.check(mode.ops)
+            if let_go:
+                return
         if boundary.last_flags & UNUSABLE:
             return
         if mode is not None and mode.foreign_device is not None:
@@ -216,14 +233,36 @@ class TraceTask:
         self._quiet_delay_ns += delay_ns
         return True
 
-    def _overdue(self, mode: dispatch_timer.TimingMode, boundary: Boundary) -> Callable[[], None]:
-        """A step that does not end (training is over, an evaluation began): let go of the mode."""
+    def _overdue(self, boundary: Boundary, let_go: Callable[[], None]) -> Callable[[], None]:
+        """A step that does not end (training is over, an evaluation began): let go of it."""
         limit = perf_counter_ns() + max(20 * boundary.last_step_ns, 2_000_000_000)
 
         def look() -> None:
-            if not mode.over and perf_counter_ns() > limit and leave(self._torch, mode):
+            if perf_counter_ns() > limit:
+                let_go()
+
+        return look
+
+    def _doubted(self, boundary: Boundary, mode: dispatch_timer.TimingMode) -> Callable[[], None]:
+        """Let go of the mode where the step does not end, and before the gradient of an operator that is
+        not to be computed under it."""
+        looked = 0
+        doubtful = False
+
+        def let_go() -> None:
+            if not mode.over and leave(self._torch, mode):
                 mode.over = True
                 self._loop.hooks.overdue = None
+
+        overdue = self._overdue(boundary, let_go)
+
+        def look() -> None:
+            nonlocal looked, doubtful
+            new, looked = mode.ops[looked:], len(mode.ops)
+            doubtful = doubtful or bool(self._sensitive.unexpected(new))
+            if doubtful:
+                let_go()
+            overdue()
 
         return look
 

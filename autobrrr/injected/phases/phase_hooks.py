@@ -107,6 +107,7 @@ class PhaseHooks:
             self.overdue()
 
     def _backward_door(self) -> None:
+        self.door()
         if self.before_backward is not None:
             self.before_backward()
 

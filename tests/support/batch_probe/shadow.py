@@ -503,6 +503,26 @@ def codebook_that_follows_the_samples() -> Kind:
     return supervised(Codebook(), torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
 
 
+def frozen_encoder_that_teaches() -> Kind:
+    """In evaluation torch's encoder takes a fast path, unless a function mode is on."""
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    teacher = nn.TransformerEncoder(layer, 2).eval().requires_grad_(False)
+    student = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+    optimizer = torch.optim.AdamW(student.parameters(), 1e-3)
+    shown: list[object] = []
+
+    def step() -> None:
+        x = torch.randn(8, 10, 32)
+        with torch.no_grad():
+            wanted = teacher(x)
+        shown.append(float(wanted.double().sum()))
+        optimizer.zero_grad()
+        (student(x) - wanted).square().mean().backward()
+        optimizer.step()
+
+    return Kind([student, teacher, optimizer], step, shown=shown)
+
+
 def constants_of_the_batch_size() -> Kind:
     """Sizes that mean the batch are written out as numbers, as in many scripts."""
     model = nn.Linear(12, 6)
@@ -549,6 +569,7 @@ ACCEPTED: dict[str, tuple[Job, int]] = {
         distillation_with_evaluation_calls,
         hooks_on_parameters,
         codebook_that_follows_the_samples,
+        frozen_encoder_that_teaches,
         constants_of_the_batch_size,
     )
 }

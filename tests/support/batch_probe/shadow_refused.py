@@ -345,6 +345,23 @@ def hooks_on_saved_tensors() -> Kind:
     return kind
 
 
+def forward_as_a_function() -> Kind:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    teacher = nn.TransformerEncoder(layer, 2).eval().requires_grad_(False)
+    student = nn.Linear(32, 32)
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+
+    def step() -> None:
+        x = torch.randn(8, 10, 32)
+        with torch.no_grad():
+            wanted = teacher.forward(x)
+        optimizer.zero_grad()
+        (student(x) - wanted).square().mean().backward()
+        optimizer.step()
+
+    return Kind([student, teacher, optimizer], step)
+
+
 def a_batch_of_one() -> Kind:
     model = nn.Linear(12, 4)
     return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
@@ -374,5 +391,6 @@ REFUSED: dict[str, tuple[Job, str]] = {
     "function handed to the model": (calls_counted(CallsWhatItIsGiven, times_called), "(TIMES_CALLED)"),
     "hooks on saved tensors": (hooks_on_saved_tensors, "on saved tensors are active"),
     "call when a result goes": (calls_counted(CountsWhatGoes), "when an object goes (finalize)"),
+    "forward called as a function": (forward_as_a_function, "forward of an attention layer"),
     "batch of one": (a_batch_of_one, "one sample"),
 }

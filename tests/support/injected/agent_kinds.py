@@ -502,6 +502,54 @@ KINDS = {
     )
 }
 
+
+def noisy_or():
+    """The gradient of a product, which torch computes another way under a mode."""
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+
+    def step():
+        x = torch.randn(16, 32)
+        quiet = (1 - torch.sigmoid(model(x))).prod(-1)
+        optimizer.zero_grad()
+        nn.functional.binary_cross_entropy(
+            (1 - quiet).clamp(1e-6, 1 - 1e-6), (x[:, 0] > 0).float()
+        ).backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def by_spectrum():
+    """Singular values without vectors, which torch computes with them under a mode."""
+    model = nn.Linear(24, 24)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+
+    def step():
+        with torch.no_grad():
+            largest = torch.linalg.matrix_norm(model.weight, 2)
+        optimizer.zero_grad()
+        (model(torch.randn(8, 24)) / largest).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def largest_sign():
+    """The gradient of the largest element, whose zeros get another sign under a mode."""
+    model = nn.Linear(24, 24)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+
+    def step():
+        optimizer.zero_grad()
+        (-model.weight.max()).backward()
+        with torch.no_grad():
+            model.bias += 1e-3 * torch.copysign(torch.ones(24), model.weight.grad[0])
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
 STRANGE = {
     kind.__name__: kind
     for kind in (
@@ -520,5 +568,8 @@ STRANGE = {
         complex_numbers,
         own_function,
         spawned_loader,
+        noisy_or,
+        by_spectrum,
+        largest_sign,
     )
 }

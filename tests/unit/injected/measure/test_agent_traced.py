@@ -57,7 +57,7 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
 ) -> None:
     mode = task._mode
     assert mode is not None
-    look = task._overdue(mode, boundary())
+    look = task._doubted(boundary(), mode)
     monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 1 << 62)
     look()
     assert modes_on_stack(torch) == 0
@@ -74,6 +74,36 @@ def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None
     task.cancel()
     assert not task.pending
     assert modes_on_stack(torch) == 0
+
+
+def test_the_mode_is_left_before_the_gradient_of_what_no_logged_step_has_called(task: TraceTask) -> None:
+    mode = task._mode
+    assert mode is not None
+    factors = torch.rand(3, 4, requires_grad=True)
+    look = task._doubted(boundary(), mode)
+    product = (1 - factors).prod(-1).sum()
+    look()
+    assert modes_on_stack(torch) == 0
+    product.backward()
+    with pytest.raises(Abstain, match="aten::prod another way"):
+        task._end_step(boundary(ring_layout.TRACED))
+    task.cancel()
+    assert not task.pending
+
+
+def test_what_logged_steps_have_called_without_its_gradient_is_traced(task: TraceTask) -> None:
+    with torch.no_grad():
+        task._mode.__exit__(None, None, None)  # type: ignore[union-attr]
+        task._sensitive.begin_step()
+        torch.rand(3, 4).prod(-1)
+        task._sensitive.end_step()
+        task._mode = dispatch_timer.enter(torch, None)
+        look = task._doubted(boundary(), task._mode)
+        torch.rand(3, 4).prod(-1)
+    look()
+    assert modes_on_stack(torch) == 1
+    task._end_step(boundary(ring_layout.TRACED))
+    assert not task.pending
 
 
 def read(ops: str, work: list[int | None]) -> dispatch_timer.TimingMode:
