@@ -24,6 +24,7 @@ from typing import cast
 
 from ...job_state import rng_state
 from ...job_state.installed_code import is_library
+from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
@@ -76,6 +77,7 @@ def read_items(job: Job, view: LoaderView) -> Items:
     found: Items | str
     if known is not None and known[0]() is dataset and known[1]() is collate:
         return _known(known[2])
+    refuse_children()
     found = _in_a_process(partial(_read, job, view, collate))
     for each in [each for each, (data, _, _) in _KNOWN.items() if data() is None]:
         del _KNOWN[each]
@@ -87,10 +89,13 @@ def read_items(job: Job, view: LoaderView) -> Items:
 
 
 def refuse_children() -> None:
-    """Raises Refused where the job looks at what becomes of its children: ours are no business of its."""
+    """Raises Refused where the job would meet processes of ours, or they what another thread holds just now."""
     handler = signal.getsignal(signal.SIGCHLD)
     if callable(handler) and not is_library(getattr(handler, "__module__", None) or ""):
         raise Refused("the job handles SIGCHLD, and would meet processes of ours")
+    beside = thread_beside()
+    if beside is not None:
+        raise Refused(f"{beside} runs on another thread, which may hold what a forked process waits for")
 
 
 def _weakly(thing: object) -> _Found:
@@ -112,7 +117,6 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
             found = "its batches hold themselves, and can't be compared"
         link.send_bytes(pickle.dumps(found))
 
-    refuse_children()
     try:
         process = FencedProcess(work)
     except OSError as error:

@@ -23,7 +23,7 @@ from ...live_torch.live_job import Job
 from ..registry import Refused
 from .batch_workers import DECLINED, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
-from .loader_items import batch_bytes, read_items
+from .loader_items import batch_bytes, read_items, refuse_children
 from .loader_view import LoaderView
 from .sent_batches import exactly
 
@@ -349,6 +349,7 @@ class Readers:
             if view.persistent_workers and kept.is_idle and kept.state.is_as_it_was:
                 return kept
             kept.close()
+        refuse_children()
         state = DatasetState(view.dataset, view.collate)
         held = state.held
         if held.handles or held.locks or held.sources or held.random:
