@@ -89,7 +89,7 @@ def read_items(job: Job, view: LoaderView) -> Items:
 
 
 def refuse_children() -> None:
-    """Raises Refused where the job would meet processes of ours, or they what another thread holds just now."""
+    """Raises Refused where the job would meet processes of ours, or they what a thread of its holds."""
     handler = signal.getsignal(signal.SIGCHLD)
     if callable(handler) and not is_library(getattr(handler, "__module__", None) or ""):
         raise Refused("the job handles SIGCHLD, and would meet processes of ours")
