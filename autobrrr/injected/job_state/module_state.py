@@ -31,9 +31,10 @@ from .unseen_state import may_change_unseen, own_slots
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _MAX_OBJECTS = 10_000  # beside the modules' own
 _MAX_ARRAY_BYTES = 1 << 26
-_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, deque, tuple, set, frozenset, bytearray))
+_CONTAINERS = frozenset((dict, defaultdict, list, deque, tuple, set, frozenset, bytearray))
 _EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 _Slots = list[MemberDescriptorType]
+_FACTORY = cast("MemberDescriptorType", vars(defaultdict)["default_factory"])
 _WORKED_OUT = frozenset(("fractions", "inspect", "pathlib", "uuid"))  # in their slots, by and by
 # What runs modules, and is not run by them, leads to all of the job: kept no deeper than its attributes.
 _RUNNING = (
@@ -220,7 +221,7 @@ class ModuleState:
             self._dicts.append((path, value, dict(value)))
             self._inside(value.values(), path, depth)
             if isinstance(value, defaultdict):
-                self._visit(value.default_factory, path, depth + 1)
+                self._keep_slots(value, [_FACTORY], path, depth)
         elif isinstance(value, list | deque):
             self._lists.append((path, value, list(value)))
             self._inside(value, path, depth)
@@ -251,12 +252,15 @@ class ModuleState:
             self._slotted[kind] = _slots_of(kind)
         slots = self._slotted[kind]
         if slots:
-            parts = _in_slots(value, slots)
-            self._slots.append((path, value, slots, parts))
-            for slot, part in zip(slots, parts, strict=True):
-                self._visit(part, f"{path}.{slot.__name__}", depth + 1)
+            self._keep_slots(value, slots, path, depth)
         if not is_library(kind.__module__):
             self._class(kind)
+
+    def _keep_slots(self, value: object, slots: _Slots, path: str, depth: int) -> None:
+        parts = [_in_slot(value, slot) for slot in slots]
+        self._slots.append((path, value, slots, parts))
+        for slot, part in zip(slots, parts, strict=True):
+            self._visit(part, f"{path}.{slot.__name__}", depth + 1)
 
     def _attributes(self, value: object, path: str, depth: int) -> None:
         try:
@@ -380,10 +384,6 @@ def _slots_of(kind: type) -> _Slots:
         for name in own_slots(each)
     ]
     return [slot for slot in found if isinstance(slot, MemberDescriptorType)]
-
-
-def _in_slots(thing: object, slots: _Slots) -> list[object]:
-    return [_in_slot(thing, slot) for slot in slots]
 
 
 def _in_slot(thing: object, slot: MemberDescriptorType) -> object:

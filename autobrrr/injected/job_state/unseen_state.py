@@ -102,6 +102,8 @@ def may_change_unseen(value: object) -> bool:
         return True
     kind = type(value)
     base = _made_in_c(kind)
+    if issubclass(base, BaseException):
+        return True
     if _is_seen(base) or issubclass(base, (type, property, staticmethod, classmethod)):
         return False
     top = base.__module__.partition(".")[0]

@@ -143,8 +143,16 @@ CHANGED: dict[str, tuple[Callable[[], object], Callable[..., object], Callable[.
     "an attribute of a member": (
         lambda: Color.RED, lambda it: setattr(it, "seen", 1), lambda it: getattr(it, "seen", 0)
     ),
-    "an exception's attribute": (
-        lambda: ValueError("a"), lambda it: setattr(it, "seen", 1), lambda it: getattr(it, "seen", 0)
+    "which default a dict has": (
+        lambda: collections.defaultdict(list), lambda it: setattr(it, "default_factory", int),
+        lambda it: it.default_factory,
+    ),
+    "an attribute of a mapping": (
+        lambda: collections.OrderedDict(a=1), lambda it: setattr(it, "seen", 1),
+        lambda it: getattr(it, "seen", 0),
+    ),
+    "an item of a mapping in order": (
+        lambda: collections.OrderedDict(a=1), lambda it: it.update(a=2), lambda it: list(it.items())
     ),
 }  # fmt: skip
 
@@ -178,6 +186,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "mapped memory": lambda: mmap.mmap(-1, 4096),
     "a view of memory": lambda: memoryview(bytearray(4)),
     "an array of the interpreter's": lambda: array.array("q", [0]),
+    "an error": lambda: ValueError("a"),
     "a cache": lambda: functools.lru_cache(Fraction),
     "records with objects": lambda: np.zeros(1, dtype=[("a", object)]),
     "a counter in a default": lambda: collections.defaultdict(itertools.count().__next__),
