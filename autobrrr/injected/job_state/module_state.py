@@ -110,21 +110,24 @@ class ModuleState:
         """Put back what changed; the names of it."""
         changed: list[str] = []
         for path, mapping, saved in self._dicts:
-            names = dict_changes(mapping, saved)
+            names = dict_changes(mapping if type(mapping) is dict else raw_dict(mapping), saved)
             if names:
                 changed += [f"{path}.{name}" for name in names if name != "training"]
-                mapping.clear()
-                mapping.update(saved)
+                _refill(mapping, saved)
         for path, items, kept in self._lists:
-            if len(items) != len(kept) or any(new is not old for new, old in zip(items, kept, strict=True)):
+            now = _raw_list(items)
+            if len(now) != len(kept) or any(new is not old for new, old in zip(now, kept, strict=True)):
                 changed.append(path)
-                items.clear()
-                items.extend(kept)
+                if isinstance(items, list):
+                    list.__setitem__(items, slice(None), kept)
+                else:
+                    deque.clear(items)
+                    deque.extend(items, kept)
         for path, members, kept_members in self._sets:
-            if members != kept_members:
+            if set(set.__iter__(members)) != kept_members:
                 changed.append(path)
-                members.clear()
-                members.update(kept_members)
+                set.clear(members)
+                set.update(members, kept_members)
         for path, raw, kept_raw in self._bytes:
             if raw != kept_raw:
                 changed.append(path)
@@ -218,20 +221,24 @@ class ModuleState:
     def _contents(self, value: object, path: str, depth: int) -> None:
         """Of containers, of what calls another, of what counts by itself."""
         if isinstance(value, dict):
-            self._dicts.append((path, value, dict(value)))
-            self._inside(value.values(), path, depth)
+            kept = raw_dict(value)
+            self._dicts.append((path, value, kept))
+            self._inside(kept.values(), path, depth)
             if isinstance(value, defaultdict):
                 self._keep_slots(value, [_FACTORY], path, depth)
         elif isinstance(value, list | deque):
-            self._lists.append((path, value, list(value)))
-            self._inside(value, path, depth)
+            items = _raw_list(value)
+            self._lists.append((path, value, items))
+            self._inside(items, path, depth)
         elif isinstance(value, set):
-            self._sets.append((path, value, set(value)))
-            self._inside(value, path, depth)
+            members = set(set.__iter__(value))
+            self._sets.append((path, value, members))
+            self._inside(members, path, depth)
         elif isinstance(value, bytearray):
             self._bytes.append((path, value, bytes(value)))
         elif isinstance(value, tuple | frozenset):
-            self._inside(value, path, depth)
+            base = tuple if isinstance(value, tuple) else frozenset
+            self._inside(base.__iter__(value), path, depth)  # type: ignore[arg-type]
         elif isinstance(value, functools.partial):
             self._inside((value.func, value.args, value.keywords), path, depth)
         elif isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):
@@ -340,6 +347,26 @@ def _array_type(kind: type) -> type | None:
     """NumPy's own among the classes of an array."""
     found = (each for each in kind.__mro__ if (each.__module__, each.__name__) == ("numpy", "ndarray"))
     return next(found, None)
+
+
+def raw_dict(mapping: MutableMapping[object, object]) -> dict[object, object]:
+    """What lies in a mapping, whatever its class gives out for it."""
+    if isinstance(mapping, OrderedDict):
+        return dict(OrderedDict.items(mapping))
+    return dict(dict.items(mapping) if isinstance(mapping, dict) else mapping)
+
+
+def _refill(mapping: MutableMapping[object, object], saved: dict[object, object]) -> None:
+    base: type = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    if not isinstance(mapping, dict):
+        base = type(mapping)
+    base.clear(mapping)  # type: ignore[attr-defined]
+    for key, value in saved.items():
+        base.__setitem__(mapping, key, value)  # type: ignore[index]
+
+
+def _raw_list(items: list[object] | deque[object]) -> list[object]:
+    return list(list.__iter__(items) if isinstance(items, list) else deque.__iter__(items))
 
 
 def dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:

@@ -62,6 +62,17 @@ class Remembers:
         return kept
 
 
+class Gives(collections.OrderedDict[str, object]):
+    """A mapping that gives out something else than lies in it, and notes what is set."""
+
+    def __getitem__(self, key: str) -> object:
+        raise AssertionError("what the mapping gives out was asked for")
+
+    def __setitem__(self, key: str, value: object) -> None:
+        super().__setitem__(key, value)
+        self.sets = getattr(self, "sets", 0) + 1
+
+
 class Color(enum.Enum):
     RED = 1
 
@@ -150,6 +161,9 @@ CHANGED: dict[str, tuple[Callable[[], object], Callable[..., object], Callable[.
     "an attribute of a mapping": (
         lambda: collections.OrderedDict(a=1), lambda it: setattr(it, "seen", 1),
         lambda it: getattr(it, "seen", 0),
+    ),
+    "what lies in a mapping that gives out something else": (
+        lambda: Gives(a=1), lambda it: it.update(b=2), lambda it: (list(dict.items(it)), it.sets)
     ),
     "an item of a mapping in order": (
         lambda: collections.OrderedDict(a=1), lambda it: it.update(a=2), lambda it: list(it.items())
