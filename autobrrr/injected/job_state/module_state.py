@@ -31,6 +31,7 @@ from .unseen_state import may_change_unseen, own_slots
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _MAX_OBJECTS = 10_000  # beside the modules' own
 _MAX_ARRAY_BYTES = 1 << 26
+_PLAIN = (dict, OrderedDict)
 _CONTAINERS = frozenset((dict, defaultdict, list, deque, tuple, set, frozenset, bytearray))
 _EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 _Slots = list[MemberDescriptorType]
@@ -110,7 +111,7 @@ class ModuleState:
         """Put back what changed; the names of it."""
         changed: list[str] = []
         for path, mapping, saved in self._dicts:
-            names = dict_changes(mapping if type(mapping) is dict else raw_dict(mapping), saved)
+            names = dict_changes(mapping if type(mapping) in _PLAIN else raw_dict(mapping), saved)
             if names:
                 changed += [f"{path}.{name}" for name in names if name != "training"]
                 _refill(mapping, saved)
