@@ -6,13 +6,8 @@ change training. In: names of modules, objects. Out: `Effect`, `Refusal`.
 
 from __future__ import annotations
 
-import contextlib
-import datetime
 import enum
 import io
-import sys
-import types
-import weakref
 from dataclasses import dataclass
 
 
@@ -59,43 +54,7 @@ _RESTORED = ("set_grad_enabled", "set_rng_state")
 _FILES = frozenset(("save", "savez", "savez_compressed", "savetxt"))
 _CHANGED_IN_PLACE = frozenset(("_operator", "_functools", "_heapq", "_bisect", "_struct", "_collections",
     "_statistics", "_warnings", "_abc"))
-# Classes of the standard library whose objects keep nothing that a replay could change.
-_PLAIN_HOMES = frozenset((
-    "typing", "types", "enum", "abc", "_abc", "dataclasses", "re", "_sre", "pathlib", "decimal", "fractions",
-    "uuid", "numbers", "inspect", "ast", "string", "operator", "_operator", "zoneinfo", "collections",
-    "argparse",
-))
 # fmt: on
-_PLAIN_TYPES: tuple[type, ...] = (
-    range,
-    slice,
-    property,
-    staticmethod,
-    classmethod,
-    types.ModuleType,
-    types.CodeType,
-    types.MappingProxyType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.GenericAlias,
-    types.UnionType,
-    type(Ellipsis),
-    type(NotImplemented),
-    enum.Enum,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    datetime.tzinfo,
-    weakref.ref,
-    contextlib.nullcontext,
-    contextlib.ContextDecorator,
-    contextlib.AbstractContextManager,
-)
-_LOCKS = ("lock", "RLock")
-_KEPT_BASES = (object, dict, list, set, frozenset, tuple, bytearray, int, float, complex, str, bytes, bool)
 
 
 def module_effect(name: str) -> Effect | None:
@@ -120,26 +79,6 @@ def object_effect(thing: object) -> Effect | None:
     if isinstance(thing, io.IOBase):
         return Effect.OUTPUT if _only_written(thing) else Effect.STATE
     return module_effect(type(thing).__module__)
-
-
-def is_opaque(thing: object) -> bool:
-    """Whether an object holds state that can be seen nowhere, so that nobody could put it back.
-
-    That is: of a type of the interpreter or the standard library (or built on one) that is neither kept
-    by value, nor known to be without state, nor only written to.
-    """
-    if isinstance(thing, memoryview):
-        return not thing.readonly
-    return any(_hides(kind) for kind in type(thing).__mro__) and object_effect(thing) is not Effect.OUTPUT
-
-
-def _hides(kind: type) -> bool:
-    """Whether objects of a class keep something beside attributes, slots and what a container holds."""
-    top = kind.__module__.partition(".")[0]
-    if kind in _KEPT_BASES or top not in sys.stdlib_module_names or top == "__main__" or top in _PLAIN_HOMES:
-        return False
-    plain = any(base in _PLAIN_TYPES for base in kind.__mro__)
-    return not (plain or (top == "_thread" and kind.__name__ in _LOCKS))
 
 
 def _only_written(file: io.IOBase) -> bool:

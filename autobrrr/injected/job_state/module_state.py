@@ -1,19 +1,21 @@
-"""The Python state of a module tree: attributes, containers, arrays, plain objects, class attributes.
+"""The Python state of a module tree: attributes, slots, containers, arrays, functions, class attributes.
 
 It is copied when the snapshot is made (shallow, by identity); `restore` puts back what changed and names
-it. Tensors and random generators that it meets on the way are handed out, for the guard to keep.
+it. Tensors and random generators that it meets on the way are handed out, for the guard to keep. What is
+known neither to stay as it is nor how to be put back is a reason to leave all of it alone.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, MutableMapping
 from types import (
     BuiltinFunctionType,
     CellType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
@@ -21,24 +23,51 @@ from types import (
 from typing import Protocol, cast
 
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
-from .effects import is_opaque, object_effect
-from .installed_code import is_library, is_standard
+from .effects import Effect, object_effect
+from .installed_code import is_library, is_own
 from .rng_state import is_generator
+from .unseen_state import may_change_unseen, own_slots
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
-_HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList", "ChainMap")
-_MAX_DEPTH = 24
 _MAX_OBJECTS = 10_000  # beside the modules' own
 _MAX_ARRAY_BYTES = 1 << 26
-_CALLED = (FunctionType, functools.partial, BuiltinFunctionType, MethodType, MethodWrapperType)
-_EMPTY = object()  # a variable around a function that has no value yet
+_PLAIN = (dict, OrderedDict)
+_CONTAINERS = frozenset((dict, defaultdict, list, deque, tuple, set, frozenset, bytearray))
+_EMPTY = object()  # a variable around a function, or a slot, that has no value yet
+_Slots = list[MemberDescriptorType]
+_FACTORY = cast("MemberDescriptorType", vars(defaultdict)["default_factory"])
+_WORKED_OUT = frozenset(("fractions", "inspect", "pathlib", "uuid"))  # in their slots, by and by
+# What runs modules, and is not run by them, leads to all of the job: kept no deeper than its attributes.
+_RUNNING = (
+    "accelerate.", "deepspeed.", "lightning.", "lightning_fabric.", "pytorch_lightning.", "torch._dynamo.",
+    "torch._inductor.", "torch._ops.", "torch.distributed.", "torch.fx.", "torch.jit.", "torch.optim.",
+    "torch.utils.data.",
+)  # fmt: skip
 
 
 class _Array(Protocol):
     """What is used of NumPy's arrays."""
 
+    base: object
+    dtype: _Dtype
+    flags: _Flags
+    nbytes: int
+
     def tobytes(self) -> bytes: ...
+    def copy(self) -> _Array: ...
+    def ravel(self) -> _Array: ...
+    def tolist(self) -> list[object]: ...
+    def view(self, kind: type) -> _Array: ...
     def __setitem__(self, place: object, value: object) -> None: ...
+
+
+class _Dtype(Protocol):
+    hasobject: bool
+    names: tuple[str, ...] | None
+
+
+class _Flags(Protocol):
+    writeable: bool
 
 
 class ModuleState:
@@ -49,7 +78,7 @@ class ModuleState:
         parameters: Ids of parameters: kept by the version check instead.
 
     Raises:
-        Abstain: there is more of it than can be kept.
+        Abstain: there is more of it than can be kept, or something that can't be put back.
     """
 
     def __init__(
@@ -66,33 +95,40 @@ class ModuleState:
         self._sets: list[tuple[str, set[object], set[object]]] = []
         self._bytes: list[tuple[str, bytearray, bytes]] = []
         self._arrays: list[tuple[str, _Array, _Array]] = []
-        self._slots: list[tuple[str, object, dict[str, object]]] = []
+        self._slots: list[tuple[str, object, _Slots, list[object]]] = []
+        self._slotted: dict[type, _Slots] = {}
+        self._waiting: deque[tuple[object, str, int]] = deque()
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._cells: list[tuple[str, CellType, object]] = []
         for module in modules:
             self._module(module, type(module).__name__)
         for name, thing in others:
             self._visit(thing, name, 0)
+        while self._waiting:
+            self._look_into(*self._waiting.popleft())
 
     def restore(self) -> list[str]:
         """Put back what changed; the names of it."""
         changed: list[str] = []
         for path, mapping, saved in self._dicts:
-            names = dict_changes(mapping, saved)
+            names = dict_changes(mapping if type(mapping) in _PLAIN else raw_dict(mapping), saved)
             if names:
                 changed += [f"{path}.{name}" for name in names if name != "training"]
-                mapping.clear()
-                mapping.update(saved)
+                _refill(mapping, saved)
         for path, items, kept in self._lists:
-            if len(items) != len(kept) or any(new is not old for new, old in zip(items, kept, strict=True)):
+            now = _raw_list(items)
+            if len(now) != len(kept) or any(new is not old for new, old in zip(now, kept, strict=True)):
                 changed.append(path)
-                items.clear()
-                items.extend(kept)
+                if isinstance(items, list):
+                    list.__setitem__(items, slice(None), kept)
+                else:
+                    deque.clear(items)
+                    deque.extend(items, kept)
         for path, members, kept_members in self._sets:
-            if members != kept_members:
+            if set(set.__iter__(members)) != kept_members:
                 changed.append(path)
-                members.clear()
-                members.update(kept_members)
+                set.clear(members)
+                set.update(members, kept_members)
         for path, raw, kept_raw in self._bytes:
             if raw != kept_raw:
                 changed.append(path)
@@ -101,8 +137,8 @@ class ModuleState:
             if array.tobytes() != kept_array.tobytes():
                 changed.append(path)
                 array[...] = kept_array
-        for path, thing, parts in self._slots:
-            changed += [f"{path}.{name}" for name in _restore_slots(thing, parts)]
+        for path, thing, slots, parts in self._slots:
+            changed += [f"{path}.{name}" for name in _restore_slots(thing, slots, parts)]
         for path, cell, content in self._cells:
             if content_of(cell) is not content:
                 changed.append(path)
@@ -138,8 +174,9 @@ class ModuleState:
             if library:
                 continue
             for name, value in vars(each).items():
-                if type(value) not in _ATOMS and not _is_machinery(value):
-                    self._visit(value, f"{each.__name__}.{name}", 0)
+                if type(value) not in _ATOMS:
+                    for part in _of_class(value):
+                        self._visit(part, f"{each.__name__}.{name}", 0)
 
     def _visit(self, value: object, path: str, depth: int) -> None:
         kind = type(value)
@@ -153,93 +190,129 @@ class ModuleState:
             self._seen.add(id(value))
             if id(value) not in self._parameters:
                 self.tensors.append(value)
-            self._attributes(value, path)
+            self._attributes(value, path, depth)
             return
         if is_module(value, self._torch):
-            self._module(value, path)
+            self._waiting.append((value, path, depth))
             return
         if isinstance(value, type):
             self._class(value)
             return
+        if kind is ModuleType or is_own(kind.__module__):
+            return
         self._seen.add(id(value))
         self._held += depth > 0
-        if self._held > _MAX_OBJECTS or depth > _MAX_DEPTH:
+        if self._held > _MAX_OBJECTS:
             raise Abstain("the modules hold more objects than can be put back after a replay")
+        self._waiting.append((value, path, depth))
+
+    def _look_into(self, value: object, path: str, depth: int) -> None:
+        """What a thing holds, as far as it is known how that is put back."""
+        kind = type(value)
+        if kind in _CONTAINERS:
+            self._contents(value, path, depth)
+        elif is_module(value, self._torch):
+            self._module(value, path)
+        elif kind is FunctionType:
+            self._function(cast("FunctionType", value), path, depth)
+        elif object_effect(value) is not Effect.OUTPUT:
+            self._contents(value, path, depth)
+            self._object(value, path, depth)
+
+    def _contents(self, value: object, path: str, depth: int) -> None:
+        """Of containers, of what calls another, of what counts by itself."""
         if isinstance(value, dict):
-            self._dicts.append((path, value, dict(value)))
-            self._inside(value.values(), path, depth)
+            kept = raw_dict(value)
+            self._dicts.append((path, value, kept))
+            self._inside(kept.values(), path, depth)
+            if isinstance(value, defaultdict):
+                self._keep_slots(value, [_FACTORY], path, depth)
         elif isinstance(value, list | deque):
-            self._lists.append((path, value, list(value)))
-            self._inside(value, path, depth)
+            items = _raw_list(value)
+            self._lists.append((path, value, items))
+            self._inside(items, path, depth)
         elif isinstance(value, set):
-            self._sets.append((path, value, set(value)))
+            members = set(set.__iter__(value))
+            self._sets.append((path, value, members))
+            self._inside(members, path, depth)
         elif isinstance(value, bytearray):
             self._bytes.append((path, value, bytes(value)))
         elif isinstance(value, tuple | frozenset):
-            self._inside(value, path, depth)
-        elif kind in _CALLED:
-            self._called(value, path, depth)
+            base = tuple if isinstance(value, tuple) else frozenset
+            self._inside(base.__iter__(value), path, depth)  # type: ignore[arg-type]
+        elif isinstance(value, functools.partial):
+            self._inside((value.func, value.args, value.keywords), path, depth)
+        elif isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):
+            self._inside((value.__self__, getattr(value, "__func__", None)), path, depth)
         elif is_generator(value, self._torch):
             self.generators.append(value)
-        elif (kind.__module__, kind.__name__) == ("numpy", "ndarray"):
-            self._array(value, path)
-        elif is_opaque(value):
-            spoken = f"{kind.__module__}.{kind.__qualname__}"
+        elif _array_type(type(value)) is not None:
+            self._array(value, path, depth)
+        elif may_change_unseen(value):
+            spoken = f"{type(value).__module__}.{type(value).__qualname__}"
             raise Abstain(f"{path} is a {spoken}, whose state can't be put back after a replay")
-        if not is_library(kind.__module__) or kind.__name__ in _HOLDERS:
-            self._plain(value, path, depth)
-        elif object_effect(value) is None and not is_standard(kind.__module__):
-            self._attributes(value, path)
 
-    def _attributes(self, value: object, path: str) -> None:
-        """What was set on a tensor, or on an object of a library's, itself."""
+    def _object(self, value: object, path: str, depth: int) -> None:
+        """An object of the user's or of a library's: its attributes, its slots; of the user's, its class."""
+        kind = type(value)
+        self._attributes(value, path, depth)
+        if kind not in self._slotted:
+            self._slotted[kind] = _slots_of(kind)
+        slots = self._slotted[kind]
+        if slots:
+            self._keep_slots(value, slots, path, depth)
+        if not is_library(kind.__module__):
+            self._class(kind)
+
+    def _keep_slots(self, value: object, slots: _Slots, path: str, depth: int) -> None:
+        parts = [_in_slot(value, slot) for slot in slots]
+        self._slots.append((path, value, slots, parts))
+        for slot, part in zip(slots, parts, strict=True):
+            self._visit(part, f"{path}.{slot.__name__}", depth + 1)
+
+    def _attributes(self, value: object, path: str, depth: int) -> None:
         try:
             attributes = object.__getattribute__(value, "__dict__")
         except AttributeError:
             return
-        if isinstance(attributes, dict):
-            self._dicts.append((path, attributes, dict(attributes)))
-
-    def _plain(self, value: object, path: str, depth: int) -> None:
-        """An object of a class of the user's, or a mere holder: its attributes, its slots, its class."""
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict):
-            self._dicts.append((path, attributes, dict(attributes)))
-            for name, part in attributes.items():
-                self._visit(part, f"{path}.{name}", depth + 1)
-        parts = _slots_of(value)
-        if parts is not None:
-            self._slots.append((path, value, parts))
-            for name, part in parts.items():
-                self._visit(part, f"{path}.{name}", depth + 1)
-        self._class(type(value))
-
-    def _called(self, value: object, path: str, depth: int) -> None:
-        """A function of the user's with its attributes and what it closes over; whose method it is."""
-        if isinstance(value, FunctionType):
-            if is_library(str(value.__globals__.get("__name__"))):
-                return
-            attributes = cast("MutableMapping[object, object]", value.__dict__)
-            self._dicts.append((path, attributes, dict(attributes)))
-            self._inside(attributes.values(), path, depth)
-            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-                self._cells.append((f"{path}>{name}", cell, content_of(cell)))
-        elif isinstance(value, functools.partial):
-            self._inside((value.func, *value.args, *value.keywords.values()), path, depth)
-        else:
-            owner = getattr(value, "__self__", None)
-            function = getattr(value, "__func__", None)
-            if not isinstance(owner, ModuleType):
-                self._inside((owner, function), path, depth)
-
-    def _array(self, value: object, path: str) -> None:
-        """An array of NumPy's, which forward code may count in."""
-        array = cast("_Array", value)
-        if not value.flags.writeable:  # type: ignore[attr-defined]
+        if not isinstance(attributes, dict):
             return
-        if value.nbytes > _MAX_ARRAY_BYTES:  # type: ignore[attr-defined]
+        self._dicts.append((path, attributes, dict(attributes)))
+        if attributes and not _runs_modules(type(value)):
+            for name, part in attributes.items():
+                if type(part) not in _ATOMS:
+                    self._visit(part, f"{path}.{name}", depth + 1)
+
+    def _function(self, function: FunctionType, path: str, depth: int) -> None:
+        """A function of the user's: its attributes, its defaults, what it closes over."""
+        attributes = cast("MutableMapping[object, object]", function.__dict__)
+        if is_library(str(function.__globals__.get("__name__"))):
+            self._visit(attributes.get("__wrapped__"), path, depth + 1)
+            return
+        self._dicts.append((path, attributes, dict(attributes)))
+        self._inside(attributes.values(), path, depth)
+        self._inside((function.__defaults__, function.__kwdefaults__), path, depth)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            content = content_of(cell)
+            self._cells.append((f"{path}>{name}", cell, content))
+            self._visit(content, f"{path}>{name}", depth + 1)
+
+    def _array(self, value: object, path: str, depth: int) -> None:
+        """An array of NumPy's, which forward code may count in: its memory, and the objects in it."""
+        array = cast("_Array", value)
+        if _array_type(type(array.base)) is not None:
+            self._visit(array.base, path, depth + 1)
+        if not array.flags.writeable:
+            return
+        if array.nbytes > _MAX_ARRAY_BYTES:
             raise Abstain(f"{path} is an array too large to be put back after a replay")
-        self._arrays.append((path, array, value.copy()))  # type: ignore[attr-defined]
+        if array.dtype.hasobject and array.dtype.names:
+            raise Abstain(f"{path} is an array of records that can't be put back after a replay")
+        numpy = cast("type[_Array]", _array_type(type(array)))
+        plain = numpy.view(array, numpy)
+        if array.dtype.hasobject:
+            self._inside(plain.ravel().tolist(), path, depth)
+        self._arrays.append((path, plain, plain.copy()))
 
     def _inside(self, values: object, path: str, depth: int) -> None:
         for value in cast("Iterator[object]", values):
@@ -255,9 +328,46 @@ def content_of(cell: CellType) -> object:
         return _EMPTY
 
 
-def _is_machinery(value: object) -> bool:
-    """Of a class: what its attributes and methods work by, functions apart."""
-    return hasattr(type(value), "__get__") and not isinstance(value, FunctionType)
+def _of_class(value: object) -> tuple[object, ...]:
+    """What there is to keep of an attribute of a class: functions, and no machinery."""
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    kind = type(value)
+    machinery = hasattr(kind, "__get__") and is_library(kind.__module__)
+    return () if machinery and not isinstance(value, FunctionType) else (value,)
+
+
+def _runs_modules(kind: type) -> bool:
+    """Whether objects of a class run modules, rather than modules them: they lead to the whole job."""
+    return f"{kind.__module__}.".startswith(_RUNNING)
+
+
+def _array_type(kind: type) -> type | None:
+    """NumPy's own among the classes of an array."""
+    found = (each for each in kind.__mro__ if (each.__module__, each.__name__) == ("numpy", "ndarray"))
+    return next(found, None)
+
+
+def raw_dict(mapping: MutableMapping[object, object]) -> dict[object, object]:
+    """What lies in a mapping, whatever its class gives out for it."""
+    if isinstance(mapping, OrderedDict):
+        return dict(OrderedDict.items(mapping))
+    return dict(dict.items(mapping) if isinstance(mapping, dict) else mapping)
+
+
+def _refill(mapping: MutableMapping[object, object], saved: dict[object, object]) -> None:
+    base: type = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    if not isinstance(mapping, dict):
+        base = type(mapping)
+    base.clear(mapping)  # type: ignore[attr-defined]
+    for key, value in saved.items():
+        base.__setitem__(mapping, key, value)  # type: ignore[index]
+
+
+def _raw_list(items: list[object] | deque[object]) -> list[object]:
+    return list(list.__iter__(items) if isinstance(items, list) else deque.__iter__(items))
 
 
 def dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:
@@ -293,30 +403,32 @@ def restore_class(kind: type, saved: dict[str, object]) -> list[str]:
     return changed
 
 
-def _slots_of(thing: object) -> dict[str, object] | None:
-    """What lies in the slots of an object; None where its classes have none."""
-    names = [
-        f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
-        for kind in type(thing).__mro__
-        if not is_library(kind.__module__)
-        for name in _listed(vars(kind).get("__slots__", ()))
-        if name not in ("__dict__", "__weakref__")
+def _slots_of(kind: type) -> _Slots:
+    """The slots of its objects, but for those in which paths and the like note what they have worked out."""
+    found = [
+        vars(each).get(name)
+        for each in kind.__mro__
+        if each.__module__.partition(".")[0] not in _WORKED_OUT
+        for name in own_slots(each)
     ]
-    missing = object()
-    found = {name: getattr(thing, name, missing) for name in names}
-    return {name: value for name, value in found.items() if value is not missing} if names else None
+    return [slot for slot in found if isinstance(slot, MemberDescriptorType)]
 
 
-def _listed(slots: object) -> list[str]:
-    return [slots] if isinstance(slots, str) else list(cast("Iterator[str]", slots))
+def _in_slot(thing: object, slot: MemberDescriptorType) -> object:
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return _EMPTY
 
 
-def _restore_slots(thing: object, parts: dict[str, object]) -> list[str]:
-    now = _slots_of(thing) or {}
-    changed = [name for name in {**parts, **now} if name not in now or now[name] is not parts.get(name)]
-    for name in changed:
-        if name in parts:
-            object.__setattr__(thing, name, parts[name])
+def _restore_slots(thing: object, slots: _Slots, parts: list[object]) -> list[str]:
+    changed = []
+    for slot, part in zip(slots, parts, strict=True):
+        if _in_slot(thing, slot) is part:
+            continue
+        changed.append(slot.__name__)
+        if part is _EMPTY:
+            slot.__delete__(thing)
         else:
-            object.__delattr__(thing, name)
+            slot.__set__(thing, part)
     return changed

@@ -20,6 +20,7 @@ from ..live_torch.module_checks import HOOK_DICTS
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from . import rng_state
+from .kept_tensor import KeptTensor
 from .module_state import ModuleState
 from .threads_beside import thread_beside
 
@@ -102,11 +103,9 @@ class StateGuard:
         self.generators = state.generators
         anew = self._made_anew()
         self.in_graph = any(each.grad_fn is not None and id(each) not in anew for each in state.tensors)
-        kept = [(tensor, tensor._version, self._keep_tensor(undo, tensor)) for tensor in state.tensors]
+        kept = [self._keep_tensor(undo, tensor) for tensor in state.tensors]
         by_value = guarded.parameters if self._trial else guarded.written
-        copies = [
-            (parameter, self._keep_tensor(undo, parameter, only_if_touched=True)) for parameter in by_value
-        ]
+        copies = [self._keep_tensor(undo, parameter, only_if_touched=True) for parameter in by_value]
         undo.callback(self._compare, state, versions, copies, kept)
         for restore in rng_state.capture(torch, state.generators):
             undo.callback(restore)
@@ -123,50 +122,31 @@ class StateGuard:
         self,
         state: ModuleState,
         versions: list[tuple[Tensor, int]],
-        copies: list[tuple[Tensor, Tensor | None]],
-        kept: list[tuple[Tensor, int, Tensor | None]],
+        copies: list[KeptTensor],
+        kept: list[KeptTensor],
     ) -> None:
-        self.writes = any(
-            tensor._version != version
-            or (self._trial and copy is not None and not _same(self._torch, tensor, copy))
-            for tensor, version, copy in kept
-        )
+        self.writes = any(each.was_written(by_value=self._trial) for each in kept)
         self.changes = [
             name for name in state.restore() if name.rpartition(".")[2] not in self._guarded.derived
         ]
         written = {id(part) for part in self._guarded.written}
         touched = [tensor for tensor, version in versions if tensor._version != version]
-        touched += [
-            tensor for tensor, copy in copies if copy is not None and not _same(self._torch, tensor, copy)
-        ]
+        touched += [each.tensor for each in copies if each.was_written(by_value=True)]
         self._touched = {id(tensor) for tensor in touched}
         if any(id(tensor) not in written for tensor in touched):
             self.changes.append("a parameter")
 
-    def _keep_tensor(
-        self, undo: ExitStack, tensor: Tensor, *, only_if_touched: bool = False
-    ) -> Tensor | None:
-        """Put a tensor's bytes and version counter back at the end; its copy."""
-        if str(tensor.layout) != "torch.strided" or tensor.device == self._torch.device("meta"):
-            return None
-        plain = tensor.detach()
-        overlapping = any(
-            step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)
-        )
-        if overlapping:  # an expanded view can't be written as a whole, by anyone
-            return None
-        saved = plain.clone()
+    def _keep_tensor(self, undo: ExitStack, tensor: Tensor, *, only_if_touched: bool = False) -> KeptTensor:
+        """Put a tensor's bytes, its shape and its version counter back at the end."""
+        kept = KeptTensor(self._torch, tensor)
         undo.enter_context(self._torch.autograd._unsafe_preserve_version_counter(tensor))
 
-        def copy_back() -> None:
+        def put_back() -> None:
             if not only_if_touched or id(tensor) in self._touched:
-                with self._torch.no_grad():
-                    plain.copy_(saved)
-                if tensor.data_ptr() != plain.data_ptr():  # through .data
-                    tensor.data = plain
+                kept.put_back()
 
-        undo.callback(copy_back)
-        return saved
+        undo.callback(put_back)
+        return kept
 
     def _lend_twins(self, undo: ExitStack) -> None:
         """Parameters on the same storage with no gradient and no hook of anybody's, DDP's included."""
@@ -203,16 +183,6 @@ class StateGuard:
         for name in HOOK_DICTS:
             if hooks := getattr(sys.modules["torch.nn.modules.module"], f"_global{name}", None):
                 _leave_out(undo, hooks, _is_ours)
-
-
-def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
-    """Equal; NaN, as the weights of a diverged job are, equals itself."""
-    if tensor.shape != copy.shape or tensor.dtype != copy.dtype:
-        return False
-    if torch.equal(tensor, copy):
-        return True
-    alike = torch.eq(tensor, copy) | (torch.isnan(tensor) & torch.isnan(copy))
-    return bool(alike.all())
 
 
 def called_with(

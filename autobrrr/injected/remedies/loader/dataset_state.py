@@ -15,8 +15,9 @@ from types import CellType, FunctionType
 
 from ...job_state.bytecode_names import globals_read
 from ...job_state.module_state import content_of, dict_changes
+from ...job_state.unseen_state import slots_of
 from .dataset_contents import ContentMarks
-from .dataset_walk import held_by, is_known, slots_of
+from .dataset_walk import held_by, is_known
 from .surroundings import surroundings
 
 _ABSENT = object()

@@ -11,41 +11,28 @@ from __future__ import annotations
 
 import functools
 import gc
-import io
 import itertools
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import (
     BuiltinFunctionType,
     FunctionType,
     MappingProxyType,
-    MethodDescriptorType,
     MethodType,
     ModuleType,
-    WrapperDescriptorType,
 )
 from typing import cast
 
 from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import is_library, is_own, is_standard
 from ...job_state.reachable_code import is_implicit
+from ...job_state.unseen_state import ATOMS, is_opaque, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
 
 MOST_OBJECTS = 20_000
-_ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis), ModuleType)
-_SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
-_UNCHANGING = frozenset((  # packages whose objects made in C stay as they are, or are asked otherwise
-    "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_sre", "_struct", "_weakref",
-    "abc", "builtins", "collections", "datetime", "decimal", "functools", "numpy", "operator",
-    "pyarrow", "re", "sentencepiece", "tokenizers", "torch", "torchvision", "types", "typing", "uuid",
-    "weakref", "zoneinfo",
-))  # fmt: skip
-_SEEN_BUILTINS = (staticmethod, classmethod, property, functools.partial, MappingProxyType)
-_HEAP_TYPE = 1 << 9
-_CHANGING = ("memoryview", "generator", "coroutine")  # of "builtins"
 _KNOWN = frozenset((  # packages whose own code is not looked into
     "PIL", "accelerate", "albumentations", "cv2", "datasets", "einops", "fsspec", "huggingface_hub",
     "lightning", "numpy", "pandas", "pyarrow", "pytorch_lightning", "safetensors", "scipy", "sentencepiece",
@@ -65,13 +52,6 @@ _DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
 # fmt: on
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
-_FED = (  # by other threads or processes
-    ("queue", "Queue"),
-    ("_queue", "SimpleQueue"),
-    ("multiprocessing.queues", "Queue"),
-    ("threading", "Thread"),
-    ("concurrent.futures._base", "Executor"),
-)
 
 
 @dataclass(slots=True)
@@ -100,7 +80,7 @@ def held_by(dataset: object) -> Held:
     kept: list[object] = []  # an id in `seen` is no other object's
     while waiting:
         value = waiting.pop()
-        if isinstance(value, _ATOMS) or id(value) in seen:
+        if isinstance(value, ATOMS) or id(value) in seen:
             continue
         seen.add(id(value))
         kept.append(value)
@@ -110,7 +90,7 @@ def held_by(dataset: object) -> Held:
             found.random = True
         elif _is_handle(value):
             found.handles.append(type(value).__name__)
-        elif _moves_on(value):
+        elif moves_on(value):
             found.sources.append(type(value).__name__)
         elif has_contents(value):
             found.contents.append(value)
@@ -118,7 +98,7 @@ def held_by(dataset: object) -> Held:
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
-            if _is_opaque(value):
+            if is_opaque(value):
                 found.opaque.append(type(value).__name__)
             if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
                 names = names_of(value)
@@ -199,15 +179,6 @@ def _is_handle(value: object) -> bool:
         return False
 
 
-def _moves_on(value: object) -> bool:
-    """Whether a value stands somewhere in what it gives and shows that nowhere, or is fed meanwhile."""
-    if any((kind.__module__, kind.__name__) in _FED for kind in type(value).__mro__):
-        return True
-    following = getattr(type(value), "__next__", None)
-    hidden = following is not None and not isinstance(following, FunctionType)
-    return hidden and not isinstance(value, io.IOBase)
-
-
 def has_contents(value: object) -> bool:
     """A tensor, or an array: of numpy, of Python, of bytes."""
     kind = type(value)
@@ -225,30 +196,6 @@ def is_known(module_name: str) -> bool:
     return is_library(module_name) and (is_standard(top) or top in _KNOWN or is_own(top))
 
 
-def _is_opaque(value: object) -> bool:
-    """Whether a value keeps what may change where only its own C code sees it."""
-    if isinstance(value, (type, FunctionType, MethodType, BuiltinFunctionType, *_SEEN_BUILTINS)):
-        return False
-    kind = type(value)
-    base = next((each for each in kind.__mro__ if _is_made_in_c(each)), object)
-    if base in _SEEN_BASES or issubclass(base, (*_ATOMS, BaseException)):
-        return False
-    if base.__module__ == "numpy" and base.__name__ == "memmap":
-        return bool(value.flags.writeable)  # type: ignore[attr-defined]
-    if base.__module__ == "builtins":
-        return base.__name__ in _CHANGING
-    return base.__module__.partition(".")[0] not in _UNCHANGING
-
-
-def _is_made_in_c(kind: type) -> bool:
-    """Python's classes are made at runtime, and have no methods of C."""
-    if not kind.__flags__ & _HEAP_TYPE:
-        return True
-    return any(
-        isinstance(each, (MethodDescriptorType, WrapperDescriptorType)) for each in vars(kind).values()
-    )
-
-
 def _is_data(value: object) -> bool:
     """What leads to the whole process, and what is nobody's own."""
     if isinstance(value, type):
@@ -257,7 +204,7 @@ def _is_data(value: object) -> bool:
 
 
 def _all_atoms(values: Iterable[object]) -> bool:
-    return all(issubclass(kind, _ATOMS) for kind in set(map(type, values)))
+    return all(issubclass(kind, ATOMS) for kind in set(map(type, values)))
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -304,18 +251,6 @@ def _of_many(values: list[object]) -> list[object]:
     if not pairs or not _all_atoms(itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))):
         return values
     return [] if pairs is values else [each for each in values if type(each) is not tuple]
-
-
-def slots_of(kind: type) -> tuple[str, ...]:
-    """Names of what its objects keep beside their attributes."""
-    found = list[str]()
-    for each in kind.__mro__:
-        slots = vars(each).get("__slots__", ())
-        mangled = each.__name__.lstrip("_")
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            hidden = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{mangled}{name}" if hidden else name)
-    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
 def _of_function(function: FunctionType) -> Iterator[object]:
