@@ -34,6 +34,7 @@ from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
+_MOST_DEEP = 16  # modules within modules; each call that is seen takes two frames of the stack
 _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
 _WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
@@ -302,6 +303,8 @@ class Recorder:
                 with unseen():
                     node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
         self._depth += 1
+        if self._depth > _MOST_DEEP:
+            self._leave_deep_calls()
         if self._watch is not None:
             self._watch.depth = self._depth
             if node is not None:
@@ -317,6 +320,14 @@ class Recorder:
             self._quiet += self._held - held
         self._let_go_of_too_much()
         return result
+
+    def _leave_deep_calls(self) -> None:
+        """A net that calls itself may have no frames to spare: it is not looked at any further."""
+        self._failed = self._failed or f"modules call each other more than {_MOST_DEEP} deep"
+        patch = self._patch
+        self.abandon()
+        if patch is not None:  # also where the function mode has to wait
+            patch.take_off()
 
     def _is_evaluation(self, node: Node, module: Module) -> bool:
         """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""
