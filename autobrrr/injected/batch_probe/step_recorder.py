@@ -36,6 +36,7 @@ from .collective_watch import BACKWARD, MODULE, WRAPPER, CollectiveWatch
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
+_MOST_DEEP = 16  # modules within modules; each call that is seen takes two frames of the stack
 _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
 _MARKED_DEPTH = 2  # the DDP wrapper, and the module that it wraps
@@ -256,6 +257,8 @@ class Recorder:
         at = self._mode_aside()
         self._depth += 1
         wraps = self._depth == 1 and type(module).__name__ == "DistributedDataParallel"
+        if self._depth > _MOST_DEEP:
+            self._leave_deep_calls()
         try:
             with self._marked(WRAPPER if wraps else MODULE):
                 result = call(module, *args, **kwargs)
@@ -298,6 +301,12 @@ class Recorder:
     def _mode_back(self, at: int | None) -> None:
         if at is not None and self._mode is not None:
             put_function_mode(self.torch, self._mode, at)
+
+    def _leave_deep_calls(self) -> None:
+        """A net that calls itself may have no frames to spare: it is not looked at any further."""
+        self._failed = self._failed or f"modules call each other more than {_MOST_DEEP} deep"
+        self.abandon()
+        take_off_all(self._patches)  # also where the function mode has to wait
 
     def _is_evaluation(self, node: Node, module: Module) -> bool:
         """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""

@@ -2,7 +2,7 @@
 
 Random states, gradients, buffers and other tensors that modules hold (with their version
 counters), the Python state of the modules and of what they are called with, grad mode, and the hooks that
-must stay silent.
+must stay silent. Signal handlers of the job's run when all that has been put back.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from ..live_torch.handler_errors import let_through
 from ..live_torch.module_call_slot import silence
 from ..live_torch.module_checks import HOOK_DICTS
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from . import rng_state
+from .held_signals import HeldSignals
 from .kept_tensor import KeptTensor
 from .module_state import ModuleState
 from .threads_beside import thread_beside
@@ -83,6 +85,7 @@ class StateGuard:
     def _keep(self, undo: ExitStack) -> None:
         """Each thing kept is put back in reverse order."""
         torch, guarded = self._torch, self._guarded
+        undo.enter_context(HeldSignals())
         beside = thread_beside()
         if beside is not None:
             raise Abstain(f"{beside} runs on another thread, which may draw random numbers meanwhile")
@@ -224,9 +227,12 @@ def unchanged(torch: ModuleType, guarded: Guarded, *, trial: bool) -> Iterator[N
     try:
         with guard:
             yield
-    finally:
-        if guard.changes:
-            raise Abstain(said_of(guard.changes))
+    except Exception as error:
+        let_through(error)
+        if not guard.changes:
+            raise
+    if guard.changes:
+        raise Abstain(said_of(guard.changes))
 
 
 def said_of(changes: list[str]) -> str:

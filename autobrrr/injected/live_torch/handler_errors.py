@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import signal
-from types import CodeType
+from collections.abc import Callable
+from types import CodeType, FrameType
 
 
 def raised_by_handler(error: BaseException) -> bool:
@@ -19,7 +20,7 @@ def raised_by_handler(error: BaseException) -> bool:
     """
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
     theirs = [one for one in handlers if callable(one) and one is not signal.default_int_handler]
-    codes = {_code(one) for one in theirs}
+    codes = {call_handler.__code__, *(_code(one) for one in theirs)}
     if None in codes and not isinstance(error, Exception):
         return True
     trace = error.__traceback__
@@ -34,6 +35,13 @@ def let_through(error: BaseException) -> None:
     """Raise it again where it is the job's. Comes first wherever an error of ours is ended."""
     if raised_by_handler(error):
         raise error
+
+
+def call_handler(
+    handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None
+) -> None:
+    """Call a handler of the job's for a signal that came before: what it raises is told from ours."""
+    handler(number, frame)
 
 
 def _code(handler: object) -> CodeType | None:

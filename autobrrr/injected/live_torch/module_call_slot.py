@@ -1,14 +1,19 @@
-"""A module's calls watched from where torch looks before it calls: not from the module's dicts of hooks.
+"""A module's calls watched and led from where torch looks before it calls: not from its dicts of hooks.
 
-In: a module and what to call around it. Out: a watch in `_compiled_call_impl`, over whatever stands
-there (a remedy's layers). torch leaves that out when the module is copied or pickled, and never
-scripts it; hooks would be copied, pickled and scripted with the module.
+In: a module, what to call around its calls, what to call in place of its code. Out: one object in
+`_compiled_call_impl` that does both, over whatever stands there. torch leaves that out when the module is
+copied or pickled, and never scripts it; hooks would be copied, pickled and scripted with the module.
+
+A module may call itself, some hundred levels deep. Its inner calls are plain, with the frames that they
+always had: the second call on a thread takes ours out of the slot, and it is back when the first one ends.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from sys import _getframe
 from types import FunctionType
 from typing import cast
@@ -27,14 +32,23 @@ class InSlot:
     tells, for 0.25 us a call.
 
     Attributes:
-        inner: What stood there before, of ours or the job's; None: the module's own call.
+        watches: The outermost first.
+        layers: Called in place of the module's own code; None: that is called.
+        theirs: What the job has put there before.
+        inside: Threads on which a call of the module is under way.
     """
 
-    __slots__ = ("_module", "inner")
+    __slots__ = ("_aside", "_enter", "_leave", "_module", "inside", "layers", "theirs", "watches")
 
-    def __init__(self, module: object, inner: Call | None = None) -> None:
-        self._module = weakref.ref(module)
-        self.inner = inner
+    def __init__(self, module: object, theirs: Call | None = None) -> None:
+        self._module = cast("Callable[[], Module]", weakref.ref(module))
+        self._enter: Call | None = None
+        self._leave: Call | None = None
+        self._aside: int | None = None  # the thread that has taken it out
+        self.watches: tuple[Watch, ...] = ()
+        self.layers: Call | None = None
+        self.theirs = theirs
+        self.inside = set[int]()
 
     @property
     def module(self) -> object | None:
@@ -52,107 +66,199 @@ class InSlot:
     def __call__(self, *args: object, **kwargs: object) -> object:
         called = _getframe(1).f_locals.get("self")  # of `Module._wrapped_call_impl`
         module = self._module()
-        if called is module or not hasattr(called, "_call_impl"):
-            return self.lead(cast(Module, module), args, kwargs)
-        return _call(_not_ours(self), cast(Module, called), args, kwargs)
+        call = self.theirs
+        if called is not module and called is not None and hasattr(called, "_call_impl"):
+            if vars(called).get(SLOT) is self and vars(called) is not vars(module):
+                _fill(called, call)
+            return (called._call_impl if call is None else call)(*args, **kwargs)
+        thread, inside = get_ident(), self.inside
+        if inside and thread in inside:
+            self.step_aside(thread)
+            return (module._call_impl if call is None else call)(*args, **kwargs)
+        try:
+            inside.add(thread)
+            if self._enter is not None:
+                self._enter(module, args, kwargs)
+            if self.layers is not None:
+                call = self.layers
+            result = (module._call_impl if call is None else call)(*args, **kwargs)
+            if self._leave is not None:
+                self._leave(module, args, result)
+            return result
+        finally:
+            inside.discard(thread)
+            if self._aside == thread:
+                self._come_back()
 
-    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """The call of the module whose slot it is."""
-        return _call(self.inner, module, args, kwargs)
+    def as_within(self, thread: int) -> Iterator[None]:
+        """One step, in which calls on this thread are inner ones."""
+        try:
+            self.inside.add(thread)
+            yield
+        finally:
+            self.inside.discard(thread)
+            if self._aside == thread:
+                self._come_back()
+
+    def step_aside(self, thread: int) -> None:
+        """Be out of the slot until the call that is under way on this thread has ended."""
+        module = self._module()
+        if self._aside is None and vars(module).get(SLOT) is self:
+            _ASIDE[id(module)] = self
+            self._aside = thread
+            _fill(module, self.theirs)
+
+    def _come_back(self) -> None:
+        """The first call has ended, in which another one has taken it out."""
+        _ASIDE.pop(id(self._module()), None)
+        self._aside = None
+        self.settle()
+
+    def settle(self) -> None:
+        """Be in the slot where there is something to do; what the job has put there meanwhile stays.
+
+        From any thread: CPython lets no other one run between the last look and what it leads to.
+        """
+        self._enter = _all_of([one.enter for one in self.watches])
+        self._leave = _all_of([one.leave for one in reversed(self.watches)])
+        module = self.module
+        if module is None or self._aside is not None:
+            return
+        held = vars(module)
+        found = held.get(SLOT)
+        if found is self:
+            if not self.watches and self.layers is None:
+                _fill(module, self.theirs)
+        elif found is self.theirs and (self.watches or self.layers is not None):
+            held[SLOT] = self
+
+    def forget_ended(self) -> None:
+        """Let go of watches that have ended."""
+        self.watches = tuple(one for one in self.watches if one.on)
+        self.settle()
 
 
-class Watch(InSlot):
-    """Stands in the slot: `enter(module, args, kwargs)`, the call, `leave(module, args, result)`."""
-
-    __slots__ = ("_enter", "_leave")
-
-    def __init__(self, module: object, inner: Call | None, enter: Call | None, leave: Call | None) -> None:
-        super().__init__(module, inner)
-        self._enter = enter
-        self._leave = leave
-
-    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """The same, watched."""
-        enter = self._enter
-        if enter is not None:
-            enter(module, args, kwargs)
-        result = _call(self.inner, module, args, kwargs)
-        leave = self._leave
-        if leave is not None:
-            leave(module, args, result)
-        return result
-
-    def still(self) -> None:
-        """Call nothing any more, wherever a shallow copy of the module may have taken it."""
-        self._enter = self._leave = None
+_ASIDE: dict[int, InSlot] = {}  # by the id of a module that calls itself just now
 
 
-def _call(inner: Call | None, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-    if inner is None:
-        return module._call_impl(*args, **kwargs)
-    return inner.lead(module, args, kwargs) if isinstance(inner, InSlot) else inner(*args, **kwargs)
+class Watch:
+    """`enter(module, args, kwargs)` before each call of a module, `leave(module, args, result)` after it."""
 
+    __slots__ = ("_slot", "enter", "leave", "on")
 
-def _not_ours(call: Call | None) -> Call | None:
-    """What the job has put there itself, below all of ours."""
-    while isinstance(call, InSlot):
-        call = call.inner
-    return call
+    def __init__(self, slot: InSlot, enter: Call | None, leave: Call | None) -> None:
+        self._slot = slot
+        self.enter = enter
+        self.leave = leave
+        self.on = True
+
+    def end(self) -> None:
+        """Call nothing any more."""
+        self.on = False
+        self._slot.forget_ended()
 
 
 def watch(module: object, enter: Call | None, leave: Call | None) -> Watch:
     """Watch the calls of a module from now on; hand the watch to `unwatch`."""
-    made = Watch(module, _in_slot(module), enter, leave)
-    vars(module)[SLOT] = made
-    return made
+    slot = _made(module)
+    one = Watch(slot, enter, leave)
+    slot.watches = (one, *slot.watches)
+    slot.settle()
+    return one
 
 
 def unwatch(one: Watch) -> None:
     """Take a watch out, from any thread; where somebody has replaced what stood there, theirs stays.
 
-    A call that has begun goes on through it. torch reads the slot twice at a call, with no place
-    between the two where CPython would let another thread run.
+    A call that has begun goes on. torch reads the slot twice at a call, with no place between the two
+    where CPython would let another thread run.
     """
-    one.still()
-    module, inner = one.module, one.inner
-    if module is None:
-        return
-    if vars(module).get(SLOT) is one:
-        _fill(module, inner)
-        return
-    for over in _watches(module):
-        if over.inner is one:
-            over.inner = inner
+    one.end()
 
 
 def beneath(module: object) -> Call | None:
-    """What stands in the slot beneath our watches; None for nothing."""
-    over = _watches(module)
-    return over[-1].inner if over else _in_slot(module)
+    """What stands in the slot beneath our watches, of ours or the job's; None for nothing."""
+    own = _own(module)
+    return theirs(module) if own is None or own.layers is None else own.layers
 
 
-def put_beneath(module: object, call: Call | None) -> None:
-    """Replace what stands beneath our watches; they stay."""
-    over = _watches(module)
-    if over:
-        over[-1].inner = call
-    else:
-        _fill(module, call)
+def theirs(module: object) -> Call | None:
+    """What the job has put into the slot itself."""
+    own = _own(module)
+    return _not_ours(vars(module).get(SLOT)) if own is None else own.theirs
+
+
+def lead(module: object, layers: Call | None) -> None:
+    """Call this in place of the module's own code from now on; None: its own again. Watches stay."""
+    slot = _made(module)
+    slot.layers = layers
+    slot.settle()
 
 
 def silence(module: object) -> Callable[[], None] | None:
-    """Leave out all watches of a module for a while; what puts them back, None where there is none."""
-    top = vars(module).get(SLOT)
-    if not isinstance(top, Watch):
+    """Leave out all watches of a module for a while; what puts them back, None where there is none.
+
+    Where one of its calls is under way, the slot is then as it stays until that has ended.
+    """
+    slot, thread = _own(module), get_ident()
+    if slot is not None and thread in slot.inside:
+        slot.step_aside(thread)
+    if slot is None or not slot.watches:
         return None
-    _fill(module, beneath(module))
-    return lambda: _fill(module, top)
+    silent, slot.watches = slot.watches, ()
+    slot.settle()
+
+    def put_back() -> None:
+        slot.watches = silent
+        slot.forget_ended()
+
+    return put_back
 
 
-def _in_slot(module: object) -> Call | None:
-    """What stands in the slot; of ours only what was made for this very module."""
-    found = cast("Call | None", vars(module).get(SLOT))
-    return found if isinstance(found, InSlot) and found.module is module else _not_ours(found)
+@contextmanager
+def as_within_a_call(module: object) -> Iterator[None]:
+    """What runs in here is a part of a call of the module: if it calls the module, that is plain."""
+    slot, thread = _own(module), get_ident()
+    if slot is None or thread in slot.inside:
+        yield
+    else:
+        yield from slot.as_within(thread)
+
+
+def _own(module: object) -> InSlot | None:
+    """What was made for this very module and is in its slot, or will be when its call ends."""
+    found, aside = vars(module).get(SLOT), _ASIDE.get(id(module))
+    if aside is not None and found is aside.theirs:
+        return aside
+    return found if isinstance(found, InSlot) and found.module is module else None
+
+
+def _made(module: object) -> InSlot:
+    """The same; made where there is none."""
+    own = _own(module)
+    if own is not None:
+        return own
+    below = theirs(module)
+    if isinstance(vars(module).get(SLOT), InSlot):
+        _fill(module, below)  # of a module that this one was copied from
+    return InSlot(module, below)
+
+
+def _all_of(calls: list[Call | None]) -> Call | None:
+    """One function for all; None for none."""
+    present = [call for call in calls if call is not None]
+    if len(present) <= 1:
+        return present[0] if present else None
+
+    def each(*args: object) -> None:
+        for call in present:
+            call(*args)
+
+    return each
+
+
+def _not_ours(found: object) -> Call | None:
+    return found.theirs if isinstance(found, InSlot) else cast("Call | None", found)
 
 
 def _fill(module: object, call: Call | None) -> None:
@@ -160,13 +266,3 @@ def _fill(module: object, call: Call | None) -> None:
         vars(module).pop(SLOT, None)
     else:
         vars(module)[SLOT] = call
-
-
-def _watches(module: object) -> list[Watch]:
-    """Ours, the outermost first."""
-    found: list[Watch] = []
-    at = _in_slot(module)
-    while isinstance(at, Watch):
-        found.append(at)
-        at = at.inner
-    return found

@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from types import ModuleType
 
-from ..live_torch.module_call_slot import Watch
+from ..live_torch.module_call_slot import InSlot, Watch
 from ..phases import phase_hooks
 from ..phases.loader_watch import LoaderWatch, make_next
 from ..phases.phase_clock import PhaseClock
@@ -88,8 +88,9 @@ def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
         return 0
     enter, leave = phase_hooks.make_root(None, phases, owner, grad_enabled, (_nothing, _nothing))
 
-    watched = Watch(_Thing(), _nothing, enter, leave)
-    return max(0, _per_call(watched) - _per_call(_nothing))
+    slot = InSlot(_Thing(), _nothing)
+    slot.watches = (Watch(slot, enter, leave),)
+    return max(0, _per_call(slot) - _per_call(_nothing))
 
 
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:

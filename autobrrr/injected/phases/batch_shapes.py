@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ..live_torch.dispatch_modes import unseen
+from ..live_torch.handler_errors import let_through
 
 _DEEP = 3
 _WIDE = 8
@@ -35,6 +36,15 @@ def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> in
 
 
 def _within(of: Measure, thing: object, deep: int) -> int:
+    """The first that is known in here; what can't be read, whatever it raises, has no size."""
+    try:
+        return _found(of, thing, deep)
+    except Exception as error:  # noqa: BLE001  a nested tensor has no sizes, a property may raise anything
+        let_through(error)
+        return -1
+
+
+def _found(of: Measure, thing: object, deep: int) -> int:
     shape = getattr(thing, "shape", None)
     if isinstance(shape, tuple):
         size = of(thing, shape)

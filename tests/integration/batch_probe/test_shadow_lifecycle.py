@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import os
 import random
@@ -26,7 +27,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.torch_types import Abstain
 from autobrrr.injected.loop.boundary_task import Boundary
 from support.batch_probe.shadow import gan_with_two_optimizers, mlp, supervised
-from support.batch_probe.shadow_loop import Kind, Ticks, live_tensors, told_by_two_ranks, train
+from support.batch_probe.shadow_loop import Kind, OneLayer, Ticks, live_tensors, told_by_two_ranks, train
 from support.batch_probe.shadow_refused import Prints, trap
 
 pytestmark = pytest.mark.integration
@@ -421,3 +422,21 @@ def test_however_long_the_recording_takes_the_tape_holds_one_step() -> None:
     assert closely is not None
     assert spread is not None
     assert spread["operations"] == closely["operations"]
+
+
+class CallsItself(OneLayer):
+    """As deep as the stack of Python allows without us."""
+
+    def forward(self, x: torch.Tensor, depth: int = 150) -> torch.Tensor:
+        return self(x, depth - 1) if depth else self.linear(x)
+
+
+def test_a_model_that_calls_itself_has_the_frames_that_it_always_had() -> None:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 150 * 4 + 150)
+    try:
+        probed = train(trap(CallsItself), 20, probe=True).probed
+    finally:
+        sys.setrecursionlimit(limit)
+    assert probed is not None
+    assert "more than 16 deep" in str(probed["why"])

@@ -59,6 +59,11 @@ class ScaledByItsOwnGenerator(Block):
         return torch.rand(x.shape, generator=self.generator)
 
 
+class CallsItself(Block):
+    def forward(self, x: torch.Tensor, depth: int = 2) -> torch.Tensor:
+        return super().forward(self(x, depth - 1) if depth else x)
+
+
 class Counts(Block):
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +224,7 @@ def draws_as_before() -> Iterator[None]:
     np.random.set_state(states[1])
 
 
-@pytest.mark.parametrize("kind", [SkippedAtRandom, ScaledByNumpy, ScaledByItsOwnGenerator])
+@pytest.mark.parametrize("kind", [SkippedAtRandom, ScaledByNumpy, ScaledByItsOwnGenerator, CallsItself])
 def test_a_block_draws_the_same_numbers_again_from_whatever_generator(kind: type[Block]) -> None:
     left, why = trained(kind, plain, on=True)
     assert why is None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import UserDict
 from typing import Any
 
 import pytest
+import torch
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import Patch, patched, prepared, take_off_all
 from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.step_hook import Hot, make_tap
 from autobrrr.injected.measure.stack_sampler import Place, place_of
-from autobrrr.injected.phases.batch_shapes import batch_size
+from autobrrr.injected.phases.batch_shapes import batch_size, token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.sampling_schedule import BUDGET, Bursts
 
@@ -211,6 +213,22 @@ def test_batch_sizes_are_found_where_batches_keep_them() -> None:
     assert batch_size(({"x": [Shaped(5)]},)) == 5
     assert batch_size((Shaped(), "text", Shaped(6, 2))) == 6
     assert batch_size(("text", 3)) == -1
+
+
+def test_what_can_not_be_read_has_no_size_and_the_next_one_is_looked_at() -> None:
+    class Closed:
+        @property
+        def shape(self) -> tuple[int, ...]:
+            raise RuntimeError("not now")
+
+    class ClosedMap(UserDict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            raise OSError(name)
+
+    ragged = torch.nested.nested_tensor([torch.zeros(3, 8), torch.zeros(5, 8)])
+    for unread in (Closed(), ClosedMap(x=1), ragged):
+        assert batch_size((unread,)) == token_count((unread,)) == -1
+        assert batch_size((unread, torch.zeros(6, 2, dtype=torch.int64))) == 6
 
 
 def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:

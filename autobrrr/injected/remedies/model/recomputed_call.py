@@ -22,6 +22,7 @@ from ...job_state.side_effect_scan import ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.dispatch_modes import foreign_mode, function_modes
 from ...live_torch.handler_errors import let_through
+from ...live_torch.module_call_slot import as_within_a_call
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Module, Tensor
@@ -56,6 +57,12 @@ class RecomputedCall:
         """The layer to lead the block's calls through."""
         grad_enabled: Callable[[], bool] = self._torch.is_grad_enabled
 
+        def within(*args: object, **kwargs: object) -> object:
+            with as_within_a_call(
+                self._block()
+            ):  # in backward, too, a block that calls itself does so plainly
+                return below(*args, **kwargs)
+
         def call(*args: object, **kwargs: object) -> object:
             if self.broken is not None or not grad_enabled() or not self._may_run_twice(args, kwargs):
                 return below(*args, **kwargs)
@@ -66,7 +73,7 @@ class RecomputedCall:
             if generators is None:
                 return below(*args, **kwargs)
             # torch is given no inputs: it would not let the job write into them before backward.
-            again = _TwiceAlike(partial(self._state, generators), below, self._copy, (args, kwargs))
+            again = _TwiceAlike(partial(self._state, generators), within, self._copy, (args, kwargs))
             return self._checkpoint(again, use_reentrant=False, preserve_rng_state=False)
 
         return call

@@ -35,20 +35,6 @@ class Rank(IntEnum):
     CODE = 1
 
 
-class Led(module_call_slot.InSlot):
-    """Our layers in the slot."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, module: Module, call: Call) -> None:
-        super().__init__(module)
-        self._call = call
-
-    def lead(self, module: Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """The call through all layers."""
-        return self._call(*args, **kwargs)
-
-
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 
 
@@ -79,8 +65,7 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
 
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
-    found = module_call_slot.beneath(module)
-    return found is not None and not isinstance(found, module_call_slot.InSlot)
+    return module_call_slot.theirs(module) is not None
 
 
 def _rebuild(module: Module) -> None:
@@ -94,8 +79,7 @@ def _rebuild(module: Module) -> None:
         call = plain_call(module)
         for rank in sorted(layers, reverse=True):
             call = layers[rank](call)
-        call = Led(module, call)
-    module_call_slot.put_beneath(module, call)
+    module_call_slot.lead(module, call)
 
 
 def plain_call(module: Module) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -53,6 +54,30 @@ def search_for(job: Job) -> RootSearch:
     search = RootSearch(job, 0, failed.append)
     assert search.put_on()
     return search
+
+
+class Tree(nn.Module):
+    """Calls itself, and tells how many frames there are at the bottom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[int] = []
+
+    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+        if depth:
+            return self(x, depth - 1)
+        self.frames.append(len(inspect.stack(0)))
+        return x
+
+
+def test_where_a_module_calls_itself_the_search_is_over_and_adds_no_frames_to_deeper_levels() -> None:
+    job, model = Job(torch), Tree()
+    model(torch.ones(2), 100)
+    search = search_for(job)
+    model(torch.ones(2), 100)
+    assert job.roots == [model]
+    assert not search.on
+    assert model.frames[1] - model.frames[0] <= root_modules.DEEP // 3
 
 
 def as_function(model: nn.Module) -> Callable[..., torch.Tensor]:

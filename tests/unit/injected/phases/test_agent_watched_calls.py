@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 
 import pytest
@@ -16,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch
+from autobrrr.injected.live_torch.module_call_slot import SLOT, InSlot, Watch, beneath, unwatch, watch
 from autobrrr.injected.loop.fallback_marks import FallbackMarks
 from autobrrr.injected.phases.batch_shapes import batch_size, token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch
@@ -79,7 +82,7 @@ def test_a_model_can_be_copied_saved_and_scripted_within_a_sampled_step(
         torch.testing.assert_close(twin(torch.ones(2, 4)), out)
     if make is not copy.copy or kind is not OwnState:  # that one shares every attribute
         assert clock.quiet_calls == before + 1
-        assert not isinstance(vars(twin).get(SLOT), Watch)
+        assert not isinstance(vars(twin).get(SLOT), InSlot)
     take_off()
     assert SLOT not in vars(model)
     assert not model._forward_pre_hooks
@@ -150,7 +153,8 @@ def test_what_the_user_puts_over_a_watch_stays() -> None:
 def test_a_replay_is_not_watched() -> None:
     seen: list[int] = []
     model = nn.Sequential(nn.Linear(4, 3))
-    ours = watch(model, lambda *_: seen.append(1), None)
+    watch(model, lambda *_: seen.append(1), None)
+    ours = vars(model)[SLOT]
     with StateGuard(torch, Guarded([model], list(model.parameters()))) as guard:
         model(torch.ones(2, 4))
     assert not seen
@@ -219,9 +223,10 @@ def test_a_clone_of_a_watched_module_is_watched_and_led_by_itself() -> None:
 def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
     model = nn.Linear(4, 3)
     ours = watch(model, fail, fail)
-    assert pickle.loads(pickle.dumps(ours)) is None
+    slot = vars(model)[SLOT]
+    assert pickle.loads(pickle.dumps(slot)) is None
     del model
-    assert ours.module is None
+    assert slot.module is None
     unwatch(ours)
 
 
@@ -232,6 +237,130 @@ def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() 
     assert model(torch.ones(2, 4)).shape == (2, 3)
     assert SLOT not in vars(model)
     assert not seen
+
+
+class Tree(nn.Module):
+    """A module that calls itself, and what it does at the bottom."""
+
+    def __init__(self, bottom: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.bottom = bottom
+
+    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+        if depth:
+            return self(x, depth - 1)
+        self.bottom()
+        return self.lin(x)
+
+
+def frames() -> int:
+    frame, count = sys._getframe(1), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def led(below: Call) -> Call:
+    def call(*args: object, **kwargs: object) -> object:
+        return below(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("levels", [1, 60])
+def test_what_watches_and_leads_a_module_that_calls_itself_adds_no_frames_per_level(levels: int) -> None:
+    depths: list[int] = []
+    model = Tree(lambda: depths.append(frames()))
+    model(torch.ones(2, 4), levels)
+    watch(model, lambda *_: None, None)
+    watch(model, lambda *_: None, lambda *_: None)
+    lead_through(model, Rank.PRECISION, led)
+    lead_through(model, Rank.CODE, led)
+    model(torch.ones(2, 4), levels)
+    assert depths[1] - depths[0] <= 8
+
+
+def test_of_a_module_that_calls_itself_the_outermost_call_is_watched_each_time_and_one_that_fails_too() -> (
+    None
+):
+    seen: list[str] = []
+
+    def bottom() -> None:
+        seen.append("bottom")
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    model = Tree(bottom)
+    ours = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    slot = vars(model)[SLOT]
+    for _ in range(3):
+        with suppress(KeyboardInterrupt):
+            model(torch.ones(2, 4), 3)
+        assert vars(model)[SLOT] is slot
+    assert seen == ["enter", "bottom", *["enter", "bottom", "leave"] * 2]
+    unwatch(ours)
+    assert SLOT not in vars(model)
+
+
+def test_what_goes_on_and_off_while_a_module_calls_itself_is_so_when_its_call_has_ended() -> None:
+    seen: list[str] = []
+
+    def bottom() -> None:
+        unwatch(first)
+        undos.append(lead_through(model, Rank.CODE, led))
+        watches.append(watch(model, lambda *_: seen.append("second"), None))
+
+    model = Tree(bottom)
+    undos: list[Callable[[], None]] = []
+    watches: list[Watch] = []
+    first = watch(model, lambda *_: seen.append("first"), lambda *_: seen.append("left"))
+    model(torch.ones(2, 4), 2)
+    model.bottom = lambda: None
+    assert beneath(model) is not None
+    model(torch.ones(2, 4), 2)
+    assert seen == ["first", "second"]
+    undos[0]()
+    model.bottom = lambda: unwatch(watches[0])
+    model(torch.ones(2, 4), 2)
+    assert SLOT not in vars(model)
+
+
+def test_what_the_job_puts_into_the_slot_while_a_module_calls_itself_stays() -> None:
+    theirs = lambda *_: "compiled"  # noqa: E731
+    model = Tree(lambda: vars(model).update({SLOT: theirs}))
+    ours = watch(model, None, None)
+    model(torch.ones(2, 4), 2)
+    assert vars(model)[SLOT] is theirs
+    assert is_taken(model)
+    unwatch(ours)
+    assert vars(model)[SLOT] is theirs
+
+
+def test_two_modules_that_call_each_other_and_another_thread_are_each_watched_by_themselves() -> None:
+    seen: list[str] = []
+    there, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if get_ident() != main:
+            there.set()
+            assert go_on.wait(20)
+
+    main = get_ident()
+    model, other = Tree(wait), Tree()
+    other.bottom = lambda: model(torch.ones(2, 4), 2)
+    watch(model, lambda *_: seen.append("model"), None)
+    watch(other, lambda *_: seen.append("other"), None)
+    beside = threading.Thread(target=model, args=(torch.ones(2, 4), 0))
+    beside.start()
+    assert there.wait(20)
+    other(torch.ones(2, 4), 2)
+    go_on.set()
+    beside.join()
+    other(torch.ones(2, 4), 2)
+    assert seen == ["model", "other", "model", "other", "model"]
+    assert isinstance(vars(model)[SLOT], InSlot)
+    assert isinstance(vars(other)[SLOT], InSlot)
 
 
 def by_grad(model: nn.Module, loss: torch.Tensor) -> None:
