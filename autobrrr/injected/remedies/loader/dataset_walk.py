@@ -245,7 +245,7 @@ def _inside(value: object) -> Iterator[object]:
 def _of_many(values: list[object]) -> list[object]:
     """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
     kinds = set(map(type, values))
-    if all(issubclass(kind, _ATOMS) for kind in kinds):
+    if all(issubclass(kind, ATOMS) for kind in kinds):
         return []
     pairs = values if kinds == {tuple} else [each for each in values if type(each) is tuple]
     if not pairs or not _all_atoms(itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))):
