@@ -88,9 +88,14 @@ def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
         return 0
     enter, leave = phase_hooks.make_root(None, phases, owner, grad_enabled, (_nothing, _nothing))
 
-    slot = InSlot(_Thing(), _nothing)
-    slot.watches = (Watch(slot, enter, leave),)
-    return max(0, _per_call(slot) - _per_call(_nothing))
+    thing = _Thing()
+    slot = InSlot(thing, _nothing)
+    one = Watch(slot, enter, leave)
+    slot.watches = (one,)
+    slot.settle()
+    found = max(0, _per_call(slot) - _per_call(_nothing))
+    one.end()  # they hold each other
+    return found
 
 
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:

@@ -18,7 +18,7 @@ from autobrrr.injected.remedies.loader.loader_switch import DESK
 from autobrrr.injected.remedies.loader.loader_view import of_loader
 from autobrrr.injected.remedies.registry import Refused
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
 
 PLAIN_ITER = DataLoader.__dict__["__iter__"]
 Names = list[tuple[str, dict[str, object]]]

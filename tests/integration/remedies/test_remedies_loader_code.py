@@ -28,7 +28,7 @@ from autobrrr.injected.remedies.loader.sent_batches import exactly
 from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.injected import noisy_transforms
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
 
 CACHE, WORKERS = REGISTRY["loader.cache"], REGISTRY["loader.workers"]
 PERSISTENT = REGISTRY["loader.persistent_workers"]

@@ -31,7 +31,7 @@ from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
 
 WORKERS = REGISTRY["loader.workers"]
 Misnamed = namedtuple("Another", "x y")
