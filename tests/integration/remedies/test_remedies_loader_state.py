@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import multiprocessing
 import queue
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-import numpy.random  # noqa: F401  must be there to be taken away
+import numpy
+import numpy.random
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader import batch_workers
+from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 from autobrrr.injected.remedies.loader.loader_items import read_items
 from autobrrr.injected.remedies.loader.loader_view import of_loader
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
 
 CACHE, WORKERS = REGISTRY["loader.cache"], REGISTRY["loader.workers"]
 
@@ -169,3 +177,59 @@ def test_a_generator_that_comes_with_the_first_item_makes_no_item_random(
     monkeypatch.delitem(sys.modules, "numpy.random")
     data = Reading(lambda data, index: sys.modules.setdefault("numpy.random", known))
     assert not read_items(Job(torch), of_loader(DataLoader(data))).random
+
+
+@dataclasses.dataclass
+class Marked:
+    x: torch.Tensor
+
+
+def test_where_each_step_begins_an_epoch_anew_no_workers_are_started_for_long() -> None:
+    job, loader = Job(torch), DataLoader(Reading(lambda data, index: None), batch_size=4)
+    job.saw_loader(loader)
+    undo = WORKERS.apply(job, {"workers": 1})
+    seen = [next(iter(loader)) for _ in range(8)]
+    assert len(seen) == 8
+    assert isinstance(undo, WatchedUndo)
+    assert undo.trouble() == "its epochs end before workers are of use"
+    undo()
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_a_job_that_handles_the_end_of_its_children_gets_none_of_ours(handler: object) -> None:
+    job, loader = Job(torch), DataLoader(Reading(lambda data, index: None), batch_size=4)
+    job.saw_loader(loader)
+    before = signal.signal(signal.SIGCHLD, handler)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(Refused, match="SIGCHLD") if callable(handler) else contextlib.nullcontext():
+            WORKERS.apply(job, {"workers": 1})()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
+    region = memoryview(bytearray(1 << 16))
+    base = torch.arange(12.0).reshape(3, 4)
+    fine = {"a": [base, base], "b": (numpy.float32(2), None), "c": Marked(torch.ones(2)), "d": numpy.eye(2)}
+    nothing = batch_workers.HeldMemory(DatasetState([]))
+    arrived = receive(send(fine, region, nothing), region)
+    assert exactly(fine, arrived)
+    assert arrived["a"][0] is arrived["a"][1]  # type: ignore[index]
+    for bad in (base[:, :2], [base, base[0]], nn.Parameter(base), numpy.eye(4)[:, ::2], torch.zeros(1 << 16)):
+        with pytest.raises(Unsendable):
+            send(bad, region, nothing)
+    with pytest.raises(Unsendable, match="own"):
+        send([fine], region, batch_workers.HeldMemory(DatasetState([fine])))
+    rows = numpy.zeros((4, 4))
+    for part in (rows[1:3], torch.from_numpy(rows[2])):
+        with pytest.raises(Unsendable, match="something else holds"):
+            send(part, region, batch_workers.HeldMemory(DatasetState([rows])))
+    with torch.inference_mode(), pytest.raises(Unsendable):
+        send(torch.ones(2), region, nothing)
+    assert not exactly(base, base.t().contiguous().t())
+    assert not exactly({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert exactly(float("nan"), float("nan"))
+    assert not exactly(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    assert not exactly(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not exactly((1, 2), [1, 2])
+    assert exactly([Path("a"), 1.5, {2}], [Path("a"), 1.5, {2}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import multiprocessing
@@ -26,9 +25,7 @@ from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, get_worke
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import batch_workers, loader_items, loader_workers, read_ahead
-from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
-from autobrrr.injected.remedies.loader.sent_batches import Unsendable, exactly, receive, send
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
@@ -558,17 +555,6 @@ def test_a_batch_that_can_not_be_compared_is_the_jobs_own_and_no_error_of_it(
     assert epochs(lambda: of(Plain()), on=True) == epochs(lambda: of(Plain()), on=False)
 
 
-def test_where_each_step_begins_an_epoch_anew_no_workers_are_started_for_long() -> None:
-    job, loader = Job(torch), of(Plain())
-    job.saw_loader(loader)
-    undo = WORKERS.apply(job, {"workers": 1})
-    seen = [next(iter(loader)) for _ in range(8)]
-    assert len(seen) == 8
-    assert isinstance(undo, WatchedUndo)
-    assert undo.trouble() == "its epochs end before workers are of use"
-    undo()
-
-
 def test_a_thread_that_reads_the_loader_loses_no_batch_to_an_undo(monkeypatch: pytest.MonkeyPatch) -> None:
     for where in (read_ahead, loader_items, loader_workers):  # it may be seen too late
         monkeypatch.setattr(where, "refuse_children", lambda: None)
@@ -599,43 +585,3 @@ def test_a_child_of_the_jobs_that_reads_on_takes_nothing_from_the_job() -> None:
     assert os.waitpid(child, 0)[1] == 0
     undo()
     assert found == list(range(COUNT))
-
-
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
-def test_a_job_that_handles_the_end_of_its_children_gets_none_of_ours(handler: object) -> None:
-    job, loader = Job(torch), of(Plain())
-    job.saw_loader(loader)
-    before = signal.signal(signal.SIGCHLD, handler)  # type: ignore[arg-type]
-    try:
-        with pytest.raises(Refused, match="SIGCHLD") if callable(handler) else contextlib.nullcontext():
-            WORKERS.apply(job, {"workers": 1})()
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
-
-def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:
-    region = memoryview(bytearray(1 << 16))
-    base = torch.arange(12.0).reshape(3, 4)
-    fine = {"a": [base, base], "b": (numpy.float32(2), None), "c": Marked(torch.ones(2)), "d": numpy.eye(2)}
-    nothing = batch_workers.HeldMemory(DatasetState([]))
-    arrived = receive(send(fine, region, nothing), region)
-    assert exactly(fine, arrived)
-    assert arrived["a"][0] is arrived["a"][1]  # type: ignore[index]
-    for bad in (base[:, :2], [base, base[0]], nn.Parameter(base), numpy.eye(4)[:, ::2], torch.zeros(1 << 16)):
-        with pytest.raises(Unsendable):
-            send(bad, region, nothing)
-    with pytest.raises(Unsendable, match="own"):
-        send([fine], region, batch_workers.HeldMemory(DatasetState([fine])))
-    rows = numpy.zeros((4, 4))
-    for part in (rows[1:3], torch.from_numpy(rows[2])):
-        with pytest.raises(Unsendable, match="something else holds"):
-            send(part, region, batch_workers.HeldMemory(DatasetState([rows])))
-    with torch.inference_mode(), pytest.raises(Unsendable):
-        send(torch.ones(2), region, nothing)
-    assert not exactly(base, base.t().contiguous().t())
-    assert not exactly({"a": 1, "b": 2}, {"b": 2, "a": 1})
-    assert exactly(float("nan"), float("nan"))
-    assert not exactly(torch.ones(2), torch.ones(2, dtype=torch.float64))
-    assert not exactly(torch.tensor([0.0]), torch.tensor([-0.0]))
-    assert not exactly((1, 2), [1, 2])
-    assert exactly([Path("a"), 1.5, {2}], [Path("a"), 1.5, {2}])
