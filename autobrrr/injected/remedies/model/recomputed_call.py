@@ -58,9 +58,8 @@ class RecomputedCall:
         grad_enabled: Callable[[], bool] = self._torch.is_grad_enabled
 
         def within(*args: object, **kwargs: object) -> object:
-            with as_within_a_call(
-                self._block()
-            ):  # in backward, too, a block that calls itself does so plainly
+            # In backward, too, a block that calls itself does so plainly.
+            with as_within_a_call(self._block()):
                 return below(*args, **kwargs)
 
         def call(*args: object, **kwargs: object) -> object:
