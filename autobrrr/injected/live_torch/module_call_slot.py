@@ -38,13 +38,14 @@ class InSlot:
         inside: Threads on which a call of the module is under way.
     """
 
-    __slots__ = ("_aside", "_enter", "_leave", "_module", "inside", "layers", "theirs", "watches")
+    __slots__ = ("_aside", "_enter", "_leave", "_maker", "_module", "inside", "layers", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
         self._enter: Call | None = None
         self._leave: Call | None = None
         self._aside: int | None = None  # the thread that has taken it out
+        self._maker = get_ident()  # at a boundary: only there may the module's dict get shorter
         self.watches: tuple[Watch, ...] = ()
         self.layers: Call | None = None
         self.theirs = theirs
@@ -106,7 +107,7 @@ class InSlot:
         if self._aside is None and vars(module).get(SLOT) is self:
             _ASIDE[id(module)] = self
             self._aside = thread
-            _fill(module, self.theirs)
+            vars(module)[SLOT] = self.theirs
 
     def _come_back(self) -> None:
         """The first call has ended, in which another one has taken it out."""
@@ -117,7 +118,9 @@ class InSlot:
     def settle(self) -> None:
         """Be in the slot where there is something to do; what the job has put there meanwhile stays.
 
-        From any thread: CPython lets no other one run between the last look and what it leads to.
+        From any thread: CPython lets no other one run between the last look and what it leads to. The job
+        may iterate over the module's dict in the middle of a step, so another thread than the one that made
+        this leaves None in the slot, which torch takes for nothing there.
         """
         self._enter = _all_of([one.enter for one in self.watches])
         self._leave = _all_of([one.leave for one in reversed(self.watches)])
@@ -126,11 +129,13 @@ class InSlot:
             return
         held = vars(module)
         found = held.get(SLOT)
-        if found is self:
-            if not self.watches and self.layers is None:
-                _fill(module, self.theirs)
-        elif found is self.theirs and (self.watches or self.layers is not None):
-            held[SLOT] = self
+        if found is not self and found is not self.theirs:
+            return
+        wanted = self if self.watches or self.layers is not None else self.theirs
+        if wanted is None and get_ident() == self._maker:
+            held.pop(SLOT, None)
+        elif wanted is not None or SLOT in held:
+            held[SLOT] = wanted
 
     def forget_ended(self) -> None:
         """Let go of watches that have ended."""
