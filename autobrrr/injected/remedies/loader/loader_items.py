@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import PurePath
 from types import MethodType
 from typing import cast
@@ -27,6 +26,7 @@ from ...job_state.installed_code import is_library
 from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
+from ...wire.process_link import ProcessLink
 from ..registry import Refused
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
@@ -108,24 +108,24 @@ def _weakly(thing: object) -> _Found:
 def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
     """What reading comes to there, or why it is refused."""
 
-    def work(link: Connection, fence: Fence) -> None:
+    def work(link: ProcessLink, fence: Fence) -> None:
         try:
             found: object = asdict(read(fence))  # no name leads to our classes in a job
         except Refused as refused:
             found = str(refused)
         except RecursionError:
             found = "its batches hold themselves, and can't be compared"
-        link.send_bytes(pickle.dumps(found))
+        link.send(pickle.dumps(found))
 
     try:
         process = FencedProcess(work)
     except OSError as error:
         return f"no process can be started to read an item: {error}"
     try:
-        if not process.link.poll(PATIENCE_S):
-            return f"reading some items takes more than {PATIENCE_S:.0f} s"
-        found = pickle.loads(process.link.recv_bytes())
+        found = pickle.loads(process.link.receive(PATIENCE_S))
         return found if type(found) is str else Items(**found)
+    except TimeoutError:
+        return f"reading some items takes more than {PATIENCE_S:.0f} s"
     except (OSError, EOFError):
         return (
             "a process that reads an item to try ends: reading it writes, starts processes, or ends its own"
