@@ -19,6 +19,7 @@ from types import FunctionType
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
+from .batch_workers import MOST_IN_A_SET
 from .dataset_state import DatasetState
 from .dataset_walk import names_of
 from .loader_items import Items, batch_bytes, read_items, refuse_children
@@ -101,7 +102,7 @@ _for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="bitwi
             name="workers",
             kind="int",
             low=0,
-            high=256,
+            high=MOST_IN_A_SET,
             doc="Number of processes; one less than the rank's CPUs where it is left out.",
         ),
     ),
