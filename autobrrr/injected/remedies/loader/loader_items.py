@@ -176,9 +176,9 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
         opaque=tuple(held.opaque),
         is_whole=state.is_whole,
     )
-    if held.random:
-        return items
     job.torch.set_num_threads(1)  # those of the job are not here
+    if held.random:  # an item would differ from itself
+        return replace(items, bytes_each=size_bytes(_item(dataset, 0)))
     tries = _read_some(job, view, collate, state)
     if fence.is_touched:
         raise Refused("reading an item does more than give it: it prints, logs, or moves on in an open file")
