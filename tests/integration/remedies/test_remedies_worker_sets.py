@@ -153,6 +153,44 @@ def test_a_sampler_that_fails_and_goes_on_does_so_in_its_turn(
     assert found == [1, 2, 3, 4, "five", 6, 7, 8, 9]
 
 
+class ReusingLists:
+    """Writes each index over the one before."""
+
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        held = [[0], [0]]
+        for number in range(0, 16, 2):
+            held[0][0], held[1][0] = number, number + 1
+            yield held
+
+
+class ReusingArrays:
+    def __iter__(self) -> Iterator[numpy.ndarray]:
+        held = numpy.zeros(2, dtype=int)
+        for number in range(0, 16, 2):
+            held[:] = number, number + 1
+            yield held
+
+
+class Either(Counting):
+    """Takes an index as a number, or in a list."""
+
+    def __getitem__(self, index: object) -> torch.Tensor:
+        return super().__getitem__(index[0] if isinstance(index, list) else int(index))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("sampler", [ReusingLists, ReusingArrays])
+def test_a_sampler_may_write_over_an_index_that_it_has_yielded(sampler: type) -> None:
+    loader: DataLoader[torch.Tensor] = DataLoader(Either(16), batch_sampler=sampler())
+    job = Job(torch)
+    job.saw_loader(loader)
+    undo = WORKERS.apply(job, {"workers": 2})
+    batches = iter(loader)
+    found = [next(batches)]
+    undo()  # what is on its way is made by the job
+    found += batches
+    assert torch.cat(found)[:, 0].tolist() == list(map(float, range(16)))
+
+
 def children() -> list[int]:
     return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 

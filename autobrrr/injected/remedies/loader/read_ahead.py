@@ -24,6 +24,7 @@ from ...live_torch.live_job import Job
 from ..registry import Refused
 from .batch_workers import DECLINED, MOST_IN_A_SET, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
+from .loader_cache import Unkept, copied
 from .loader_items import batch_bytes, read_items, refuse_children
 from .loader_view import LoaderView
 from .sent_batches import exactly
@@ -224,8 +225,7 @@ class ReadAhead:
             except Exception as error:  # noqa: BLE001
                 self._end_of_sampler = error
                 return
-            if type(index) is list:
-                index = list(index)  # the sampler's, which it may use again
+            index = _as_it_is(index)
             self._waiting.append((None, index))
             try:
                 self._waiting[-1] = workers.ask(index), index
@@ -253,6 +253,16 @@ class ReadAhead:
                 self._leave()
             self._looking_ns.clear()
         return is_current
+
+
+def _as_it_is(index: object) -> object:
+    """The sampler's, which it may use again for its next one."""
+    if type(index) is list and set(map(type, index)) <= {int}:
+        return list(index)
+    try:
+        return copied(index)
+    except Unkept:
+        return index
 
 
 class _Indices:
