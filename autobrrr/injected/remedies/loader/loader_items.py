@@ -28,6 +28,7 @@ from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...wire.process_link import ProcessLink
 from ..registry import Refused
+from .dataset_contents import copy_of
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
 from .fenced_process import Fence, FencedProcess
@@ -45,6 +46,10 @@ _CONVERTING = "torch.utils.data._utils.collate.default_convert"
 _Found = Callable[[], object]  # None once it is gone
 _Known = tuple[_Found, _Found, "Items | str"]
 _KNOWN: dict[tuple[int, int, bool], _Known] = {}  # by dataset and collate function; or why it was refused
+
+
+class Unkept(Exception):
+    """An item can't be copied exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +308,23 @@ def _item(dataset: object, index: int) -> object:
 def batch_bytes(items: Items, view: LoaderView) -> int:
     """What the contents of a batch take, roughly."""
     return items.bytes_each * (view.batch_size or 1)
+
+
+def copied(item: object) -> object:
+    """An item whose tensors and arrays have memory of their own.
+
+    Raises:
+        Unkept: it holds what is made in a way of its own.
+    """
+    if type(item) is dict:
+        return {key: copied(value) for key, value in cast("dict[object, object]", item).items()}
+    if type(item) in (list, tuple):
+        return cast("type[list[object]]", type(item))([copied(each) for each in cast("list[object]", item)])
+    if isinstance(item, tuple) and type(item).__mro__[1] is tuple and hasattr(item, "_make"):
+        return item._make(map(copied, item))  # a namedtuple
+    if isinstance(item, (dict, list, tuple)):
+        raise Unkept
+    return copy_of(item) if has_contents(item) else item
 
 
 def size_bytes(value: object) -> int:

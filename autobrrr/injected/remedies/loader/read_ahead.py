@@ -24,8 +24,7 @@ from ...live_torch.live_job import Job
 from ..registry import Refused
 from .batch_workers import DECLINED, MOST_IN_A_SET, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
-from .loader_cache import Unkept, copied
-from .loader_items import batch_bytes, read_items, refuse_children
+from .loader_items import Unkept, batch_bytes, copied, read_items, refuse_children
 from .loader_view import LoaderView
 from .sent_batches import exactly
 
