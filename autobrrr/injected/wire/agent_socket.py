@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import framing
+from .process_link import UNHEARD
 
 SEND_TIMEOUT_S = 5.0
 _CLOSED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
@@ -138,7 +139,7 @@ class AgentSocket:
         """Wake the agent's thread. From any thread; after the close it does nothing."""
         self._forget_taken()
         try:
-            self._bell_in.send(b"!")
+            self._bell_in.send(b"!", UNHEARD)
         except OSError:  # full: it rings anyway
             pass
 
@@ -180,8 +181,11 @@ class AgentSocket:
                 framing.send(self._link, message)
                 return
             frame = framing.encode(message)
-            sent = socket.send_fds(self._link, [frame], [fd])
-            self._link.sendall(frame[sent:])
+            handed = [
+                (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))
+            ]  # `send_fds` takes no flags
+            sent = self._link.sendmsg([frame], handed, UNHEARD)
+            self._link.sendall(frame[sent:], UNHEARD)
         except (OSError, framing.BadFrame) as error:
             raise LinkLost(str(error), getattr(error, "errno", None)) from None
 

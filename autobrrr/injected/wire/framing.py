@@ -11,6 +11,8 @@ import json
 import socket
 import struct
 
+from .process_link import UNHEARD
+
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 _LENGTH = struct.Struct(">I")
@@ -55,7 +57,7 @@ def decode(body: bytes) -> dict[str, object]:
 
 def send(link: socket.socket, message: dict[str, object]) -> None:
     """Send one frame; raises OSError where the other side is gone."""
-    link.sendall(encode(message))
+    link.sendall(encode(message), UNHEARD)
 
 
 def receive(link: socket.socket) -> dict[str, object]:

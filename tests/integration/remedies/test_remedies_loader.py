@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader import loader_workers
 from autobrrr.injected.remedies.loader.loader_cache import CHECK_EVERY, Cached
 from autobrrr.injected.remedies.loader.loader_switch import DESK
 from autobrrr.injected.remedies.loader.loader_view import of_loader
@@ -220,3 +228,62 @@ def test_a_batch_beyond_the_free_memory_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(Refused, match=r"may need \d+ MiB more, 1 MiB are free"):
         REGISTRY["batch.larger"].apply(job, {})
     assert loader.batch_size == 2
+
+
+class Wide(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index).repeat(2048)
+
+
+class WideDrawing(Wide):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index) + torch.rand((), generator=self.generator)
+
+
+@pytest.mark.parametrize("kind", [Wide, WideDrawing])
+@pytest.mark.parametrize(
+    ("name", "options", "fits"),
+    [
+        ("batch.larger", {"factor": 2}, True),
+        ("batch.larger", {"factor": 8}, False),
+        ("loader.prefetch_factor", {"batches": 3}, True),
+        ("loader.prefetch_factor", {"batches": 16}, False),
+    ],
+)
+def test_workers_of_the_jobs_own_send_no_more_at_a_time_than_shared_memory_holds(
+    kind: type[Numbers], name: str, options: dict[str, object], fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader_workers, "_free_shared_bytes", lambda: 1 << 20)  # a batch takes 48 KiB
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(kind(), batch_size=2, num_workers=1))
+    if fits:
+        REGISTRY[name].apply(job, options)()
+        return
+    with pytest.raises(Refused, match="MiB of shared memory"):
+        REGISTRY[name].apply(job, options)
+    assert (loader.batch_size, loader.prefetch_factor) == (2, 2)
+
+
+class Resumable(SequentialSampler):
+    """Says where it stands, to a checkpoint."""
+
+    def state_dict(self) -> dict[str, object]:
+        return {}
+
+
+def test_a_sampler_that_is_saved_with_where_it_stands_is_not_read_ahead() -> None:
+    data = Numbers()
+    samplers = (
+        {"batch_size": 2, "sampler": Resumable(data)},
+        {"batch_sampler": BatchSampler(Resumable(data), 2, drop_last=False)},
+    )
+    for each in samplers:
+        job = Job(torch)
+        job.saw_loader(loader := DataLoader(data, **each))  # type: ignore[arg-type]
+        with pytest.raises(Refused, match="would stand some batches ahead"):
+            REGISTRY["loader.workers"].apply(job, {"workers": 1})
+        assert loader.num_workers == 0

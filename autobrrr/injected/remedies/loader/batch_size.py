@@ -7,6 +7,7 @@ looked at (for SGD it is usually raised by the same factor, for Adam by its root
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ...live_torch.available_memory import available_bytes, figure
@@ -14,6 +15,7 @@ from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView
+from .loader_workers import refuse_large
 
 
 @remedy(
@@ -43,6 +45,9 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
             raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
         state = vars(view.indices)
         larger_sampler = make(state["sampler"], size * factor, state["drop_last"])
+        if view.num_workers:
+            ahead = view.num_workers * (view.prefetch_factor or 2)
+            refuse_large(job, replace(view, indices=larger_sampler), ahead)
         return {"batch_size": size * factor, "batch_sampler": larger_sampler}
 
     return switch_loaders(job, "batch.larger", settle)

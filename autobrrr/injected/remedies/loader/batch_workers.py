@@ -18,18 +18,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from ...job_state import rng_state
 from ...live_torch.handler_errors import let_through
+from ...wire.process_link import ProcessLink
 from .dataset_state import DatasetState
 from .fenced_process import Fence, FencedProcess
 from .sent_batches import receive, send
 
 PATIENCE_S = 60.0  # for one batch
+MOST_IN_A_SET = 256
 LOOK_S = 5.0  # whether the job is there
-MOST_ASKED_BYTES = 1 << 16  # of one worker: more could fill what lies between, and both would wait
+MOST_ASKED_BYTES = 1 << 16  # of one worker
 ROOM_BYTES = 4 << 20  # of a batch, beyond what its items take; memory is taken as it is written to
 DECLINED = object()
 
@@ -87,7 +88,7 @@ class Workers:
         return self._asked == self._taken and bool(self._links)
 
     def ask(self, index: object) -> int | None:
-        """Have a batch made: its number; None where its index can't be sent.
+        """Have a batch made: its number; None where its index can't be sent, or not without waiting.
 
         Raises:
             OSError: the worker is gone.
@@ -99,8 +100,10 @@ class Workers:
             return None
         if len(asked) > MOST_ASKED_BYTES // self._ahead:
             return None
-        number, self._asked = self._asked, self._asked + 1
-        self._links[number % len(self._links)][0].link.send_bytes(asked)
+        number = self._asked
+        if not self._links[number % len(self._links)][0].link.offer(asked):
+            return None
+        self._asked += 1
         return number
 
     def take(self, number: int) -> object:
@@ -110,10 +113,7 @@ class Workers:
             OSError, EOFError: the worker is gone, or takes too long.
         """
         process, region = self._links[number % len(self._links)]
-        link = process.link
-        if not link.poll(PATIENCE_S):
-            raise TimeoutError(f"no batch for {PATIENCE_S:.0f} s")
-        answer = link.recv_bytes()
+        answer = process.link.receive(PATIENCE_S)
         self._taken += 1
         turn = number // len(self._links)
         return receive(answer, _part(region, turn, ahead=self._ahead)) if answer else DECLINED
@@ -121,7 +121,7 @@ class Workers:
     def has(self, number: int) -> bool:
         """Whether an answer is there; any thread may ask."""
         links = self._links
-        return bool(links) and links[number % len(links)][0].link.poll(0)
+        return bool(links) and links[number % len(links)][0].link.is_ready(0)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
@@ -149,16 +149,16 @@ def _part(region: memoryview, turn: int, *, ahead: int) -> memoryview:
 
 
 def _work(
-    task: BatchTask, number: int, part: Callable[[int], memoryview], link: Connection, fence: Fence
+    task: BatchTask, number: int, part: Callable[[int], memoryview], link: ProcessLink, fence: Fence
 ) -> None:
     """All that a worker does."""
     maker = _Maker(task, number, fence)
     parent, turn = os.getppid(), 0
     while os.getppid() == parent:
-        if not link.poll(LOOK_S):
+        if not link.is_ready(LOOK_S):
             continue
-        index = pickle.loads(link.recv_bytes())
-        link.send_bytes(maker.make(index, part(turn)))
+        index = pickle.loads(link.receive(PATIENCE_S))
+        link.send(maker.make(index, part(turn)))
         turn += 1
 
 

@@ -20,9 +20,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
+from ...wire.process_link import ProcessLink, pair
 from .write_filter import forbid_writes
 
 CLOSING_S = 5.0
@@ -38,8 +38,8 @@ class FencedProcess:
     """One of them.
 
     Args:
-        work: Runs there, with its end of the pipe.
-        others: The job's ends of other pipes: else none would see that the job is gone.
+        work: Runs there, with its end of the link.
+        others: The job's ends of other links: else none would see that the job is gone.
         region: Shared memory that it may write to.
 
     Raises:
@@ -48,13 +48,13 @@ class FencedProcess:
 
     def __init__(
         self,
-        work: Callable[[Connection, Fence], None],
+        work: Callable[[ProcessLink, Fence], None],
         *,
-        others: Sequence[Connection] = (),
+        others: Sequence[ProcessLink] = (),
         region: memoryview | None = None,
     ) -> None:
         self._ending = threading.Lock()
-        self.link, there = Pipe()
+        self.link, there = pair()
         # A signal of the job's must not be handled there before the fence stands.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         filters: list[object] = warnings.filters  # type: ignore[assignment]
@@ -82,7 +82,7 @@ class FencedProcess:
             there.close()
 
     def close(self) -> None:
-        """End it, whatever it does, and the pipe."""
+        """End it, whatever it does, and the link."""
         self.link.close()
         self.kill()
 

@@ -13,25 +13,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .dataset_contents import copy_of
 from .dataset_state import DatasetState
-from .dataset_walk import has_contents
-from .loader_items import COPYING, collate_name, read_items, size_bytes
+from .loader_items import COPYING, Unkept, collate_name, copied, read_items, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 from .sent_batches import exactly
 
 CHECK_EVERY = 64
 OVERHEAD = 1.2
-
-
-class Unkept(Exception):
-    """An item can't be copied exactly."""
 
 
 class Cached:
@@ -92,23 +85,6 @@ class Cached:
     def _forget(self) -> None:
         self._items.clear()
         self._bytes = 0
-
-
-def copied(item: object) -> object:
-    """An item whose tensors and arrays have memory of their own.
-
-    Raises:
-        Unkept: it holds what is made in a way of its own.
-    """
-    if type(item) is dict:
-        return {key: copied(value) for key, value in cast("dict[object, object]", item).items()}
-    if type(item) in (list, tuple):
-        return cast("type[list[object]]", type(item))([copied(each) for each in cast("list[object]", item)])
-    if isinstance(item, tuple) and type(item).__mro__[1] is tuple and hasattr(item, "_make"):
-        return item._make(map(copied, item))  # a namedtuple
-    if isinstance(item, (dict, list, tuple)):
-        raise Unkept
-    return copy_of(item) if has_contents(item) else item
 
 
 @remedy(

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import PurePath
 from types import MethodType
 from typing import cast
@@ -27,7 +26,9 @@ from ...job_state.installed_code import is_library
 from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
+from ...wire.process_link import ProcessLink
 from ..registry import Refused
+from .dataset_contents import copy_of
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents, held_by
 from .fenced_process import Fence, FencedProcess
@@ -45,6 +46,10 @@ _CONVERTING = "torch.utils.data._utils.collate.default_convert"
 _Found = Callable[[], object]  # None once it is gone
 _Known = tuple[_Found, _Found, "Items | str"]
 _KNOWN: dict[tuple[int, int, bool], _Known] = {}  # by dataset and collate function; or why it was refused
+
+
+class Unkept(Exception):
+    """An item can't be copied exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,24 +113,24 @@ def _weakly(thing: object) -> _Found:
 def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
     """What reading comes to there, or why it is refused."""
 
-    def work(link: Connection, fence: Fence) -> None:
+    def work(link: ProcessLink, fence: Fence) -> None:
         try:
             found: object = asdict(read(fence))  # no name leads to our classes in a job
         except Refused as refused:
             found = str(refused)
         except RecursionError:
             found = "its batches hold themselves, and can't be compared"
-        link.send_bytes(pickle.dumps(found))
+        link.send(pickle.dumps(found))
 
     try:
         process = FencedProcess(work)
     except OSError as error:
         return f"no process can be started to read an item: {error}"
     try:
-        if not process.link.poll(PATIENCE_S):
-            return f"reading some items takes more than {PATIENCE_S:.0f} s"
-        found = pickle.loads(process.link.recv_bytes())
+        found = pickle.loads(process.link.receive(PATIENCE_S))
         return found if type(found) is str else Items(**found)
+    except TimeoutError:
+        return f"reading some items takes more than {PATIENCE_S:.0f} s"
     except (OSError, EOFError):
         return (
             "a process that reads an item to try ends: reading it writes, starts processes, or ends its own"
@@ -176,9 +181,9 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
         opaque=tuple(held.opaque),
         is_whole=state.is_whole,
     )
-    if held.random:
-        return items
     job.torch.set_num_threads(1)  # those of the job are not here
+    if held.random:  # an item would differ from itself
+        return replace(items, bytes_each=size_bytes(_item(dataset, 0)))
     tries = _read_some(job, view, collate, state)
     if fence.is_touched:
         raise Refused("reading an item does more than give it: it prints, logs, or moves on in an open file")
@@ -303,6 +308,23 @@ def _item(dataset: object, index: int) -> object:
 def batch_bytes(items: Items, view: LoaderView) -> int:
     """What the contents of a batch take, roughly."""
     return items.bytes_each * (view.batch_size or 1)
+
+
+def copied(item: object) -> object:
+    """An item whose tensors and arrays have memory of their own.
+
+    Raises:
+        Unkept: it holds what is made in a way of its own.
+    """
+    if type(item) is dict:
+        return {key: copied(value) for key, value in cast("dict[object, object]", item).items()}
+    if type(item) in (list, tuple):
+        return cast("type[list[object]]", type(item))([copied(each) for each in cast("list[object]", item)])
+    if isinstance(item, tuple) and type(item).__mro__[1] is tuple and hasattr(item, "_make"):
+        return item._make(map(copied, item))  # a namedtuple
+    if isinstance(item, (dict, list, tuple)):
+        raise Unkept
+    return copy_of(item) if has_contents(item) else item
 
 
 def size_bytes(value: object) -> int:

@@ -19,6 +19,7 @@ from types import FunctionType
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
+from .batch_workers import MOST_IN_A_SET
 from .dataset_state import DatasetState
 from .dataset_walk import names_of
 from .loader_items import Items, batch_bytes, read_items, refuse_children
@@ -101,7 +102,7 @@ _for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="bitwi
             name="workers",
             kind="int",
             low=0,
-            high=256,
+            high=MOST_IN_A_SET,
             doc="Number of processes; one less than the rank's CPUs where it is left out.",
         ),
     ),
@@ -121,10 +122,11 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         if not wanted:
             return WITHOUT_WORKERS
         _refuse_processes()
+        _refuse_saved_place(view)
         prefetch = view.prefetch_factor or 2
         if view.num_workers:
             _refuse_starting(view)
-        _refuse_large(job, view, wanted * prefetch, is_shared=bool(view.num_workers))
+        refuse_large(job, view, wanted * prefetch, is_shared=bool(view.num_workers))
         items = read_items(job, view)
         _refuse_handles(items)
         _refuse_own_state(items, is_asked=bool(view.num_workers))
@@ -199,7 +201,7 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
         if view.prefetch_factor == wanted:
             raise Refused(f"its workers load {wanted} batches ahead already")
         _refuse_unusual(view)
-        _refuse_large(job, view, view.num_workers * wanted)
+        refuse_large(job, view, view.num_workers * wanted)
         return {"prefetch_factor": wanted}
 
     return switch_loaders(job, "loader.prefetch_factor", _where_allowed(job, settle))
@@ -310,6 +312,15 @@ def _refuse_starting(view: LoaderView) -> None:
         raise Refused("its workers are started by a function that is given their number")
 
 
+def _refuse_saved_place(view: LoaderView) -> None:
+    """A checkpoint would say that batches were trained which are on their way."""
+    indices: object = view.indices
+    while indices is not None and not view.num_workers:
+        if hasattr(indices, "state_dict"):
+            raise Refused("its sampler is saved with where it stands, and would stand some batches ahead")
+        indices = getattr(indices, "sampler", None)
+
+
 def _refuse_handles(items: Items) -> None:
     """What a process can't have for itself, or what may be another thing by the time it is used.
 
@@ -321,8 +332,12 @@ def _refuse_handles(items: Items) -> None:
         raise Refused(f"the dataset holds an open {items.handles[0]}, which workers would share")
 
 
-def _refuse_large(job: Job, view: LoaderView, batches: int, *, is_shared: bool = True) -> None:
-    """Batches on their way lie in memory; those of torch's workers in shared memory, which may be small."""
+def refuse_large(job: Job, view: LoaderView, batches: int, *, is_shared: bool = True) -> None:
+    """Batches on their way lie in memory; those of torch's workers in shared memory, which may be small.
+
+    Raises:
+        Refused: they may take more than half of what is free.
+    """
     items = read_items(job, view)
     needed = batch_bytes(items, view) * batches
     free = _free_shared_bytes() if is_shared else available_bytes(job.torch, Path("/"))

@@ -8,6 +8,7 @@ the iterator is as it was, and goes on with what was read of its sampler.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
@@ -21,9 +22,9 @@ from typing import Any, cast
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
-from .batch_workers import DECLINED, ROOM_BYTES, BatchTask, Workers
+from .batch_workers import DECLINED, MOST_IN_A_SET, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
-from .loader_items import batch_bytes, read_items, refuse_children
+from .loader_items import Unkept, batch_bytes, copied, read_items, refuse_children
 from .loader_view import LoaderView
 from .sent_batches import exactly
 
@@ -86,13 +87,12 @@ class ReadAhead:
         self._begin, self._end, self._record = begin, end, record
         self._ahead, self._compare = ahead, compare
         self._fetcher: Any = state["_dataset_fetcher"]
-        self._sampler: Iterator[object] = state["_sampler_iter"]
+        self._indices = _indices_of(iterator)
         self._workers: Workers | None = None
         self._waiting: deque[tuple[int | None, object]] = deque()  # numbers of those that were asked for
         self._current: int | None = None
         self._taken = self._declined = 0
-        self._fault: BaseException | None = None  # of the sampler, when its turn comes
-        self._is_through = False
+        self._end_of_sampler: Exception | None = None  # when its turn comes
         self._is_over = False
         self._pid = os.getpid()
         self._reader: int | None = None
@@ -180,6 +180,9 @@ class ReadAhead:
         workers, self._workers = self._workers, None
         if workers is not None:
             workers.close()
+        end, self._end_of_sampler = self._end_of_sampler, None
+        self._indices.put_back([index for _, index in self._waiting], end)
+        self._waiting.clear()
         iterator = self._iterator()
         if iterator is None or vars(iterator).get("_dataset_fetcher") is not self:
             return
@@ -187,19 +190,6 @@ class ReadAhead:
         state.pop("_next_index", None)
         state["_dataset_fetcher"] = self._fetcher
         state["_num_workers"] = 0
-        state["_sampler_iter"] = self._rest()
-
-    def _rest(self) -> Iterator[object]:
-        """All indices that were not handed over."""
-        while self._waiting:
-            yield self._waiting.popleft()[1]
-        if self._fault is not None:
-            raise self._fault
-        while True:  # not `yield from`: that would close the sampler together with this generator
-            try:
-                yield next(self._sampler)
-            except StopIteration:
-                return
 
     def _next_index(self) -> object:
         self._reader = threading.get_ident()
@@ -212,34 +202,29 @@ class ReadAhead:
                 self._record.count(TOO_MANY, f"no worker can be started: {error}")
                 self._is_over = True
                 let_through(error)
+        if not self._is_over:
+            self._fill()
         if self._is_over:
             self._leave()
-            return next(self._rest())
-        self._fill()
+            return self._indices.next()
         if not self._waiting:
             workers, self._workers = cast("Workers", self._workers), None
             self._leave()
             self._end(workers)
-            if self._fault is not None:
-                raise self._fault
-            raise StopIteration
+            return self._indices.next()
         self._current, index = self._waiting.popleft()
         self._fill()
         return index
 
     def _fill(self) -> None:
         workers = self._workers
-        while workers is not None and len(self._waiting) < self._ahead and not self._is_through:
+        while workers is not None and len(self._waiting) < self._ahead and self._end_of_sampler is None:
             try:
-                index = next(self._sampler)
-            except StopIteration:
-                self._is_through = True
-                return
+                index = self._indices.next()
             except Exception as error:  # noqa: BLE001
-                self._is_through, self._fault = True, error
+                self._end_of_sampler = error
                 return
-            if type(index) is list:
-                index = list(index)  # the sampler's, which it may use again
+            index = _as_it_is(index)
             self._waiting.append((None, index))
             try:
                 self._waiting[-1] = workers.ask(index), index
@@ -267,6 +252,77 @@ class ReadAhead:
                 self._leave()
             self._looking_ns.clear()
         return is_current
+
+
+def _as_it_is(index: object) -> object:
+    """The sampler's, which it may use again for its next one."""
+    if type(index) is list and set(map(type, index)) <= {int}:
+        return list(index)
+    try:
+        return copied(index)
+    except Unkept:
+        return index
+
+
+class _Indices:
+    """All indices of an iterator that were not handed over, however often it is read ahead.
+
+    They stand in its sampler's place while some of them wait here.
+    """
+
+    def __init__(self, iterator: object) -> None:
+        self._iterator = weakref.ref(iterator)
+        self._sampler: Iterator[object] = vars(iterator)["_sampler_iter"]
+        self._waiting: deque[object] = deque()
+        self._end: Exception | None = None  # what the sampler has raised, when its turn comes
+        self._standing: int | None = None  # its id: held here, it would keep itself
+
+    def next(self, _: object = None) -> object:
+        """Raises what the sampler raises."""
+        if self._waiting:
+            index = self._waiting.popleft()
+            self._stand_or_go()
+            return index
+        if self._end is not None:
+            end, self._end = self._end, None
+            self._stand_or_go()
+            raise end
+        return next(self._sampler)
+
+    def put_back(self, indices: list[object], end: Exception | None) -> None:
+        """These come first.
+
+        Args:
+            end: What the sampler has raised after them.
+        """
+        self._waiting.extendleft(reversed(indices))
+        self._end = end or self._end
+        self._stand_or_go()
+
+    def _stand_or_go(self) -> None:
+        iterator = self._iterator()
+        if iterator is None:
+            return
+        state = vars(iterator)
+        if self._waiting or self._end is not None:
+            if self._standing is None:
+                # Not a generator: one that has raised is at its end.
+                state["_sampler_iter"] = map(self.next, itertools.repeat(None))
+                self._standing = id(state["_sampler_iter"])
+        elif self._standing is not None:
+            if id(state.get("_sampler_iter")) == self._standing:
+                state["_sampler_iter"] = self._sampler
+            self._standing = None
+
+
+_INDICES: MutableMapping[object, _Indices] = weakref.WeakKeyDictionary()
+
+
+def _indices_of(iterator: object) -> _Indices:
+    """The same as long as its epoch lasts."""
+    if iterator not in _INDICES:
+        _INDICES[iterator] = _Indices(iterator)
+    return _INDICES[iterator]
 
 
 def is_plain(iterator: object) -> bool:
@@ -360,7 +416,8 @@ class Readers:
             state=state,
             room_bytes=4 * batch_bytes(read_items(self._job, view), view) + ROOM_BYTES,
             draws=draws,
-            seed=known._base_seed,
+            # Those that come again within an epoch draw on, and not what others have drawn.
+            seed=known._base_seed + MOST_IN_A_SET * known._num_yielded,
         )
         return Workers(task, view.num_workers, view.prefetch_factor or 2)
 
