@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.machinery
 import sys
 
 _OWN = __name__.partition(".")[0]
@@ -32,9 +34,17 @@ def is_standard(module_name: str) -> bool:
 
 def _file(module_name: str) -> str | None:
     """The file of a module; of the package that it is in where it has none (`torch._C._nn`)."""
-    while module_name:
-        file = getattr(sys.modules.get(module_name), "__file__", None)
+    name, top = module_name, module_name.partition(".")[0]
+    while name:
+        file = getattr(sys.modules.get(name), "__file__", None)
         if file:
             return str(file)
-        module_name = module_name.rpartition(".")[0]
+        name = name.rpartition(".")[0]
+    if not top or top in sys.modules:
+        return None
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not imported yet
+        spec = importlib.machinery.PathFinder.find_spec(top)
+        return (
+            None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+        )
     return None

@@ -21,7 +21,7 @@ from types import (
     WrapperDescriptorType,
 )
 
-ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis), ModuleType)
+ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
 _UNCHANGING = frozenset((  # packages whose objects made in C stay as they are, or are asked otherwise
     "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_sre", "_struct", "_weakref",
@@ -117,7 +117,7 @@ def may_change_unseen(value: object) -> bool:
 
 
 def _is_seen(base: type) -> bool:
-    return base in _SEEN_BASES or issubclass(base, (*ATOMS, types.SimpleNamespace, BaseException))
+    return base in _SEEN_BASES or issubclass(base, (*ATOMS, ModuleType, types.SimpleNamespace, BaseException))
 
 
 def _is_read_only(memory: memoryview | mmap.mmap) -> bool:

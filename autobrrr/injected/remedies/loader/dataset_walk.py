@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,8 @@ from typing import cast
 
 from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import is_library, is_own, is_standard
+from ...job_state.module_state import content_of
+from ...job_state.name_lookups import Reads, hidden_lookup, names_in
 from ...job_state.reachable_code import is_implicit
 from ...job_state.unseen_state import ATOMS, is_opaque, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
@@ -54,6 +55,9 @@ _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are 
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
 
 
+Place = tuple[dict[str, object], tuple[str, ...]]  # a namespace, and names in it
+
+
 @dataclass(slots=True)
 class Held:
     """What was met."""
@@ -65,9 +69,10 @@ class Held:
     locks: list[str] = field(default_factory=list)  # which a worker may be forked with while they are held
     asks_worker: bool = False  # its code asks which worker it runs in
     draws: bool = False  # code that can run for an item names what draws random numbers
-    opaque: list[str] = field(default_factory=list)  # types of what may change where nobody sees it
+    unseen: list[str] = field(default_factory=list)  # what may change where nobody sees it: a clause each
     parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
     contents: list[object] = field(default_factory=list, compare=False)  # tensors and arrays
+    reads: list[Place] = field(default_factory=list, compare=False)  # where code looks names up
 
 
 def held_by(dataset: object) -> Held:
@@ -78,15 +83,22 @@ def held_by(dataset: object) -> Held:
     """
     found, seen, waiting, code = Held(), set[int](), [dataset], _ItemCode()
     kept: list[object] = []  # an id in `seen` is no other object's
-    while waiting:
+    reads = Reads(is_known)
+
+    def is_new(value: object) -> bool:
+        return not isinstance(value, ATOMS) and id(value) not in seen
+
+    while waiting or (waiting := list(filter(is_new, reads.members()))):
         value = waiting.pop()
-        if isinstance(value, ATOMS) or id(value) in seen:
+        if not is_new(value):
             continue
         seen.add(id(value))
         kept.append(value)
         if len(seen) > MOST_OBJECTS:
             raise Refused("the dataset holds more objects than can be looked through")
-        if is_generator(value):
+        if isinstance(value, ModuleType):
+            reads.whole(value)
+        elif is_generator(value):
             found.random = True
         elif _is_handle(value):
             found.handles.append(type(value).__name__)
@@ -99,16 +111,23 @@ def held_by(dataset: object) -> Held:
         elif not _is_data(value):
             found.parts.append(value)
             if is_opaque(value):
-                found.opaque.append(type(value).__name__)
+                found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
             if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
-                names = names_of(value)
+                names = names_in(value.__code__)
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
                     found.writes.append(value.__qualname__)
-            inside = list(_inside(value))
+            inside = list(_inside(value, reads))
             code.take(value, inside)
             waiting += inside
-    found.draws = code.draws
+    found.reads = reads.places
+    for function in code.reached():
+        found.draws = found.draws or not names_in(function.__code__).isdisjoint(_DRAWS)
+        hidden = hidden_lookup(function, reads.modules)
+        if hidden is not None:
+            found.unseen.append(
+                f"looks names up by {hidden} in {function.__qualname__}, which shows no reading"
+            )
     return found
 
 
@@ -121,7 +140,7 @@ class _ItemCode:
 
     def take(self, holder: object, inside: Iterable[object]) -> None:
         """Functions that a thing holds: those of a class, or that code names, are called by their names."""
-        names = names_of(holder) if isinstance(holder, FunctionType) else set[str]()
+        names = names_in(holder.__code__) if isinstance(holder, FunctionType) else set[str]()
         is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
         for each in inside:
             if isinstance(each, type) and isinstance(
@@ -140,17 +159,14 @@ class _ItemCode:
     def _named(self, name: str, found: Iterable[object]) -> None:
         self._by_name.setdefault(name, []).extend(each for each in found if isinstance(each, FunctionType))
 
-    @property
-    def draws(self) -> bool:
-        """Whether one of them names what draws random numbers."""
+    def reached(self) -> Iterator[FunctionType]:
+        """Each of them."""
         waiting, by_name = list(self._waiting), dict(self._by_name)
         while waiting:
-            names = names_of(waiting.pop())
-            if not names.isdisjoint(_DRAWS):
-                return True
-            for name in names & by_name.keys():
+            function = waiting.pop()
+            yield function
+            for name in names_in(function.__code__) & by_name.keys():
                 waiting += by_name.pop(name)
-        return False
 
 
 def is_generator(value: object) -> bool:
@@ -207,7 +223,7 @@ def _all_atoms(values: Iterable[object]) -> bool:
     return all(issubclass(kind, ATOMS) for kind in set(map(type, values)))
 
 
-def _inside(value: object) -> Iterator[object]:
+def _inside(value: object, reads: Reads) -> Iterator[object]:
     if isinstance(value, type):
         yield from vars(value).values()
         return
@@ -224,7 +240,7 @@ def _inside(value: object) -> Iterator[object]:
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
         yield from _of_many(list(cast("Iterable[object]", value)))
     elif isinstance(value, FunctionType):
-        yield from _of_function(value)
+        yield from _of_function(value, reads)
     elif isinstance(value, (MethodType, BuiltinFunctionType)):
         yield value.__self__
         yield getattr(value, "__func__", None)
@@ -253,21 +269,12 @@ def _of_many(values: list[object]) -> list[object]:
     return [] if pairs is values else [each for each in values if type(each) is not tuple]
 
 
-def _of_function(function: FunctionType) -> Iterator[object]:
+def _of_function(function: FunctionType, reads: Reads) -> Iterator[object]:
     """What a function of the user's can reach: its cells, its defaults, the globals that it names."""
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            continue  # not filled yet
+    yield from map(content_of, function.__closure__ or ())
     yield from (function.__defaults__, function.__kwdefaults__)
     if not is_known(function.__module__ or ""):
-        yield from _named(function)
-
-
-def names_of(function: FunctionType) -> set[str]:
-    """All names in the code of a function, and of those that it defines: comprehensions, too."""
-    return {name for code in codes(function.__code__) for name in code.co_names}
+        yield from reads.of(function)
 
 
 def _writes(function: FunctionType, names: set[str]) -> bool:
@@ -277,17 +284,3 @@ def _writes(function: FunctionType, names: set[str]) -> bool:
     saves = "save" in names and not names.isdisjoint(("np", "numpy", "torch"))
     opens = "open" in names and not constants.isdisjoint(_MODES)
     return opens or removes or saves or not names.isdisjoint(_WRITES)
-
-
-def _named(function: FunctionType) -> Iterator[object]:
-    """The globals that a function names; of modules of the user's the members that it names."""
-    names = names_of(function)
-    waiting = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
-    seen = set[int]()
-    while waiting:
-        value = waiting.pop()
-        if not isinstance(value, ModuleType):
-            yield value
-        elif id(value) not in seen and not is_known(value.__name__):
-            seen.add(id(value))
-            waiting += (vars(value).get(name) for name in names)

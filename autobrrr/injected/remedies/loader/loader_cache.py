@@ -21,7 +21,7 @@ from ..registry import Option, Refused, Undo, remedy
 from .dataset_contents import copy_of
 from .dataset_state import DatasetState
 from .dataset_walk import has_contents
-from .loader_items import COPYING, collate_name, read_items, size_bytes
+from .loader_items import COPYING, collate_name, read_items, refuse_unseen, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 from .sent_batches import exactly
@@ -175,6 +175,7 @@ def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
     if hasattr(view.dataset, "__getitems__"):
         raise Refused("the dataset reads whole batches at a time")
     items = read_items(job, view)
+    refuse_unseen(items)
     if not items.is_whole:
         raise Refused("the dataset holds what may change unseen")
     if items.random:

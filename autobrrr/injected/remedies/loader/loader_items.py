@@ -55,7 +55,7 @@ class Items:
     bytes_each: int
     length: int
     is_whole: bool = False  # each change of what the dataset holds would be seen
-    opaque: tuple[str, ...] = ()  # types of what it holds that may change unseen
+    unseen: tuple[str, ...] = ()  # what of it may change unseen: a clause each
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
     asks_worker: bool = False  # the code asks which worker it runs in
@@ -86,6 +86,12 @@ def read_items(job: Job, view: LoaderView) -> Items:
     except TypeError:
         pass  # a list: read again where it is asked for again
     return _known(found)
+
+
+def refuse_unseen(items: Items) -> None:
+    """Raises Refused where what the items come from may change, and nobody would see it."""
+    if items.unseen:
+        raise Refused(f"the dataset {items.unseen[0]}")
 
 
 def refuse_children() -> None:
@@ -173,7 +179,7 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
         asks_worker=held.asks_worker,
         own_generator=held.random,
         writes=tuple(held.writes),
-        opaque=tuple(held.opaque),
+        unseen=tuple(held.unseen),
         is_whole=state.is_whole,
     )
     if held.random:

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from types import FunctionType
 
+from ...job_state.name_lookups import names_in
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
 from .dataset_state import DatasetState
-from .dataset_walk import names_of
-from .loader_items import Items, batch_bytes, read_items, refuse_children
+from .loader_items import Items, batch_bytes, read_items, refuse_children, refuse_unseen
 from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
 from .loader_view import LoaderView, of_iterator, views
 from .read_ahead import Readers, is_plain
@@ -223,6 +223,7 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_unusual(view)
         _refuse_starting(view)
         items = read_items(job, view)
+        refuse_unseen(items)
         if not items.is_whole:
             raise Refused("the dataset holds what may change unseen")
         _refuse_own_state(items)
@@ -306,7 +307,9 @@ def _refuse_starting(view: LoaderView) -> None:
     starts = view.starts_worker
     while isinstance(starts, partial):
         starts = starts.func
-    if starts is not None and not (isinstance(starts, FunctionType) and names_of(starts) <= _SEEDING):
+    if starts is not None and not (
+        isinstance(starts, FunctionType) and names_in(starts.__code__) <= _SEEDING
+    ):
         raise Refused("its workers are started by a function that is given their number")
 
 
@@ -315,8 +318,7 @@ def _refuse_handles(items: Items) -> None:
 
     Forked workers share an open file with its position; some datasets open theirs with an item.
     """
-    if items.opaque:
-        raise Refused(f"the dataset holds a {items.opaque[0]}, which may change unseen")
+    refuse_unseen(items)
     if items.handles:
         raise Refused(f"the dataset holds an open {items.handles[0]}, which workers would share")
 

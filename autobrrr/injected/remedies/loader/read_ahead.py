@@ -352,7 +352,7 @@ class Readers:
         refuse_children()
         state = DatasetState(view.dataset, view.collate)
         held = state.held
-        if held.handles or held.locks or held.sources or held.random:
+        if held.handles or held.locks or held.sources or held.random or held.unseen:
             raise Refused("the dataset has come to hold what workers can't share")
         known: Any = iterator
         task = BatchTask(
