@@ -8,6 +8,7 @@ import importlib.machinery
 import sys
 
 _OWN = __name__.partition(".")[0]
+_HEAP_TYPE = 1 << 9  # made as the program runs: the interpreter's own are there from the start
 
 
 @functools.lru_cache(maxsize=4096)
@@ -30,6 +31,14 @@ def is_standard(module_name: str) -> bool:
     """Whether a module is of the standard library."""
     top = module_name.partition(".")[0]
     return top in sys.stdlib_module_names and top != "__main__"
+
+
+def home_of(kind: type) -> str:
+    """The package that a class comes from; empty where it only says that it is the interpreter's."""
+    name = kind.__module__
+    if type(name) is not str or (name == "builtins" and kind.__flags__ & _HEAP_TYPE):
+        return ""
+    return name.partition(".")[0]
 
 
 def _file(module_name: str) -> str | None:

@@ -246,7 +246,7 @@ class ModuleState:
             self._inside((value.__self__, getattr(value, "__func__", None)), path, depth)
         elif is_generator(value, self._torch):
             self.generators.append(value)
-        elif _array_type(type(value)) is not None:
+        elif array_type(type(value)) is not None:
             self._array(value, path, depth)
         elif may_change_unseen(value):
             spoken = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -300,7 +300,7 @@ class ModuleState:
     def _array(self, value: object, path: str, depth: int) -> None:
         """An array of NumPy's, which forward code may count in: its memory, and the objects in it."""
         array = cast("_Array", value)
-        if _array_type(type(array.base)) is not None:
+        if array_type(type(array.base)) is not None:
             self._visit(array.base, path, depth + 1)
         if not array.flags.writeable:
             return
@@ -308,7 +308,7 @@ class ModuleState:
             raise Abstain(f"{path} is an array too large to be put back after a replay")
         if array.dtype.hasobject and array.dtype.names:
             raise Abstain(f"{path} is an array of records that can't be put back after a replay")
-        numpy = cast("type[_Array]", _array_type(type(array)))
+        numpy = cast("type[_Array]", array_type(type(array)))
         plain = numpy.view(array, numpy)
         if array.dtype.hasobject:
             self._inside(plain.ravel().tolist(), path, depth)
@@ -344,7 +344,7 @@ def _runs_modules(kind: type) -> bool:
     return f"{kind.__module__}.".startswith(_RUNNING)
 
 
-def _array_type(kind: type) -> type | None:
+def array_type(kind: type) -> type | None:
     """NumPy's own among the classes of an array."""
     found = (each for each in kind.__mro__ if (each.__module__, each.__name__) == ("numpy", "ndarray"))
     return next(found, None)

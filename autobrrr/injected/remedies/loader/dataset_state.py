@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
 
 from ...job_state.module_state import content_of, dict_changes
-from ...job_state.unseen_state import slots_of
+from ...job_state.unseen_state import frame_parts, slots_of
 from .dataset_contents import ContentMarks
 from .dataset_walk import held_by
 from .surroundings import surroundings
@@ -39,6 +39,7 @@ class DatasetState:
         self._sets: list[tuple[set[object], set[object]]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
+        self._frames: list[tuple[object, list[object]]] = []
         self._slots: list[tuple[object, str, object]] = []
         self._around = surroundings()
         self._things = things
@@ -62,6 +63,7 @@ class DatasetState:
             or any(map(_differs, self._dicts))
             or any(getattr(holder, name, _ABSENT) is not kept for holder, name, kept in self._slots)
             or any(not _alike(now, kept) for now, kept in self._lists)
+            or any(not _alike(frame_parts(frame) or [], kept) for frame, kept in self._frames)
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
@@ -86,6 +88,10 @@ class DatasetState:
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
         names = slots_of(type(part))
         self._slots += [(part, name, getattr(part, name, _ABSENT)) for name in names]
+        frame = frame_parts(part)
+        if frame is not None:
+            self._frames.append((part, frame))
+            return
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))

@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import (
     BuiltinFunctionType,
@@ -22,16 +22,17 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import cast
+from typing import Any, cast
 
 from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import is_library, is_own, is_standard
-from ...job_state.module_state import content_of
+from ...job_state.module_state import content_of, raw_dict
 from ...job_state.name_lookups import Reads, hidden_lookup, names_in
 from ...job_state.reachable_code import is_implicit
-from ...job_state.unseen_state import ATOMS, is_opaque, moves_on, slots_of
+from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
+from .dataset_contents import objects_in
 
 MOST_OBJECTS = 20_000
 _KNOWN = frozenset((  # packages whose own code is not looked into
@@ -52,6 +53,11 @@ _DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
 ))
 # fmt: on
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
+_CONTENTS = (("numpy", "ndarray"), ("array", "array"), ("builtins", "bytearray"))
+_VIEWS: tuple[type, ...] = (
+    functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+)  # fmt: skip
+_ITERABLE = (list, tuple, set, frozenset, deque)
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
 
 
@@ -86,7 +92,7 @@ def held_by(dataset: object) -> Held:
     reads = Reads(is_known)
 
     def is_new(value: object) -> bool:
-        return not isinstance(value, ATOMS) and id(value) not in seen
+        return id(value) not in seen and not is_atom(type(value))
 
     while waiting or (waiting := list(filter(is_new, reads.members()))):
         value = waiting.pop()
@@ -106,11 +112,15 @@ def held_by(dataset: object) -> Held:
             found.sources.append(type(value).__name__)
         elif has_contents(value):
             found.contents.append(value)
+            if getattr(value, "__dict__", None):
+                found.parts.append(value)
+            waiting += _beside_contents(value)
         elif type(value).__module__ in _LOCKING and hasattr(value, "acquire"):
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
-            if is_opaque(value):
+            gives_all = _gives_referents(value) or frame_parts(value) is not None
+            if not gives_all and may_change_unseen(value):
                 found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
             if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
                 names = names_in(value.__code__)
@@ -198,12 +208,8 @@ def _is_handle(value: object) -> bool:
 def has_contents(value: object) -> bool:
     """A tensor, or an array: of numpy, of Python, of bytes."""
     kind = type(value)
-    named = (kind.__module__, kind.__name__)
-    return (
-        hasattr(kind, "element_size")
-        or named in (("numpy", "ndarray"), ("array", "array"))
-        or kind is bytearray
-    )
+    named = {(each.__module__, each.__name__) for each in kind.__mro__}
+    return hasattr(kind, "element_size") or not named.isdisjoint(_CONTENTS)
 
 
 def is_known(module_name: str) -> bool:
@@ -216,11 +222,18 @@ def _is_data(value: object) -> bool:
     """What leads to the whole process, and what is nobody's own."""
     if isinstance(value, type):
         return is_known(value.__module__)
-    return type(value).__module__.partition(".")[0] in ("numpy", "logging")
+    return type(value).__module__.partition(".")[0] == "logging"
 
 
-def _all_atoms(values: Iterable[object]) -> bool:
-    return all(issubclass(kind, ATOMS) for kind in set(map(type, values)))
+def _gives_referents(value: object) -> bool:
+    """Whether a value leads to others that only the garbage collector finds."""
+    return isinstance(value, _VIEWS) or type(value).__name__ == "_lru_list_elem"  # what a cache keeps, too
+
+
+def _beside_contents(value: object) -> Iterator[object]:
+    """Of a tensor or an array: its attributes, and the objects that lie in it."""
+    yield from getattr(value, "__dict__", {}).values()
+    yield from _of_many(objects_in(value))
 
 
 def _inside(value: object, reads: Reads) -> Iterator[object]:
@@ -233,12 +246,12 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
         yield from (value.fget, value.fset)
     elif isinstance(value, functools.cached_property):
         yield value.func
-    elif isinstance(value, MappingProxyType):
-        return
-    elif isinstance(value, Mapping):
-        yield from _of_many(list(cast("Mapping[object, object]", value).values()))
-    elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        yield from _of_many(list(cast("Iterable[object]", value)))
+    elif isinstance(value, dict):
+        yield from _of_many(list(raw_dict(value).values()))
+        yield getattr(value, "default_factory", None) if isinstance(value, defaultdict) else None
+    elif isinstance(value, _ITERABLE):
+        base = cast("Any", next(each for each in _ITERABLE if isinstance(value, each)))
+        yield from _of_many(list(base.__iter__(value)))  # whatever its class gives out
     elif isinstance(value, FunctionType):
         yield from _of_function(value, reads)
     elif isinstance(value, (MethodType, BuiltinFunctionType)):
@@ -246,10 +259,12 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
         yield getattr(value, "__func__", None)
     elif isinstance(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
-    elif isinstance(value, functools._lru_cache_wrapper) or type(value).__name__ == "_lru_list_elem":
-        yield from gc.get_referents(value)  # what a cache keeps, too
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
+    elif _gives_referents(value):
+        yield from gc.get_referents(value)
+    attributes, parts = getattr(value, "__dict__", None), frame_parts(value)
+    if parts is not None:
+        yield from parts
+    elif isinstance(attributes, dict):
         yield from attributes.values()
     for name in slots_of(type(value)):
         yield getattr(value, name, None)
@@ -261,10 +276,11 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
 def _of_many(values: list[object]) -> list[object]:
     """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
     kinds = set(map(type, values))
-    if all(issubclass(kind, ATOMS) for kind in kinds):
+    if all(map(is_atom, kinds)):
         return []
     pairs = values if kinds == {tuple} else [each for each in values if type(each) is tuple]
-    if not pairs or not _all_atoms(itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))):
+    inner = itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))
+    if not pairs or not all(map(is_atom, set(map(type, inner)))):
         return values
     return [] if pairs is values else [each for each in values if type(each) is not tuple]
 
