@@ -34,11 +34,19 @@ def is_standard(module_name: str) -> bool:
 
 
 def home_of(kind: type) -> str:
-    """The package that a class comes from; empty where it only says that it is the interpreter's."""
-    name = kind.__module__
-    if type(name) is not str or (name == "builtins" and kind.__flags__ & _HEAP_TYPE):
+    """The module that a class comes from; empty where it has none, or only says that it is the interpreter's.
+
+    Classes made in C may keep a descriptor under its name, for the module of each of their objects.
+    """
+    name: object = kind.__module__
+    if not isinstance(name, str) or (name == "builtins" and kind.__flags__ & _HEAP_TYPE):
         return ""
-    return name.partition(".")[0]
+    return name
+
+
+def package_of(kind: type) -> str:
+    """The package of that module."""
+    return home_of(kind).partition(".")[0]
 
 
 def _file(module_name: str) -> str | None:

@@ -34,6 +34,10 @@ _HIDING_ON_MODULES = (
 )
 _GIVES = "__getattr__"  # of a module: members that it has not
 _ALL = "__dict__"
+_IMPORT = dis.opmap["IMPORT_NAME"]
+
+
+Place = tuple[dict[str, object], set[str]]  # a namespace, and names in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,14 @@ class _Names:
     all: frozenset[str]
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=4096)
 def _names(code: CodeType) -> _Names:
     found, imports = set[tuple[str, ...]](), set[tuple[str, int]]()
     for each in codes(code):
         found |= {tuple(names) for root, names in chains(each, "") if root == "name"}
-        loaded: list[object] = [0]
+        if _IMPORT not in each.co_code[::2]:
+            continue
+        loaded = list[object]()
         for instruction in dis.get_instructions(each):
             if instruction.opname == "IMPORT_NAME":  # after its level and what is taken from it
                 imports.add((str(instruction.argval), int(str(loaded[-2]))))
@@ -82,7 +88,7 @@ class Reads:
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known
-        self._places: dict[int, tuple[dict[str, object], set[str]]] = {}
+        self._places: dict[int, Place] = {}
         self._names = {_GIVES}
         self._packages = set[str]()  # whose code it is
         self._modules: dict[int, ModuleType] = {}  # in hand as wholes: any name may be looked up on them
@@ -94,11 +100,11 @@ class Reads:
         return [name for name in names if not is_library(name) or _package(name) in self._packages]
 
     @property
-    def places(self) -> list[tuple[dict[str, object], tuple[str, ...]]]:
+    def places(self) -> list[Place]:
         found = {key: (space, set(names)) for key, (space, names) in self._places.items()}
         for module in self._modules.values():
             found.setdefault(id(vars(module)), (vars(module), set()))[1].update(self._names)
-        return [(space, tuple(names)) for space, names in found.values()]
+        return list(found.values())
 
     def of(self, function: FunctionType) -> Iterator[object]:
         """Note what a function reads; the values of it, modules among them where it has them as wholes."""
@@ -119,7 +125,8 @@ class Reads:
 
     def members(self) -> list[object]:
         """What code may find on modules that are in hand as wholes."""
-        return [vars(module).get(name) for module in self._modules.values() for name in self._names]
+        spaces = map(vars, self._modules.values())
+        return [space[name] for space in spaces for name in space.keys() & self._names]
 
     def _follow(self, space: dict[str, object], chain: Iterable[str]) -> object:
         value: object = None

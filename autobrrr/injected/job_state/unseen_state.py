@@ -22,7 +22,7 @@ from types import (
 )
 from typing import Any
 
-from .installed_code import home_of
+from .installed_code import home_of, package_of
 
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
@@ -69,7 +69,7 @@ _ASIDE = frozenset((  # what pandas notes as a frame is read
 def is_atom(kind: type) -> bool:
     """Whether objects of a class are values that hold nothing: those of NumPy's, too."""
     return issubclass(kind, ATOMS) or (
-        home_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
+        package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
     )
 
 
@@ -92,7 +92,7 @@ def own_slots(kind: type) -> tuple[str, ...]:
 
 def moves_on(value: object) -> bool:
     """Whether a value stands somewhere in what it gives and shows that nowhere, or is fed meanwhile."""
-    if any((kind.__module__, kind.__name__) in _FED for kind in type(value).__mro__):
+    if any((home_of(kind), kind.__name__) in _FED for kind in type(value).__mro__):
         return True
     following = getattr(type(value), "__next__", None)
     hidden = following is not None and not isinstance(following, FunctionType)
@@ -111,9 +111,9 @@ def may_change_unseen(value: object) -> bool:
         return True
     if _is_seen(base) or issubclass(base, _LOOKED_INTO):
         return False
-    if base.__module__ == _PYBIND:  # what all classes of a way to make them are built on
+    if home_of(base) == _PYBIND:  # what all classes of a way to make them are built on
         base = kind.__mro__[kind.__mro__.index(base) - 1]
-    home, names = home_of(base), {each.__name__ for each in base.__mro__}
+    home, names = package_of(base), {each.__name__ for each in base.__mro__}
     if home in _CHANGING:
         return not names.isdisjoint(_CHANGING[home])
     return names.isdisjoint(_FIXED[home]) if home in _FIXED else home not in _UNCHANGING
@@ -124,7 +124,7 @@ def frame_parts(value: object) -> list[object] | None:
 
     Others than before once it was written to or something was set on it; the same where it was only read.
     """
-    kinds = {kind.__name__: kind for kind in type(value).__mro__ if home_of(kind) == "pandas"}
+    kinds = {kind.__name__: kind for kind in type(value).__mro__ if package_of(kind) == "pandas"}
     if kinds.keys().isdisjoint(_FRAMES):
         return None
     held: dict[str, object] = getattr(value, "__dict__", {})

@@ -46,7 +46,7 @@ class DatasetState:
         self.held = held_by(things)
         for part in self.held.parts:
             self._keep(part)
-        self._read = [(place, _values_at(*place)) for place in self.held.reads]
+        self._read = [_Reading(*place) for place in self.held.reads]
         self._marks = ContentMarks(self.held.contents)
         self.is_whole = self._marks.are_whole and not self.held.unseen  # whether each change would be seen
 
@@ -67,7 +67,7 @@ class DatasetState:
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
-            or any(not all(map(operator.is_, _values_at(*place), kept)) for place, kept in self._read)
+            or not all(reading.is_as_it_was for reading in self._read)
         )
 
     def anew(self) -> DatasetState:
@@ -97,8 +97,23 @@ class DatasetState:
             self._dicts.append((attributes, dict(attributes)))
 
 
-def _values_at(space: dict[str, object], names: tuple[str, ...]) -> list[object]:
-    return list(map(space.get, names, itertools.repeat(_ABSENT)))
+class _Reading:
+    """Values under some names of a namespace, and that there are none under others."""
+
+    def __init__(self, space: dict[str, object], names: set[str]) -> None:
+        self._space = space
+        self._present = tuple(space.keys() & names)
+        self._absent = names - space.keys()
+        self._kept = self._values()
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return self._space.keys().isdisjoint(self._absent) and all(
+            map(operator.is_, self._values(), self._kept)
+        )
+
+    def _values(self) -> list[object]:
+        return list(map(self._space.get, self._present, itertools.repeat(_ABSENT)))
 
 
 def _by_key(attributes: Mapping[str, object]) -> dict[object, object]:

@@ -25,9 +25,9 @@ from types import (
 from typing import Any, cast
 
 from ...job_state.bytecode_names import codes
-from ...job_state.installed_code import is_library, is_own, is_standard
+from ...job_state.installed_code import home_of, is_library, is_own, is_standard, package_of
 from ...job_state.module_state import content_of, raw_dict
-from ...job_state.name_lookups import Reads, hidden_lookup, names_in
+from ...job_state.name_lookups import Place, Reads, hidden_lookup, names_in
 from ...job_state.reachable_code import is_implicit
 from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
@@ -59,9 +59,6 @@ _VIEWS: tuple[type, ...] = (
 )  # fmt: skip
 _ITERABLE = (list, tuple, set, frozenset, deque)
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
-
-
-Place = tuple[dict[str, object], tuple[str, ...]]  # a namespace, and names in it
 
 
 @dataclass(slots=True)
@@ -115,7 +112,7 @@ def held_by(dataset: object) -> Held:
             if getattr(value, "__dict__", None):
                 found.parts.append(value)
             waiting += _beside_contents(value)
-        elif type(value).__module__ in _LOCKING and hasattr(value, "acquire"):
+        elif home_of(type(value)) in _LOCKING and hasattr(value, "acquire"):
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
@@ -182,8 +179,8 @@ class _ItemCode:
 def is_generator(value: object) -> bool:
     """Whether a value draws random numbers from a state of its own."""
     return any(
-        kind.__module__.startswith("numpy.random")
-        or (kind.__module__, kind.__name__)
+        home_of(kind).startswith("numpy.random")
+        or (home_of(kind), kind.__name__)
         in (("random", "Random"), ("torch._C", "Generator"), ("torch", "Generator"))
         for kind in type(value).__mro__
     )
@@ -191,9 +188,9 @@ def is_generator(value: object) -> bool:
 
 def _is_handle(value: object) -> bool:
     kind = type(value)
-    if kind.__module__.partition(".")[0] in _HANDLES:
+    if package_of(kind) in _HANDLES:
         return True
-    if kind.__module__ == "builtins" and kind.__name__ in _LMDB:
+    if str(kind.__module__) == "builtins" and kind.__name__ in _LMDB:
         return True
     tell = getattr(kind, "fileno", None)
     if not callable(tell):
@@ -208,7 +205,7 @@ def _is_handle(value: object) -> bool:
 def has_contents(value: object) -> bool:
     """A tensor, or an array: of numpy, of Python, of bytes."""
     kind = type(value)
-    named = {(each.__module__, each.__name__) for each in kind.__mro__}
+    named = {(home_of(each), each.__name__) for each in kind.__mro__}
     return hasattr(kind, "element_size") or not named.isdisjoint(_CONTENTS)
 
 
@@ -221,8 +218,8 @@ def is_known(module_name: str) -> bool:
 def _is_data(value: object) -> bool:
     """What leads to the whole process, and what is nobody's own."""
     if isinstance(value, type):
-        return is_known(value.__module__)
-    return type(value).__module__.partition(".")[0] == "logging"
+        return is_known(home_of(value))
+    return package_of(type(value)) == "logging"
 
 
 def _gives_referents(value: object) -> bool:
@@ -269,7 +266,7 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
     for name in slots_of(type(value)):
         yield getattr(value, name, None)
     for kind in type(value).__mro__:
-        if not is_known(kind.__module__):
+        if not is_known(home_of(kind)):
             yield kind
 
 

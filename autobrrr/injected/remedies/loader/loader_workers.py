@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from types import FunctionType
 
+from ...job_state.installed_code import home_of
 from ...job_state.name_lookups import names_in
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
@@ -78,7 +79,7 @@ def _draws_first(indices: object) -> bool:
 
     A RandomSampler draws between and after its indices, too: that matters where its generator is the job's.
     """
-    if type(indices).__module__ not in KNOWN_SAMPLERS:
+    if home_of(type(indices)) not in KNOWN_SAMPLERS:
         return False
     if type(indices).__name__ == "RandomSampler" and getattr(indices, "generator", None) is not None:
         return False

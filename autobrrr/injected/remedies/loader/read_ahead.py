@@ -18,6 +18,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, cast
 
+from ...job_state.installed_code import home_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
@@ -272,7 +273,7 @@ class ReadAhead:
 def is_plain(iterator: object) -> bool:
     """Whether it is torch's own: others may keep where their sampler stands."""
     kind = type(iterator)
-    return (kind.__module__, kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
+    return (home_of(kind), kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
 
 
 _RECORDS: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()  # a trial goes on and off

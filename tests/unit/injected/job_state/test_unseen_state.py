@@ -135,6 +135,24 @@ def test_a_class_is_the_interpreters_only_where_it_has_been_there_from_the_start
     assert not may_change_unseen((lambda: claims).__closure__[0])  # type: ignore[index]
 
 
+class Misplaced:
+    """Its module is each object's own, as functions of Cython have it."""
+
+    __module__ = property(lambda self: __name__)  # type: ignore[assignment]
+
+
+def test_a_class_that_gives_no_module_is_looked_into_all_the_same() -> None:
+    assert home_of(Misplaced) == ""
+    held, model = Misplaced(), nn.Linear(1, 1)
+    held.seen = 0  # type: ignore[attr-defined]
+    model.held = held  # type: ignore[assignment]
+    kept, state = ModuleState(torch, [model], [], set()), DatasetState([held])  # type: ignore[list-item]
+    held.seen = 1  # type: ignore[attr-defined]
+    assert not state.is_as_it_was
+    assert kept.restore() == ["Linear.held.seen"]
+    assert held.seen == 0  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("memory", "is_seen"),
     [(b"a", True), (bytearray(b"a"), False), (memoryview(bytearray(b"a")).toreadonly(), False)],
