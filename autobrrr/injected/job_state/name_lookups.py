@@ -74,6 +74,11 @@ def _package(module_name: str) -> str:
     return module_name.partition(".")[0]
 
 
+def written_in(function: FunctionType) -> str:
+    """The module of a function's code: a wrapper takes on the `__module__` of what it wraps."""
+    return str(function.__globals__.get("__name__", ""))
+
+
 def name_of(module: ModuleType) -> str:
     """Of a module that may have lost it."""
     return str(vars(module).get("__name__", ""))
@@ -110,7 +115,7 @@ class Reads:
         """Note what a function reads; the values of it, modules among them where it has them as wholes."""
         names = _names(function.__code__)
         self._names |= names.all
-        self._packages.add(_package(function.__module__ or ""))
+        self._packages.add(_package(written_in(function)))
         for chain in names.chains:
             yield self._follow(function.__globals__, chain)
         for name in _imported(function, names):

@@ -6,6 +6,7 @@ counts its writes besides, an array does not. What a file is mapped to is left a
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,7 +27,6 @@ class _Contents(Protocol):
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def tobytes(self) -> bytes: ...
-    def copy(self) -> _Contents: ...
     def clone(self) -> _Contents: ...
     def detach(self) -> _Contents: ...
 
@@ -109,7 +109,7 @@ def objects_in(contents: object) -> list[object]:
 def copy_of(contents: object) -> object:
     """A tensor or an array with memory of its own."""
     held = cast("_Contents", contents)
-    return held.detach().clone() if hasattr(contents, "clone") else held.copy()
+    return held.detach().clone() if hasattr(contents, "clone") else copy.copy(contents)
 
 
 def bytes_of(contents: object) -> int:

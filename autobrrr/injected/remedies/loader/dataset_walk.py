@@ -27,7 +27,7 @@ from typing import Any, cast
 from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import home_of, is_library, is_own, is_standard, package_of
 from ...job_state.module_state import content_of, raw_dict
-from ...job_state.name_lookups import Place, Reads, hidden_lookup, names_in
+from ...job_state.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
 from ...job_state.reachable_code import is_implicit
 from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
@@ -119,7 +119,7 @@ def held_by(dataset: object) -> Held:
             gives_all = _gives_referents(value) or frame_parts(value) is not None
             if not gives_all and may_change_unseen(value):
                 found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
-            if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
+            if isinstance(value, FunctionType) and not is_known(written_in(value)):
                 names = names_in(value.__code__)
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
@@ -155,7 +155,7 @@ class _ItemCode:
             ):  # code that names a class makes one
                 made = [vars(each).get(name) for name in ("__init__", "__new__", "__post_init__")]
                 self._named(each.__name__, made)
-            if not isinstance(each, FunctionType) or is_known(each.__module__ or ""):
+            if not isinstance(each, FunctionType) or is_known(written_in(each)):
                 continue
             name = each.__name__
             if (is_class and not is_implicit(name)) or name in names:
@@ -286,7 +286,7 @@ def _of_function(function: FunctionType, reads: Reads) -> Iterator[object]:
     """What a function of the user's can reach: its cells, its defaults, the globals that it names."""
     yield from map(content_of, function.__closure__ or ())
     yield from (function.__defaults__, function.__kwdefaults__)
-    if not is_known(function.__module__ or ""):
+    if not is_known(written_in(function)):
         yield from reads.of(function)
 
 

@@ -279,7 +279,7 @@ def _place(value: object) -> int | None:
     """Where a tensor's or an array's first element lies; None for others, and for empty ones."""
     if hasattr(value, "element_size"):
         return int(value.data_ptr()) or None  # type: ignore[attr-defined]
-    if not has_contents(value) or not value.size:  # type: ignore[attr-defined]
+    if not has_contents(value) or not getattr(value, "size", 0):
         return None
     return int(value.__array_interface__["data"][0])  # type: ignore[attr-defined]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
@@ -88,11 +89,23 @@ def imported_from(number: float) -> float:
     return number * scale
 
 
+@functools.wraps(math.sqrt)
+def wrapped_around_a_librarys(number: float) -> float:
+    return number * item_settings.scale
+
+
+@functools.wraps(torch.nn.functional.dropout)
+def named_as_a_librarys(number: float) -> float:
+    return number * item_settings.scale
+
+
 READERS: dict[str, Callable[[], Items]] = {
     "global": lambda: Items(lambda number: number * item_settings.scale),
     "global under another name": lambda: Items(lambda number: number * SETTINGS.scale),
     "function of it": lambda: Items(item_settings.scaled),
     "what lies in it": lambda: Items(lambda number: number * item_settings.table["scale"]),
+    "a wrapper of C's": lambda: Items(wrapped_around_a_librarys),
+    "a wrapper of a library's": lambda: Items(named_as_a_librarys),
     "closure": lambda: Items(around(item_settings)),
     "argument": lambda: Items(functools.partial(by_argument, item_settings)),
     "handed on": lambda: Items(handed_on),
@@ -184,9 +197,9 @@ def test_a_module_that_makes_its_members_is_looked_into(monkeypatch: pytest.Monk
 
 def test_what_code_takes_from_installed_modules_is_no_reading() -> None:
     def read(number: float) -> float:
-        import math
+        import cmath
 
-        return torch.tensor(number).item() * math.pi
+        return torch.tensor(number).item() * cmath.pi
 
     assert not DatasetState(Items(read)).held.unseen
     spaces = [id(space) for space, _ in held_by(Items(read)).reads]
