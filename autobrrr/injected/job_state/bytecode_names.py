@@ -1,18 +1,14 @@
 """What a function's bytecode says of the names that it uses: loads, attributes, rebinding, files opened.
 
-In: code objects. Out: chains of a loaded name and the attributes taken from it, names given another value,
-where the globals stand that a function reads.
+In: code objects. Out: chains of a loaded name and the attributes taken from it, names given another value.
 """
 
 from __future__ import annotations
 
 import dis
-import functools
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType
 from typing import cast
-
-from .installed_code import is_library
 
 _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and the attribute
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
@@ -111,23 +107,3 @@ def only_writes(code: CodeType) -> bool:
         ):
             return False
     return True
-
-
-def globals_read(function: FunctionType) -> Iterator[tuple[dict[str, object], str]]:
-    """Where the globals stand that a function reads: in its module, or in another one of the user's."""
-    for code in codes(function.__code__):
-        for names in _global_chains(code):
-            space = function.__globals__
-            for name in names:
-                if name not in space:
-                    break
-                yield space, name
-                value = space[name]
-                if not isinstance(value, ModuleType) or is_library(value.__name__):
-                    break
-                space = vars(value)
-
-
-@functools.lru_cache(maxsize=1024)
-def _global_chains(code: CodeType) -> list[list[str]]:
-    return [names for root, names in chains(code, "") if root == "name"]

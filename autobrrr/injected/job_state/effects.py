@@ -10,6 +10,8 @@ import enum
 import io
 from dataclasses import dataclass
 
+from .installed_code import home_of
+
 
 class Effect(enum.Enum):
     """Of running code once more."""
@@ -78,7 +80,7 @@ def object_effect(thing: object) -> Effect | None:
     """Of code that uses an object of a library's."""
     if isinstance(thing, io.IOBase):
         return Effect.OUTPUT if _only_written(thing) else Effect.STATE
-    return module_effect(type(thing).__module__)
+    return module_effect(home_of(type(thing)))
 
 
 def _only_written(file: io.IOBase) -> bool:

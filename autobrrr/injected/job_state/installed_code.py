@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.machinery
 import sys
 
 _OWN = __name__.partition(".")[0]
+_HEAP_TYPE = 1 << 9  # made as the program runs: the interpreter's own are there from the start
 
 
 @functools.lru_cache(maxsize=4096)
@@ -30,11 +33,35 @@ def is_standard(module_name: str) -> bool:
     return top in sys.stdlib_module_names and top != "__main__"
 
 
+def home_of(kind: type) -> str:
+    """The module that a class comes from; empty where it has none, or only says that it is the interpreter's.
+
+    Classes made in C may keep a descriptor under its name, for the module of each of their objects.
+    """
+    name: object = kind.__module__
+    if not isinstance(name, str) or (name == "builtins" and kind.__flags__ & _HEAP_TYPE):
+        return ""
+    return name
+
+
+def package_of(kind: type) -> str:
+    """The package of that module."""
+    return home_of(kind).partition(".")[0]
+
+
 def _file(module_name: str) -> str | None:
     """The file of a module; of the package that it is in where it has none (`torch._C._nn`)."""
-    while module_name:
-        file = getattr(sys.modules.get(module_name), "__file__", None)
+    name, top = module_name, module_name.partition(".")[0]
+    while name:
+        file = getattr(sys.modules.get(name), "__file__", None)
         if file:
             return str(file)
-        module_name = module_name.rpartition(".")[0]
+        name = name.rpartition(".")[0]
+    if not top or top in sys.modules:
+        return None
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not imported yet
+        spec = importlib.machinery.PathFinder.find_spec(top)
+        return (
+            None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+        )
     return None

@@ -24,7 +24,7 @@ from typing import Protocol, cast
 
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .effects import Effect, object_effect
-from .installed_code import is_library, is_own
+from .installed_code import home_of, is_library, is_own, package_of
 from .rng_state import is_generator
 from .unseen_state import may_change_unseen, own_slots
 
@@ -166,7 +166,7 @@ class ModuleState:
     def _class(self, kind: type) -> None:
         """What the instances of a class share; of the user's parents too, and what theirs hold."""
         for each in kind.__mro__:
-            library = is_library(each.__module__)
+            library = is_library(home_of(each))
             if id(each) in self._seen or (library and each is not kind):
                 continue
             self._seen.add(id(each))
@@ -198,7 +198,7 @@ class ModuleState:
         if isinstance(value, type):
             self._class(value)
             return
-        if kind is ModuleType or is_own(kind.__module__):
+        if kind is ModuleType or is_own(home_of(kind)):
             return
         self._seen.add(id(value))
         self._held += depth > 0
@@ -246,10 +246,10 @@ class ModuleState:
             self._inside((value.__self__, getattr(value, "__func__", None)), path, depth)
         elif is_generator(value, self._torch):
             self.generators.append(value)
-        elif _array_type(type(value)) is not None:
+        elif array_type(type(value)) is not None:
             self._array(value, path, depth)
         elif may_change_unseen(value):
-            spoken = f"{type(value).__module__}.{type(value).__qualname__}"
+            spoken = f"{home_of(type(value))}.{type(value).__qualname__}"
             raise Abstain(f"{path} is a {spoken}, whose state can't be put back after a replay")
 
     def _object(self, value: object, path: str, depth: int) -> None:
@@ -261,7 +261,7 @@ class ModuleState:
         slots = self._slotted[kind]
         if slots:
             self._keep_slots(value, slots, path, depth)
-        if not is_library(kind.__module__):
+        if not is_library(home_of(kind)):
             self._class(kind)
 
     def _keep_slots(self, value: object, slots: _Slots, path: str, depth: int) -> None:
@@ -300,7 +300,7 @@ class ModuleState:
     def _array(self, value: object, path: str, depth: int) -> None:
         """An array of NumPy's, which forward code may count in: its memory, and the objects in it."""
         array = cast("_Array", value)
-        if _array_type(type(array.base)) is not None:
+        if array_type(type(array.base)) is not None:
             self._visit(array.base, path, depth + 1)
         if not array.flags.writeable:
             return
@@ -308,7 +308,7 @@ class ModuleState:
             raise Abstain(f"{path} is an array too large to be put back after a replay")
         if array.dtype.hasobject and array.dtype.names:
             raise Abstain(f"{path} is an array of records that can't be put back after a replay")
-        numpy = cast("type[_Array]", _array_type(type(array)))
+        numpy = cast("type[_Array]", array_type(type(array)))
         plain = numpy.view(array, numpy)
         if array.dtype.hasobject:
             self._inside(plain.ravel().tolist(), path, depth)
@@ -335,18 +335,18 @@ def _of_class(value: object) -> tuple[object, ...]:
     if isinstance(value, property):
         return value.fget, value.fset, value.fdel
     kind = type(value)
-    machinery = hasattr(kind, "__get__") and is_library(kind.__module__)
+    machinery = hasattr(kind, "__get__") and is_library(home_of(kind))
     return () if machinery and not isinstance(value, FunctionType) else (value,)
 
 
 def _runs_modules(kind: type) -> bool:
     """Whether objects of a class run modules, rather than modules them: they lead to the whole job."""
-    return f"{kind.__module__}.".startswith(_RUNNING)
+    return f"{home_of(kind)}.".startswith(_RUNNING)
 
 
-def _array_type(kind: type) -> type | None:
+def array_type(kind: type) -> type | None:
     """NumPy's own among the classes of an array."""
-    found = (each for each in kind.__mro__ if (each.__module__, each.__name__) == ("numpy", "ndarray"))
+    found = (each for each in kind.__mro__ if (home_of(each), each.__name__) == ("numpy", "ndarray"))
     return next(found, None)
 
 
@@ -408,7 +408,7 @@ def _slots_of(kind: type) -> _Slots:
     found = [
         vars(each).get(name)
         for each in kind.__mro__
-        if each.__module__.partition(".")[0] not in _WORKED_OUT
+        if package_of(each) not in _WORKED_OUT
         for name in own_slots(each)
     ]
     return [slot for slot in found if isinstance(slot, MemberDescriptorType)]

@@ -11,7 +11,7 @@ from itertools import islice
 from types import FunctionType, MethodType, ModuleType
 
 from ..live_torch.torch_types import is_module, is_tensor
-from .installed_code import is_library
+from .installed_code import home_of, is_library
 
 _MAX_OBJECTS = 20_000
 _MAX_PARTS = 10_000  # looked at in one container
@@ -76,7 +76,7 @@ class Reach:
                 self._called.append((held, None))
             return [held.__self__] if isinstance(held, MethodType) else []
         kind = type(held)
-        if is_library(kind.__module__) and not is_module(held, self._torch):
+        if is_library(home_of(kind)) and not is_module(held, self._torch):
             return []
         self._class(kind, held)
         return list(getattr(held, "__dict__", {}).values())
@@ -84,7 +84,7 @@ class Reach:
     def _class(self, kind: type, held: object) -> None:
         """The methods of the user's classes; special ones are called without their name."""
         for each in kind.__mro__:
-            if is_library(each.__module__) or (each, kind) in self._classes:
+            if is_library(home_of(each)) or (each, kind) in self._classes:
                 continue
             self._classes.add((each, kind))
             for name, method in vars(each).items():
@@ -92,6 +92,6 @@ class Reach:
                     self._methods.setdefault(name, []).append((method, held))
                     if is_implicit(name) or name in self._used:
                         self._called.append((method, held))
-                elif not is_library(type(method).__module__):  # a descriptor of the user's own
+                elif not is_library(home_of(type(method))):  # a descriptor of the user's own
                     for reads in ("__get__", "__set__", "__delete__"):
                         self._called.append((getattr(type(method), reads, None), method))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
+from .installed_code import home_of
+
 Restore = Callable[[], object]
 
 
@@ -60,7 +62,7 @@ def is_generator(thing: object, torch: ModuleType) -> bool:
     if isinstance(thing, (torch.Generator, random.Random)):
         return True
     kind = type(thing)
-    return kind.__module__.startswith("numpy.random") and kind.__name__ in ("Generator", "RandomState")
+    return home_of(kind).startswith("numpy.random") and kind.__name__ in ("Generator", "RandomState")
 
 
 def _of(generator: object) -> Restore:

@@ -22,7 +22,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Metho
 from ..live_torch.torch_types import Module, is_module, is_tensor
 from .bytecode_names import chains, codes, only_writes, rebound
 from .effects import BACK_DOORS, BUILTINS, Effect, Refusal, module_effect, object_effect, setting_effect
-from .installed_code import is_library
+from .installed_code import home_of, is_library, package_of
 from .reachable_code import Reach
 
 _HOOK_SETTERS = frozenset(
@@ -78,7 +78,7 @@ class CodeScan:
         kinds: set[type] = set()
         for part in parts.values():
             kind = type(part)
-            self._own.add(kind.__module__.partition(".")[0])
+            self._own.add(package_of(kind))
             patched = vars(part).get("forward")
             if kind in kinds and patched is None:
                 continue
@@ -235,14 +235,14 @@ class CodeScan:
             self._refuse(Effect.STATE, f"{where} uses {kind.__name__}, which could end the job")
         if issubclass(kind, weakref.ref | weakref.finalize):
             self._refuse(Effect.STATE, f"{where} has something done when an object goes ({kind.__name__})")
-        if is_library(kind.__module__):
-            self._judge_module(kind.__module__, where)
+        if is_library(home_of(kind)):
+            self._judge_module(home_of(kind), where)
             return
         self._kept(kind.__name__, kind)
         # Making one, taking it apart and asking about it run special methods that no code names.
         parents: list[type] = [*kind.__mro__, *type.mro(type(kind))]
         for each in parents:
-            if not is_library(each.__module__):
+            if not is_library(home_of(each)):
                 for name, found in vars(each).items():
                     if name in _CALLED_BY_TORCH or (name.startswith("__") and name.endswith("__")):
                         self._enter(found, None)
@@ -283,12 +283,12 @@ class CodeScan:
 
     def _is_foreign(self, thing: object) -> bool:
         """Of a class of an installed library's that is not trusted."""
-        home = type(thing).__module__
+        home = home_of(type(thing))
         top = home.partition(".")[0]
         return is_library(home) and top not in self._own and object_effect(thing) is not None
 
     def _uses(self, thing: object, what: str) -> None:
-        top = type(thing).__module__.partition(".")[0]
+        top = package_of(type(thing))
         self._refuse(object_effect(thing) or Effect.STATE, f"{what} ({top})")
 
     def _kept(self, name: str, thing: object) -> None:
@@ -327,7 +327,7 @@ class CodeScan:
         """A generator, a counter, an open iterator: whoever takes from it can't give back."""
         for name in (*names[1:], None):
             kind = type(thing)
-            if hasattr(kind, "__next__") and is_library(kind.__module__) and not isinstance(thing, io.IOBase):
+            if hasattr(kind, "__next__") and is_library(home_of(kind)) and not isinstance(thing, io.IOBase):
                 self._refuse(Effect.STATE, f"{where} takes from {spoken}, an iterator")
             if name is None:
                 return

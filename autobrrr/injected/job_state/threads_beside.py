@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 
 from .bytecode_names import codes
-from .installed_code import is_library
+from .installed_code import home_of, is_library
 
 # Stands on the agent's thread, above the frame that began it, which is nobody's module.
 _ENTRY = f"{__name__.partition('.job_state')[0]}.entry"
@@ -85,4 +85,4 @@ def _held_kinds(frame: FrameType) -> Iterator[type]:
         return
     for value in list(frame.f_locals.values()):
         for each in (value, *getattr(value, "__dict__", {}).values()):
-            yield from (kind for kind in type(each).__mro__ if not is_library(kind.__module__))
+            yield from (kind for kind in type(each).__mro__ if not is_library(home_of(kind)))

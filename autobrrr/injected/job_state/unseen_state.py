@@ -1,44 +1,36 @@
 """What an object keeps where Python can't look: in C code, in another thread, in its place in a row.
 
-Python's own classes keep all that they have in attributes, slots, and what a container holds. What is made in
-C is known not to change, by the lists below, or may have changed without anyone seeing it.
+Python's own classes keep all that they have in attributes, slots, and what a container holds. What is made
+in C, by Cython too, is known not to change, by the lists below, or may have changed without anyone seeing it.
+Frames of pandas keep their arrays there, and give them out.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import mmap
+import struct
 import types
 from collections import OrderedDict, defaultdict, deque
 from types import (
     BuiltinFunctionType,
     FunctionType,
-    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
     WrapperDescriptorType,
 )
+from typing import Any
 
-ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis), ModuleType)
+from .installed_code import home_of, package_of
+
+ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
-_UNCHANGING = frozenset((  # packages whose objects made in C stay as they are, or are asked otherwise
-    "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_sre", "_struct", "_weakref",
-    "abc", "builtins", "collections", "datetime", "decimal", "functools", "numpy", "operator",
-    "pyarrow", "re", "sentencepiece", "tokenizers", "torch", "torchvision", "types", "typing", "uuid",
-    "weakref", "zoneinfo",
+_UNCHANGING = frozenset((  # packages whose objects made in C stay as they are
+    "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_regex", "_sre", "_struct",
+    "_weakref", "abc", "ast", "collections", "datetime", "decimal", "enum", "operator", "pyarrow", "re",
+    "sentencepiece", "tokenizers", "torchvision", "types", "typing", "uuid", "weakref", "zoneinfo",
 ))  # fmt: skip
-_SEEN_BUILTINS = (staticmethod, classmethod, property, functools.partial, MappingProxyType)
-_HEAP_TYPE = 1 << 9
-_CHANGING = ("memoryview", "generator", "coroutine")  # of "builtins"
-_FED = (  # by other threads or processes
-    ("queue", "Queue"),
-    ("_queue", "SimpleQueue"),
-    ("multiprocessing.queues", "Queue"),
-    ("threading", "Thread"),
-    ("concurrent.futures._base", "Executor"),
-)
 # Of these packages and modules only such objects are known not to change.
 _FIXED: dict[str, tuple[str, ...]] = {
     "builtins": (
@@ -48,10 +40,37 @@ _FIXED: dict[str, tuple[str, ...]] = {
     ),
     "functools": ("partial", "partialmethod", "cached_property", "singledispatchmethod"),
     "numpy": ("generic", "dtype", "ufunc", "_ArrayFunctionDispatcher"),
+    "pandas": (
+        "BaseOffset", "C_NAType", "IntervalMixin", "SparseIndex", "_NaT", "_Period", "_Timedelta",
+        "_Timestamp",
+    ),
     "_thread": ("lock", "RLock"),
 }  # fmt: skip
-_FIXED_BESIDE = frozenset(("_regex", "ast", "enum"))
+_CHANGING = {"torch": ("StorageBase", "UntypedStorage")}  # of these only such objects do
+_LOOKED_INTO = (type, property, staticmethod, classmethod, FunctionType, MethodType, BuiltinFunctionType)
+_HEAP_TYPE = 1 << 9
+_MANAGED_DICT = 1 << 4  # from CPython 3.11 on: not in what an object is said to take
+_POINTER_BYTES = struct.calcsize("P")
+_FED = (  # by other threads or processes
+    ("queue", "Queue"),
+    ("_queue", "SimpleQueue"),
+    ("multiprocessing.queues", "Queue"),
+    ("threading", "Thread"),
+    ("concurrent.futures._base", "Executor"),
+)
 _PYBIND = "pybind11_builtins"
+_FRAMES = frozenset(("NDFrame", "Index", "ExtensionArray", "ExtensionDtype"))
+_IN_C = "NDArrayBacked"  # keeps an array and its type there, and gives them out
+_ASIDE = frozenset((  # what pandas notes as a frame is read
+    "_cache", "_cacher", "_flags", "_id", "_is_copy", "_item_cache", "_references",
+))  # fmt: skip
+
+
+def is_atom(kind: type) -> bool:
+    """Whether objects of a class are values that hold nothing: those of NumPy's, too."""
+    return issubclass(kind, ATOMS) or (
+        package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
+    )
 
 
 def slots_of(kind: type) -> tuple[str, ...]:
@@ -73,56 +92,58 @@ def own_slots(kind: type) -> tuple[str, ...]:
 
 def moves_on(value: object) -> bool:
     """Whether a value stands somewhere in what it gives and shows that nowhere, or is fed meanwhile."""
-    if any((kind.__module__, kind.__name__) in _FED for kind in type(value).__mro__):
+    if any((home_of(kind), kind.__name__) in _FED for kind in type(value).__mro__):
         return True
     following = getattr(type(value), "__next__", None)
     hidden = following is not None and not isinstance(following, FunctionType)
     return hidden and not isinstance(value, io.IOBase)
 
 
-def is_opaque(value: object) -> bool:
-    """Whether a value keeps what may change where only its own C code sees it."""
-    if isinstance(value, (type, FunctionType, MethodType, BuiltinFunctionType, *_SEEN_BUILTINS)):
-        return False
-    base = _made_in_c(type(value))
-    if _is_seen(base):
-        return False
-    if base.__module__ == "numpy" and base.__name__ == "memmap":
-        return bool(value.flags.writeable)  # type: ignore[attr-defined]
-    if base.__module__ == "builtins":
-        return base.__name__ in _CHANGING
-    return base.__module__.partition(".")[0] not in _UNCHANGING
-
-
 def may_change_unseen(value: object) -> bool:
-    """The same by a shorter list, for what code may do to the value itself and not to copies of it."""
+    """Whether a value keeps what may change where only its own C code sees it."""
     if isinstance(value, memoryview | mmap.mmap):
-        return not _is_read_only(value)
+        return not _is_fixed(value)
     if moves_on(value):
         return True
     kind = type(value)
     base = _made_in_c(kind)
     if issubclass(base, BaseException):
         return True
-    if _is_seen(base) or issubclass(base, (type, property, staticmethod, classmethod)):
+    if _is_seen(base) or issubclass(base, _LOOKED_INTO):
         return False
-    top = base.__module__.partition(".")[0]
-    if base.__module__ == _PYBIND:  # what all classes of a way to make them are built on
-        top = kind.__mro__[kind.__mro__.index(base) - 1].__module__.partition(".")[0]
-    if top in _FIXED:
-        return all(each.__name__ not in _FIXED[top] for each in base.__mro__)
-    if top == "torch":
-        return base.__name__ in ("StorageBase", "UntypedStorage")
-    return top not in _UNCHANGING and top not in _FIXED_BESIDE
+    if home_of(base) == _PYBIND:  # what all classes of a way to make them are built on
+        base = kind.__mro__[kind.__mro__.index(base) - 1]
+    home, names = package_of(base), {each.__name__ for each in base.__mro__}
+    if home in _CHANGING:
+        return not names.isdisjoint(_CHANGING[home])
+    return names.isdisjoint(_FIXED[home]) if home in _FIXED else home not in _UNCHANGING
+
+
+def frame_parts(value: object) -> list[object] | None:
+    """What a frame, a column, an index or an array of pandas' consists of; None for everything else.
+
+    Others than before once it was written to or something was set on it; the same where it was only read.
+    """
+    kinds = {kind.__name__: kind for kind in type(value).__mro__ if package_of(kind) == "pandas"}
+    if kinds.keys().isdisjoint(_FRAMES):
+        return None
+    held: dict[str, object] = getattr(value, "__dict__", {})
+    parts = [part for name, part in held.items() if name not in _ASIDE and name != "_mgr"]
+    blocks: Any = held.get("_mgr")
+    if blocks is not None:
+        parts += [*blocks.axes, *blocks.arrays]
+    if _IN_C in kinds:
+        parts += [vars(kinds[_IN_C])[name].__get__(value) for name in ("_ndarray", "_dtype")]
+    return parts
 
 
 def _is_seen(base: type) -> bool:
-    return base in _SEEN_BASES or issubclass(base, (*ATOMS, types.SimpleNamespace, BaseException))
+    return base in _SEEN_BASES or issubclass(base, (*ATOMS, ModuleType, types.SimpleNamespace))
 
 
-def _is_read_only(memory: memoryview | mmap.mmap) -> bool:
+def _is_fixed(memory: memoryview | mmap.mmap) -> bool:
     try:
-        return memoryview(memory).readonly
+        return memoryview(memory).readonly and isinstance(getattr(memory, "obj", b""), bytes)
     except ValueError:  # closed
         return True
 
@@ -133,10 +154,19 @@ def _made_in_c(kind: type) -> type:
 
 
 def _is_made_in_c(kind: type) -> bool:
-    """Python's classes are made at runtime, and have no methods of C."""
-    if not kind.__flags__ & _HEAP_TYPE:
+    """Python's are made at runtime, have no methods of C, and a name for each part of their objects."""
+    if not kind.__flags__ & _HEAP_TYPE or _nameless_bytes(kind):
         return True
     return any(
         isinstance(each, (MethodDescriptorType, WrapperDescriptorType)) and each.__objclass__ is kind
         for each in vars(kind).values()
     )
+
+
+def _nameless_bytes(kind: type) -> int:
+    """What a class adds to its objects, beside attributes, slots and a place for weak references."""
+    base = kind.__base__ or object
+    parts = len(own_slots(kind))
+    parts += bool(kind.__dictoffset__ and not base.__dictoffset__ and not kind.__flags__ & _MANAGED_DICT)
+    parts += kind.__weakrefoffset__ > 0 == base.__weakrefoffset__
+    return kind.__basicsize__ - base.__basicsize__ - parts * _POINTER_BYTES

@@ -6,10 +6,13 @@ counts its writes besides, an array does not. What a file is mapped to is left a
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, cast
+
+from ...job_state.module_state import array_type
 
 MOST_BYTES_EACH = 1 << 24
 MOST_BYTES = 1 << 26  # the job waits while they are copied: some 0.2 s
@@ -24,7 +27,6 @@ class _Contents(Protocol):
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def tobytes(self) -> bytes: ...
-    def copy(self) -> _Contents: ...
     def clone(self) -> _Contents: ...
     def detach(self) -> _Contents: ...
 
@@ -38,6 +40,7 @@ class ContentMarks:
 
     def __init__(self, contents: Iterable[object]) -> None:
         met = list(contents)
+        self._objects = list(map(objects_in, met))  # kept, so that where one lies no other one does
         small = {id(each) for each in _small(met)}
         self._kept = [(each, id(each) in small, _mark_of(each, whole=id(each) in small)) for each in met]
         self.are_whole = all(
@@ -80,6 +83,8 @@ def _checksum(array: object, *, whole: bool) -> int | None:
     held = cast("Any", array)
     if not hasattr(held, "flags"):  # Python's own
         return zlib.crc32(memoryview(held) if whole else memoryview(held)[:MOST_SAMPLED])
+    numpy: Any = array_type(type(array))
+    held = numpy.view(held, numpy)  # as it lies there, whatever its class gives out
     if not whole:
         held = (
             held.reshape(-1)[:: _stride(held.size)] if held.flags.c_contiguous else held.flat[:MOST_SAMPLED]
@@ -95,10 +100,16 @@ def _counts_writes(contents: object) -> bool:
     return hasattr(contents, "element_size") and not contents.is_inference()  # type: ignore[attr-defined]
 
 
+def objects_in(contents: object) -> list[object]:
+    """What an array of objects leads to."""
+    holds = getattr(getattr(contents, "dtype", None), "hasobject", False)
+    return cast("Any", contents).ravel().tolist() if holds else []
+
+
 def copy_of(contents: object) -> object:
     """A tensor or an array with memory of its own."""
     held = cast("_Contents", contents)
-    return held.detach().clone() if hasattr(contents, "clone") else held.copy()
+    return held.detach().clone() if hasattr(contents, "clone") else copy.copy(contents)
 
 
 def bytes_of(contents: object) -> int:

@@ -7,17 +7,17 @@ The contents of tensors and arrays are looked at (`dataset_contents.py`), not ke
 from __future__ import annotations
 
 import ctypes
+import itertools
 import operator
 import struct
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
 
-from ...job_state.bytecode_names import globals_read
 from ...job_state.module_state import content_of, dict_changes
-from ...job_state.unseen_state import slots_of
+from ...job_state.unseen_state import frame_parts, slots_of
 from .dataset_contents import ContentMarks
-from .dataset_walk import held_by, is_known
+from .dataset_walk import held_by
 from .surroundings import surroundings
 
 _ABSENT = object()
@@ -39,15 +39,16 @@ class DatasetState:
         self._sets: list[tuple[set[object], set[object]]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
-        self._globals: list[tuple[dict[str, object], str, object]] = []
+        self._frames: list[tuple[object, list[object]]] = []
         self._slots: list[tuple[object, str, object]] = []
         self._around = surroundings()
         self._things = things
         self.held = held_by(things)
         for part in self.held.parts:
             self._keep(part)
+        self._read = [_Reading(*place) for place in self.held.reads]
         self._marks = ContentMarks(self.held.contents)
-        self.is_whole = self._marks.are_whole and not self.held.opaque  # whether each change would be seen
+        self.is_whole = self._marks.are_whole and not self.held.unseen  # whether each change would be seen
 
     @property
     def is_as_it_was(self) -> bool:
@@ -62,10 +63,11 @@ class DatasetState:
             or any(map(_differs, self._dicts))
             or any(getattr(holder, name, _ABSENT) is not kept for holder, name, kept in self._slots)
             or any(not _alike(now, kept) for now, kept in self._lists)
+            or any(not _alike(frame_parts(frame) or [], kept) for frame, kept in self._frames)
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
-            or any(space.get(name, _ABSENT) is not kept for space, name, kept in self._globals)
+            or not all(reading.is_as_it_was for reading in self._read)
         )
 
     def anew(self) -> DatasetState:
@@ -84,13 +86,34 @@ class DatasetState:
             self._sets.append((part, set(part)))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
-            if not is_known(part.__module__ or ""):
-                self._globals += [(space, name, space[name]) for space, name in globals_read(part)]
         names = slots_of(type(part))
         self._slots += [(part, name, getattr(part, name, _ABSENT)) for name in names]
+        frame = frame_parts(part)
+        if frame is not None:
+            self._frames.append((part, frame))
+            return
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))
+
+
+class _Reading:
+    """Values under some names of a namespace, and that there are none under others."""
+
+    def __init__(self, space: dict[str, object], names: set[str]) -> None:
+        self._space = space
+        self._present = tuple(space.keys() & names)
+        self._absent = names - space.keys()
+        self._kept = self._values()
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return self._space.keys().isdisjoint(self._absent) and all(
+            map(operator.is_, self._values(), self._kept)
+        )
+
+    def _values(self) -> list[object]:
+        return list(map(self._space.get, self._present, itertools.repeat(_ABSENT)))
 
 
 def _by_key(attributes: Mapping[str, object]) -> dict[object, object]:

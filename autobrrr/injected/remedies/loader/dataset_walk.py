@@ -12,9 +12,8 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import (
     BuiltinFunctionType,
@@ -23,14 +22,17 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import cast
+from typing import Any, cast
 
 from ...job_state.bytecode_names import codes
-from ...job_state.installed_code import is_library, is_own, is_standard
+from ...job_state.installed_code import home_of, is_library, is_own, is_standard, package_of
+from ...job_state.module_state import content_of, raw_dict
+from ...job_state.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
 from ...job_state.reachable_code import is_implicit
-from ...job_state.unseen_state import ATOMS, is_opaque, moves_on, slots_of
+from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
+from .dataset_contents import objects_in
 
 MOST_OBJECTS = 20_000
 _KNOWN = frozenset((  # packages whose own code is not looked into
@@ -51,6 +53,11 @@ _DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
 ))
 # fmt: on
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
+_CONTENTS = (("numpy", "ndarray"), ("array", "array"), ("builtins", "bytearray"))
+_VIEWS: tuple[type, ...] = (
+    functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+)  # fmt: skip
+_ITERABLE = (list, tuple, set, frozenset, deque)
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
 
 
@@ -65,9 +72,10 @@ class Held:
     locks: list[str] = field(default_factory=list)  # which a worker may be forked with while they are held
     asks_worker: bool = False  # its code asks which worker it runs in
     draws: bool = False  # code that can run for an item names what draws random numbers
-    opaque: list[str] = field(default_factory=list)  # types of what may change where nobody sees it
+    unseen: list[str] = field(default_factory=list)  # what may change where nobody sees it: a clause each
     parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
     contents: list[object] = field(default_factory=list, compare=False)  # tensors and arrays
+    reads: list[Place] = field(default_factory=list, compare=False)  # where code looks names up
 
 
 def held_by(dataset: object) -> Held:
@@ -78,15 +86,22 @@ def held_by(dataset: object) -> Held:
     """
     found, seen, waiting, code = Held(), set[int](), [dataset], _ItemCode()
     kept: list[object] = []  # an id in `seen` is no other object's
-    while waiting:
+    reads = Reads(is_known)
+
+    def is_new(value: object) -> bool:
+        return id(value) not in seen and not is_atom(type(value))
+
+    while waiting or (waiting := list(filter(is_new, reads.members()))):
         value = waiting.pop()
-        if isinstance(value, ATOMS) or id(value) in seen:
+        if not is_new(value):
             continue
         seen.add(id(value))
         kept.append(value)
         if len(seen) > MOST_OBJECTS:
             raise Refused("the dataset holds more objects than can be looked through")
-        if is_generator(value):
+        if isinstance(value, ModuleType):
+            reads.whole(value)
+        elif is_generator(value):
             found.random = True
         elif _is_handle(value):
             found.handles.append(type(value).__name__)
@@ -94,21 +109,32 @@ def held_by(dataset: object) -> Held:
             found.sources.append(type(value).__name__)
         elif has_contents(value):
             found.contents.append(value)
-        elif type(value).__module__ in _LOCKING and hasattr(value, "acquire"):
+            if getattr(value, "__dict__", None):
+                found.parts.append(value)
+            waiting += _beside_contents(value)
+        elif home_of(type(value)) in _LOCKING and hasattr(value, "acquire"):
             found.locks.append(type(value).__name__)
         elif not _is_data(value):
             found.parts.append(value)
-            if is_opaque(value):
-                found.opaque.append(type(value).__name__)
-            if isinstance(value, FunctionType) and not is_known(value.__module__ or ""):
-                names = names_of(value)
+            gives_all = _gives_referents(value) or frame_parts(value) is not None
+            if not gives_all and may_change_unseen(value):
+                found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
+            if isinstance(value, FunctionType) and not is_known(written_in(value)):
+                names = names_in(value.__code__)
                 found.asks_worker = found.asks_worker or _ASKS in names
                 if _writes(value, names):
                     found.writes.append(value.__qualname__)
-            inside = list(_inside(value))
+            inside = list(_inside(value, reads))
             code.take(value, inside)
             waiting += inside
-    found.draws = code.draws
+    found.reads = reads.places
+    for function in code.reached():
+        found.draws = found.draws or not names_in(function.__code__).isdisjoint(_DRAWS)
+        hidden = hidden_lookup(function, reads.modules)
+        if hidden is not None:
+            found.unseen.append(
+                f"looks names up by {hidden} in {function.__qualname__}, which shows no reading"
+            )
     return found
 
 
@@ -121,7 +147,7 @@ class _ItemCode:
 
     def take(self, holder: object, inside: Iterable[object]) -> None:
         """Functions that a thing holds: those of a class, or that code names, are called by their names."""
-        names = names_of(holder) if isinstance(holder, FunctionType) else set[str]()
+        names = names_in(holder.__code__) if isinstance(holder, FunctionType) else set[str]()
         is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
         for each in inside:
             if isinstance(each, type) and isinstance(
@@ -129,7 +155,7 @@ class _ItemCode:
             ):  # code that names a class makes one
                 made = [vars(each).get(name) for name in ("__init__", "__new__", "__post_init__")]
                 self._named(each.__name__, made)
-            if not isinstance(each, FunctionType) or is_known(each.__module__ or ""):
+            if not isinstance(each, FunctionType) or is_known(written_in(each)):
                 continue
             name = each.__name__
             if (is_class and not is_implicit(name)) or name in names:
@@ -140,24 +166,21 @@ class _ItemCode:
     def _named(self, name: str, found: Iterable[object]) -> None:
         self._by_name.setdefault(name, []).extend(each for each in found if isinstance(each, FunctionType))
 
-    @property
-    def draws(self) -> bool:
-        """Whether one of them names what draws random numbers."""
+    def reached(self) -> Iterator[FunctionType]:
+        """Each of them."""
         waiting, by_name = list(self._waiting), dict(self._by_name)
         while waiting:
-            names = names_of(waiting.pop())
-            if not names.isdisjoint(_DRAWS):
-                return True
-            for name in names & by_name.keys():
+            function = waiting.pop()
+            yield function
+            for name in names_in(function.__code__) & by_name.keys():
                 waiting += by_name.pop(name)
-        return False
 
 
 def is_generator(value: object) -> bool:
     """Whether a value draws random numbers from a state of its own."""
     return any(
-        kind.__module__.startswith("numpy.random")
-        or (kind.__module__, kind.__name__)
+        home_of(kind).startswith("numpy.random")
+        or (home_of(kind), kind.__name__)
         in (("random", "Random"), ("torch._C", "Generator"), ("torch", "Generator"))
         for kind in type(value).__mro__
     )
@@ -165,9 +188,9 @@ def is_generator(value: object) -> bool:
 
 def _is_handle(value: object) -> bool:
     kind = type(value)
-    if kind.__module__.partition(".")[0] in _HANDLES:
+    if package_of(kind) in _HANDLES:
         return True
-    if kind.__module__ == "builtins" and kind.__name__ in _LMDB:
+    if str(kind.__module__) == "builtins" and kind.__name__ in _LMDB:
         return True
     tell = getattr(kind, "fileno", None)
     if not callable(tell):
@@ -182,12 +205,8 @@ def _is_handle(value: object) -> bool:
 def has_contents(value: object) -> bool:
     """A tensor, or an array: of numpy, of Python, of bytes."""
     kind = type(value)
-    named = (kind.__module__, kind.__name__)
-    return (
-        hasattr(kind, "element_size")
-        or named in (("numpy", "ndarray"), ("array", "array"))
-        or kind is bytearray
-    )
+    named = {(home_of(each), each.__name__) for each in kind.__mro__}
+    return hasattr(kind, "element_size") or not named.isdisjoint(_CONTENTS)
 
 
 def is_known(module_name: str) -> bool:
@@ -199,15 +218,22 @@ def is_known(module_name: str) -> bool:
 def _is_data(value: object) -> bool:
     """What leads to the whole process, and what is nobody's own."""
     if isinstance(value, type):
-        return is_known(value.__module__)
-    return type(value).__module__.partition(".")[0] in ("numpy", "logging")
+        return is_known(home_of(value))
+    return package_of(type(value)) == "logging"
 
 
-def _all_atoms(values: Iterable[object]) -> bool:
-    return all(issubclass(kind, ATOMS) for kind in set(map(type, values)))
+def _gives_referents(value: object) -> bool:
+    """Whether a value leads to others that only the garbage collector finds."""
+    return isinstance(value, _VIEWS) or type(value).__name__ == "_lru_list_elem"  # what a cache keeps, too
 
 
-def _inside(value: object) -> Iterator[object]:
+def _beside_contents(value: object) -> Iterator[object]:
+    """Of a tensor or an array: its attributes, and the objects that lie in it."""
+    yield from getattr(value, "__dict__", {}).values()
+    yield from _of_many(objects_in(value))
+
+
+def _inside(value: object, reads: Reads) -> Iterator[object]:
     if isinstance(value, type):
         yield from vars(value).values()
         return
@@ -217,57 +243,51 @@ def _inside(value: object) -> Iterator[object]:
         yield from (value.fget, value.fset)
     elif isinstance(value, functools.cached_property):
         yield value.func
-    elif isinstance(value, MappingProxyType):
-        return
-    elif isinstance(value, Mapping):
-        yield from _of_many(list(cast("Mapping[object, object]", value).values()))
-    elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        yield from _of_many(list(cast("Iterable[object]", value)))
+    elif isinstance(value, dict):
+        yield from _of_many(list(raw_dict(value).values()))
+        yield getattr(value, "default_factory", None) if isinstance(value, defaultdict) else None
+    elif isinstance(value, _ITERABLE):
+        base = cast("Any", next(each for each in _ITERABLE if isinstance(value, each)))
+        yield from _of_many(list(base.__iter__(value)))  # whatever its class gives out
     elif isinstance(value, FunctionType):
-        yield from _of_function(value)
+        yield from _of_function(value, reads)
     elif isinstance(value, (MethodType, BuiltinFunctionType)):
         yield value.__self__
         yield getattr(value, "__func__", None)
     elif isinstance(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
-    elif isinstance(value, functools._lru_cache_wrapper) or type(value).__name__ == "_lru_list_elem":
-        yield from gc.get_referents(value)  # what a cache keeps, too
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
+    elif _gives_referents(value):
+        yield from gc.get_referents(value)
+    attributes, parts = getattr(value, "__dict__", None), frame_parts(value)
+    if parts is not None:
+        yield from parts
+    elif isinstance(attributes, dict):
         yield from attributes.values()
     for name in slots_of(type(value)):
         yield getattr(value, name, None)
     for kind in type(value).__mro__:
-        if not is_known(kind.__module__):
+        if not is_known(home_of(kind)):
             yield kind
 
 
 def _of_many(values: list[object]) -> list[object]:
     """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
     kinds = set(map(type, values))
-    if all(issubclass(kind, ATOMS) for kind in kinds):
+    if all(map(is_atom, kinds)):
         return []
     pairs = values if kinds == {tuple} else [each for each in values if type(each) is tuple]
-    if not pairs or not _all_atoms(itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))):
+    inner = itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))
+    if not pairs or not all(map(is_atom, set(map(type, inner)))):
         return values
     return [] if pairs is values else [each for each in values if type(each) is not tuple]
 
 
-def _of_function(function: FunctionType) -> Iterator[object]:
+def _of_function(function: FunctionType, reads: Reads) -> Iterator[object]:
     """What a function of the user's can reach: its cells, its defaults, the globals that it names."""
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            continue  # not filled yet
+    yield from map(content_of, function.__closure__ or ())
     yield from (function.__defaults__, function.__kwdefaults__)
-    if not is_known(function.__module__ or ""):
-        yield from _named(function)
-
-
-def names_of(function: FunctionType) -> set[str]:
-    """All names in the code of a function, and of those that it defines: comprehensions, too."""
-    return {name for code in codes(function.__code__) for name in code.co_names}
+    if not is_known(written_in(function)):
+        yield from reads.of(function)
 
 
 def _writes(function: FunctionType, names: set[str]) -> bool:
@@ -277,17 +297,3 @@ def _writes(function: FunctionType, names: set[str]) -> bool:
     saves = "save" in names and not names.isdisjoint(("np", "numpy", "torch"))
     opens = "open" in names and not constants.isdisjoint(_MODES)
     return opens or removes or saves or not names.isdisjoint(_WRITES)
-
-
-def _named(function: FunctionType) -> Iterator[object]:
-    """The globals that a function names; of modules of the user's the members that it names."""
-    names = names_of(function)
-    waiting = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
-    seen = set[int]()
-    while waiting:
-        value = waiting.pop()
-        if not isinstance(value, ModuleType):
-            yield value
-        elif id(value) not in seen and not is_known(value.__name__):
-            seen.add(id(value))
-            waiting += (vars(value).get(name) for name in names)

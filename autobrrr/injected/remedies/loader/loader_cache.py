@@ -18,7 +18,7 @@ from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .dataset_state import DatasetState
-from .loader_items import COPYING, Unkept, collate_name, copied, read_items, size_bytes
+from .loader_items import COPYING, Unkept, collate_name, copied, read_items, refuse_unseen, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 from .sent_batches import exactly
@@ -151,6 +151,7 @@ def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
     if hasattr(view.dataset, "__getitems__"):
         raise Refused("the dataset reads whole batches at a time")
     items = read_items(job, view)
+    refuse_unseen(items)
     if not items.is_whole:
         raise Refused("the dataset holds what may change unseen")
     if items.random:

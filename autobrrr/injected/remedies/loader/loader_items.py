@@ -60,7 +60,7 @@ class Items:
     bytes_each: int
     length: int
     is_whole: bool = False  # each change of what the dataset holds would be seen
-    opaque: tuple[str, ...] = ()  # types of what it holds that may change unseen
+    unseen: tuple[str, ...] = ()  # what of it may change unseen: a clause each
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
     counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
     asks_worker: bool = False  # the code asks which worker it runs in
@@ -91,6 +91,12 @@ def read_items(job: Job, view: LoaderView) -> Items:
     except TypeError:
         pass  # a list: read again where it is asked for again
     return _known(found)
+
+
+def refuse_unseen(items: Items) -> None:
+    """Raises Refused where what the items come from may change, and nobody would see it."""
+    if items.unseen:
+        raise Refused(f"the dataset {items.unseen[0]}")
 
 
 def refuse_children() -> None:
@@ -178,7 +184,7 @@ def _read(job: Job, view: LoaderView, collate: object, fence: Fence) -> Items:
         asks_worker=held.asks_worker,
         own_generator=held.random,
         writes=tuple(held.writes),
-        opaque=tuple(held.opaque),
+        unseen=tuple(held.unseen),
         is_whole=state.is_whole,
     )
     job.torch.set_num_threads(1)  # those of the job are not here
@@ -278,7 +284,7 @@ def _place(value: object) -> int | None:
     """Where a tensor's or an array's first element lies; None for others, and for empty ones."""
     if hasattr(value, "element_size"):
         return int(value.data_ptr()) or None  # type: ignore[attr-defined]
-    if not has_contents(value) or not value.size:  # type: ignore[attr-defined]
+    if not has_contents(value) or not getattr(value, "size", 0):
         return None
     return int(value.__array_interface__["data"][0])  # type: ignore[attr-defined]
 

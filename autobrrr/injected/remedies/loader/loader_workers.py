@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from types import FunctionType
 
+from ...job_state.installed_code import home_of
+from ...job_state.name_lookups import names_in
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
 from .batch_workers import MOST_IN_A_SET
 from .dataset_state import DatasetState
-from .dataset_walk import names_of
-from .loader_items import Items, batch_bytes, read_items, refuse_children
+from .loader_items import Items, batch_bytes, read_items, refuse_children, refuse_unseen
 from .loader_switch import DESK, WITHOUT_WORKERS, Settle, switch_loaders
 from .loader_view import LoaderView, of_iterator, views
 from .read_ahead import Readers, is_plain
@@ -79,7 +80,7 @@ def _draws_first(indices: object) -> bool:
 
     A RandomSampler draws between and after its indices, too: that matters where its generator is the job's.
     """
-    if type(indices).__module__ not in KNOWN_SAMPLERS:
+    if home_of(type(indices)) not in KNOWN_SAMPLERS:
         return False
     if type(indices).__name__ == "RandomSampler" and getattr(indices, "generator", None) is not None:
         return False
@@ -225,6 +226,7 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_unusual(view)
         _refuse_starting(view)
         items = read_items(job, view)
+        refuse_unseen(items)
         if not items.is_whole:
             raise Refused("the dataset holds what may change unseen")
         _refuse_own_state(items)
@@ -308,7 +310,9 @@ def _refuse_starting(view: LoaderView) -> None:
     starts = view.starts_worker
     while isinstance(starts, partial):
         starts = starts.func
-    if starts is not None and not (isinstance(starts, FunctionType) and names_of(starts) <= _SEEDING):
+    if starts is not None and not (
+        isinstance(starts, FunctionType) and names_in(starts.__code__) <= _SEEDING
+    ):
         raise Refused("its workers are started by a function that is given their number")
 
 
@@ -326,8 +330,7 @@ def _refuse_handles(items: Items) -> None:
 
     Forked workers share an open file with its position; some datasets open theirs with an item.
     """
-    if items.opaque:
-        raise Refused(f"the dataset holds a {items.opaque[0]}, which may change unseen")
+    refuse_unseen(items)
     if items.handles:
         raise Refused(f"the dataset holds an open {items.handles[0]}, which workers would share")
 

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, cast
 
+from ...job_state.installed_code import home_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
@@ -328,7 +329,7 @@ def _indices_of(iterator: object) -> _Indices:
 def is_plain(iterator: object) -> bool:
     """Whether it is torch's own: others may keep where their sampler stands."""
     kind = type(iterator)
-    return (kind.__module__, kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
+    return (home_of(kind), kind.__name__) == ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter")
 
 
 _RECORDS: MutableMapping[object, LoaderRecord] = weakref.WeakKeyDictionary()  # a trial goes on and off
@@ -408,7 +409,7 @@ class Readers:
         refuse_children()
         state = DatasetState(view.dataset, view.collate)
         held = state.held
-        if held.handles or held.locks or held.sources or held.random:
+        if held.handles or held.locks or held.sources or held.random or held.unseen:
             raise Refused("the dataset has come to hold what workers can't share")
         known: Any = iterator
         task = BatchTask(

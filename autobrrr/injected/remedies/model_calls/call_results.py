@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import cast
 
+from ...job_state.installed_code import home_of
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Tensor
 
@@ -44,7 +45,7 @@ def map_tensors(torch: ModuleType, result: object, change: Callable[[Tensor], ob
     def leaf(each: object) -> object:
         if isinstance(each, torch.Tensor):
             return change(cast(Tensor, each))
-        if type(each).__module__ == _CACHES:
+        if home_of(type(each)) == _CACHES:
             twin = copy.copy(each)
             vars(twin).update({name: map_tree(value, leaf) for name, value in vars(each).items()})
             return twin

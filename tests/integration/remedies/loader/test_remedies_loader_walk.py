@@ -6,9 +6,11 @@ import functools
 import random
 import sqlite3
 import zipfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from types import MappingProxyType
+from typing import IO, Any
 
 import numpy
 import pytest
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import loader_items
+from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 from autobrrr.injected.remedies.loader.dataset_walk import MOST_OBJECTS, held_by
 from autobrrr.injected.remedies.registry import Refused
 
@@ -207,3 +210,82 @@ def test_long_lists_are_looked_at_in_places_and_too_much_is_refused() -> None:
         held_by(nested)
     while nested:  # freeing it at once would recurse
         nested = nested[0]  # type: ignore[assignment]
+
+
+class Lazy(Mapping[str, int]):
+    """A mapping that reads as it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        self.asked += 1
+        return iter("a")
+
+    def __getitem__(self, key: str) -> int:
+        self.asked += 1
+        return 0
+
+
+def test_a_mapping_that_makes_its_items_is_not_asked_for_them() -> None:
+    lazy = Lazy()
+    assert not held_by([lazy]).unseen
+    assert lazy.asked == 0
+
+
+def labelled(label: int) -> torch.Tensor:
+    tensor = torch.zeros(2)
+    tensor.label = [label]  # type: ignore[attr-defined]
+    return tensor
+
+
+def objects(*held: object) -> Any:
+    made = numpy.empty(len(held), dtype=object)
+    made[:] = held
+    return made
+
+
+LISTED = [0]
+HOLDING: dict[str, tuple[Callable[[], object], Callable[[Any], object]]] = {
+    "a masked array": (lambda: numpy.ma.masked_array([0.0, 1.0]), lambda it: it.__setitem__(0, 3)),
+    "a mask": (
+        lambda: numpy.ma.masked_array([0.0], [False]), lambda it: it.__setitem__(0, numpy.ma.masked)
+    ),
+    "a record array": (lambda: numpy.rec.array([(0,)], dtype=[("a", int)]), lambda it: it.a.fill(3)),
+    "an object in an array": (lambda: objects([0], "a"), lambda it: it[0].append(1)),
+    "an array's place for an object": (lambda: objects([0], "a"), lambda it: it.__setitem__(1, "b")),
+    "an attribute of a tensor": (lambda: labelled(0), lambda it: it.label.append(1)),
+    "a view of a dict": ({"a": [0]}.values, lambda it: next(iter(it)).append(1)),
+    "a proxy of a dict": (lambda: MappingProxyType({"a": [0]}), lambda it: it["a"].append(1)),
+    "the default of a dict": (
+        lambda: defaultdict(functools.partial(max, LISTED)), lambda it: LISTED.append(1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+def test_what_is_written_far_inside_is_seen(kind: str) -> None:
+    make, write = HOLDING[kind]
+    held = make()
+    state = DatasetState([held])
+    assert state.is_whole
+    assert state.is_as_it_was
+    write(held)
+    assert not state.is_as_it_was
+
+
+def test_an_array_of_a_file_that_may_be_written_is_left_alone_and_one_to_read_is_not(tmp_path: Path) -> None:
+    numpy.save(tmp_path / "tokens.npy", numpy.arange(8))
+    modes = {mode: numpy.load(tmp_path / "tokens.npy", mmap_mode=mode) for mode in ("r", "r+", "c")}
+    unseen = {mode: held_by([array]).unseen for mode, array in modes.items()}
+    assert unseen == {"r": [], "r+": unseen["r+"], "c": unseen["r+"]}
+    assert unseen["r+"] == ["holds a mmap, which may change unseen"]
+
+
+def test_an_archive_of_arrays_is_a_file_that_workers_would_share(tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "arrays.npz", a=numpy.arange(8))
+    with numpy.load(tmp_path / "arrays.npz") as archive:
+        assert "BufferedReader" in held_by([archive]).handles

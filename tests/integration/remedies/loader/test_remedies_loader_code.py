@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import hashlib
@@ -127,6 +128,23 @@ class AsksWorker(Plain):
     def __getitem__(self, index: int) -> torch.Tensor:
         worker = get_worker_info()
         return super().__getitem__(index) + (0 if worker is None else worker.id + 1)
+
+
+class OneOfBytes(Plain):
+    """Gives the same bytes again and again."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(4)
+
+    def __getitem__(self, index: int) -> bytearray:  # type: ignore[override]
+        self.buffer[:] = bytes((index,)) * 4
+        return self.buffer
+
+
+def test_bytes_of_the_datasets_own_are_not_handed_to_workers() -> None:
+    job, _ = job_of(OneOfBytes(), collate_fn=list)
+    with pytest.raises(Refused, match=r"keeps count of what is read|own memory"):
+        WORKERS.apply(job, {"workers": 1})
 
 
 class OneBuffer(Plain):
@@ -296,7 +314,13 @@ Point = namedtuple("Point", "x y")
 
 @pytest.mark.parametrize(
     "make",
-    [Row, lambda at: defaultdict(int, x=torch.tensor([at])), lambda at: Point(torch.tensor([at]), 2)],
+    [
+        Row,
+        lambda at: defaultdict(int, x=torch.tensor([at])),
+        lambda at: Point(torch.tensor([at]), 2),
+        lambda at: array.array("q", [at]),
+        lambda at: numpy.ma.masked_array([at], [False]),
+    ],
 )
 def test_items_in_containers_of_other_kinds_are_kept_exactly_or_not_at_all(
     make: Callable[[int], Any],

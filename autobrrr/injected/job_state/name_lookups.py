@@ -1,0 +1,193 @@
+"""What the names in a function's code lead to: globals, members of modules, what it imports as it runs.
+
+In: functions. Out: the places that are read (a namespace and names in it), values that stand there; ways to
+look a name up that no code shows (`eval`, `sys.modules`, `getattr` of a module).
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import importlib
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import cast
+
+from .bytecode_names import chains, codes
+from .effects import BACK_DOORS
+from .installed_code import is_library
+
+_HIDING = (eval, exec, globals, __import__, importlib.import_module, importlib.reload, sys.modules)
+_HIDING_ON_MODULES = (
+    getattr,
+    hasattr,
+    vars,
+    dir,
+    operator.attrgetter,
+    inspect.getattr_static,
+    inspect.getmembers,
+)
+_GIVES = "__getattr__"  # of a module: members that it has not
+_ALL = "__dict__"
+_IMPORT = dis.opmap["IMPORT_NAME"]
+
+
+Place = tuple[dict[str, object], set[str]]  # a namespace, and names in it
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Of a code object and those in it."""
+
+    chains: tuple[tuple[str, ...], ...]  # from a global on
+    imports: tuple[tuple[str, int], ...]  # made as it runs; how many packages up they begin, from 1 on
+    all: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> _Names:
+    found, imports = set[tuple[str, ...]](), set[tuple[str, int]]()
+    for each in codes(code):
+        found |= {tuple(names) for root, names in chains(each, "") if root == "name"}
+        if _IMPORT not in each.co_code[::2]:
+            continue
+        loaded = list[object]()
+        for instruction in dis.get_instructions(each):
+            if instruction.opname == "IMPORT_NAME":  # after its level and what is taken from it
+                imports.add((str(instruction.argval), int(str(loaded[-2]))))
+            elif instruction.opname.startswith("LOAD_"):
+                loaded.append(instruction.argval)
+    return _Names(tuple(found), tuple(imports), frozenset(names_in(code)))
+
+
+def names_in(code: CodeType) -> set[str]:
+    """All names in a code object, and in those of the functions that are defined in it."""
+    return {name for each in codes(code) for name in each.co_names}
+
+
+def _package(module_name: str) -> str:
+    return module_name.partition(".")[0]
+
+
+def written_in(function: FunctionType) -> str:
+    """The module of a function's code: a wrapper takes on the `__module__` of what it wraps."""
+    return str(function.__globals__.get("__name__", ""))
+
+
+def name_of(module: ModuleType) -> str:
+    """Of a module that may have lost it."""
+    return str(vars(module).get("__name__", ""))
+
+
+class Reads:
+    """Places whose values some functions read.
+
+    Args:
+        is_known: Whether a module's members are none of the job's.
+    """
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        self._is_known = is_known
+        self._places: dict[int, Place] = {}
+        self._names = {_GIVES}
+        self._packages = set[str]()  # whose code it is
+        self._modules: dict[int, ModuleType] = {}  # in hand as wholes: any name may be looked up on them
+
+    @property
+    def modules(self) -> list[str]:
+        """Names of the job's own that its code hands on, or that something holds: no other package's."""
+        names = map(name_of, self._modules.values())
+        return [name for name in names if not is_library(name) or _package(name) in self._packages]
+
+    @property
+    def places(self) -> list[Place]:
+        found = {key: (space, set(names)) for key, (space, names) in self._places.items()}
+        for module in self._modules.values():
+            found.setdefault(id(vars(module)), (vars(module), set()))[1].update(self._names)
+        return list(found.values())
+
+    def of(self, function: FunctionType) -> Iterator[object]:
+        """Note what a function reads; the values of it, modules among them where it has them as wholes."""
+        names = _names(function.__code__)
+        self._names |= names.all
+        self._packages.add(_package(written_in(function)))
+        for chain in names.chains:
+            yield self._follow(function.__globals__, chain)
+        for name in _imported(function, names):
+            if not is_library(name):
+                self._read(cast("dict[str, object]", sys.modules), name)
+            yield sys.modules.get(name)
+
+    def whole(self, module: ModuleType) -> None:
+        """A module is met as a value."""
+        if not self._is_known(name_of(module)):
+            self._modules[id(module)] = module
+
+    def members(self) -> list[object]:
+        """What code may find on modules that are in hand as wholes."""
+        spaces = map(vars, self._modules.values())
+        return [space[name] for space in spaces for name in space.keys() & self._names]
+
+    def _follow(self, space: dict[str, object], chain: Iterable[str]) -> object:
+        value: object = None
+        for name in chain:
+            if name == _ALL:
+                break
+            self._read(space, name)
+            value = space.get(name)
+            if not isinstance(value, ModuleType) or self._is_known(name_of(value)):
+                break
+            space = vars(value)
+        return value
+
+    def _read(self, space: dict[str, object], name: str) -> None:
+        self._places.setdefault(id(space), (space, set()))[1].add(name)
+
+
+def hidden_lookup(function: FunctionType, modules: Iterable[str]) -> str | None:
+    """A way in which a function may look up what its names don't show; None where there is none.
+
+    Args:
+        modules: Names of those that it may have in hand.
+    """
+    names = _names(function.__code__)
+    values = [_resolved(function.__globals__, chain) for chain in names.chains]
+    for module in (sys.modules.get(name) for name in _imported(function, names)):
+        values += [getattr(module, "__dict__", {}).get(name) for name in names.all]
+    door = next(iter(sorted(names.all & BACK_DOORS)), None)
+    hiding = next((each for each in _HIDING if any(each is value for value in values)), None)
+    if door is not None or hiding is not None:
+        return door or ("sys.modules" if hiding is sys.modules else getattr(hiding, "__name__", ""))
+    asked = next(
+        (each.__name__ for each in _HIDING_ON_MODULES if any(each is value for value in values)), None
+    )
+    asked = _ALL if _ALL in names.all else asked
+    module_name = next(iter(modules), None)
+    return None if asked is None or module_name is None else f"{asked} on the module {module_name}"
+
+
+def _resolved(space: dict[str, object], chain: tuple[str, ...]) -> object:
+    """What a chain of names leads to, through modules."""
+    value = space.get(chain[0], vars(builtins).get(chain[0]))
+    for name in chain[1:]:
+        if not isinstance(value, ModuleType):
+            break
+        value = vars(value).get(name)
+    return value
+
+
+def _imported(function: FunctionType, names: _Names) -> Iterator[str]:
+    """Full names of the modules that it imports, and of the packages that those are in."""
+    for name, level in names.imports:
+        full = name
+        if level:
+            base = str(function.__globals__.get("__package__")).rsplit(".", level - 1)[0]
+            full = f"{base}.{name}" if name else base
+        parts = full.split(".")
+        for end in range(1, len(parts) + 1):
+            yield ".".join(parts[:end])
