@@ -93,6 +93,16 @@ def test_a_users_global_hook_is_called_by_the_users_steps_alone(job: StartJob, t
     assert "foreign 0 []" in hooked.lines
 
 
+def test_what_a_job_warns_and_logs_names_the_same_callers_while_it_is_diagnosed(
+    job: StartJob, tmp_path: Path
+) -> None:
+    warns = job("warns")
+    assert autobrrr(tmp_path, "diagnose", str(warns.pid), "--json").code == 0
+    warns.finish()
+    assert "first 24" in warns.lines
+    assert "other {}" in warns.lines
+
+
 def test_tiny_layers_in_a_loop_are_called_overhead_or_nothing(job: StartJob, tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--json", "--for", "30s").json
     assert found["regime"] in ("overhead", "mixed", "unknown"), found["reason"]

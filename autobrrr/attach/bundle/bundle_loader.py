@@ -126,12 +126,9 @@ def _wait_for_torch() -> None:
 
 
 def _file(name: str) -> str:
-    """As in the bundle: by this beginning dynamo knows what it is not to trace."""
-    return (
-        f"<autobrrr {name}>"
-        if name.startswith("injected.remedies.")
-        else f"<frozen importlib autobrrr {name}>"
-    )
+    """As in the bundle: dynamo and `warnings` know by it what they are to pass over."""
+    traced = name.startswith("injected.remedies.")
+    return f"<{'autobrrr importlib._bootstrap' if traced else 'frozen importlib._bootstrap autobrrr'} {name}>"
 
 
 def _unmap(mapped: tuple[int, int] | None) -> None:

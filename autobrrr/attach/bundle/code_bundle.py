@@ -36,16 +36,19 @@ MOST_CODE_BYTES = 32 << 20
 _DIGEST_BYTES = 32  # in front of the code in the cache: its SHA-256
 MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
 
-# How files are called whose functions dynamo, meeting one in what a job compiles, leaves out and calls as
-# they are. It finds that by the beginning of the name; tracing one it would import a module that has none.
-NOT_TRACED = "<frozen importlib autobrrr "
+# How files are called: the frames of importlib's bootstrap are those that `warnings` and `logging` pass over
+# where they look for the caller, and ours stand between the job's code and torch's.
+TRACED = "<autobrrr importlib._bootstrap "
+# Functions of these files dynamo, meeting one in what a job compiles, leaves out and calls as they are. It
+# finds that by the beginning of the name; tracing one it would import a module that has none.
+NOT_TRACED = "<frozen importlib._bootstrap autobrrr "
 
 # Run by the target's interpreter with `-I -S`; standard input and output are marshalled tuples.
 _COMPILER = f"""
 import marshal, sys, _frozen_importlib_external as external
 made = []
 for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
-    start = "<autobrrr " if name.startswith({REMEDIES!r}) else {NOT_TRACED!r}
+    start = {TRACED!r} if name.startswith({REMEDIES!r}) else {NOT_TRACED!r}
     code = compile(body, start + name + ">", "exec", dont_inherit=True)
     made.append((name, is_package, marshal.dumps(code)))
 sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), 2))

@@ -8,8 +8,6 @@ must stay silent. Signal handlers of the job's run when all that has been put ba
 from __future__ import annotations
 
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from . import rng_state
 from .held_signals import HeldSignals
+from .hushed_warnings import hushed
 from .kept_tensor import KeptTensor
 from .module_state import ModuleState
 from .threads_beside import thread_beside
@@ -89,7 +88,7 @@ class StateGuard:
         beside = thread_beside()
         if beside is not None:
             raise Abstain(f"{beside} runs on another thread, which may draw random numbers meanwhile")
-        _hush_warnings(undo)
+        undo.enter_context(hushed(torch))
         _lend_cache(undo)
         self._silence(undo)
         if guarded.accumulates:
@@ -203,21 +202,6 @@ def _lend_cache(undo: ExitStack) -> None:
     if "_cache" in names:
         undo.callback(names.__setitem__, "_cache", names["_cache"])
         names["_cache"] = {}
-
-
-def _hush_warnings(undo: ExitStack) -> None:
-    """Warnings of this thread are not shown; `catch_warnings` would make old ones show again."""
-    show = getattr(warnings, "_showwarnmsg", None)
-    if show is None:
-        return
-    thread = threading.get_ident()
-
-    def quiet(message: object) -> None:
-        if threading.get_ident() != thread:
-            show(message)
-
-    undo.callback(setattr, warnings, "_showwarnmsg", show)
-    warnings._showwarnmsg = quiet  # type: ignore[attr-defined]
 
 
 @contextmanager

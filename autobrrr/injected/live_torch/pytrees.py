@@ -1,6 +1,7 @@
 """Nested arguments and results: tuples, lists, dicts, dataclasses, slices, with tensors as leaves.
 
-`map_tree` rebuilds a nest with its leaves replaced; `leaves` lists them in a stable order.
+`map_tree` rebuilds a nest with its leaves replaced, `map_call` what a call is given; `leaves` lists them in a
+stable order.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 
@@ -51,6 +52,24 @@ def map_tree(tree: object, leaf: Callable[[object], object]) -> object:
             object.__setattr__(other, entry.name, map_tree(getattr(tree, entry.name), leaf))
         return other
     return leaf(tree)
+
+
+def map_call(
+    args: Sequence[object], kwargs: Mapping[str, object], leaf: Callable[[object], object]
+) -> tuple[list[object], dict[str, object]]:
+    """What a call is given, with every leaf replaced once: what is given twice is one object afterwards too.
+
+    Compiled code is guarded by which of its arguments are the same tensor.
+    """
+    made: dict[int, tuple[object, object]] = {}  # by id, which is another's once the leaf is gone
+
+    def once(each: object) -> object:
+        if id(each) not in made:
+            made[id(each)] = each, leaf(each)
+        return made[id(each)][1]
+
+    mapped = map_tree((list(args), dict(kwargs)), once)
+    return cast("tuple[list[object], dict[str, object]]", mapped)
 
 
 def leaves(tree: object) -> list[object]:

@@ -25,7 +25,7 @@ MOST_SEEN = 64
 DEEP = 64  # frames over a root call; the hook adds one to each level of modules within modules
 LOOKS = 3  # sampled steps, after which a root that is still there is no passing one
 # The file names of the other functions tell dynamo to leave them out.
-TRACED = "<autobrrr injected.loop.root_modules>"
+TRACED = "<autobrrr importlib._bootstrap injected.loop.root_modules>"
 # Callers of modules that are no forward: activation checkpointing inside backward, a DataLoader's batch.
 OF_OTHERS = ("_engine_run_backward", "_next_data")
 AnyCall = Callable[..., object]

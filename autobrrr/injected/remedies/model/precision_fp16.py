@@ -16,7 +16,7 @@ from typing import cast
 
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import derived_attributes
-from ...live_torch.pytrees import map_tree
+from ...live_torch.pytrees import map_call
 from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import (
     Call,
@@ -193,8 +193,7 @@ def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) ->
         live = remembered()
         named = [(name, each) for name, each in live.named_parameters() if each.requires_grad]  # type: ignore[union-attr]
         views = cast("tuple[object, ...]", leave(*(each for _, each in named)))
-        given = cast("list[object]", map_tree(list(args), into))
-        also = map_tree(dict(kwargs), into)
+        given, also = map_call(args, kwargs, into)
         scale.inside = True
         try:
             with torch.autocast(device, dtype=half):

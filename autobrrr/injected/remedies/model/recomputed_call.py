@@ -24,7 +24,7 @@ from ...live_torch.dispatch_modes import foreign_mode, function_modes
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_call_slot import as_within_a_call
 from ...live_torch.module_checks import derived_attributes, user_hooks
-from ...live_torch.pytrees import leaves, map_tree
+from ...live_torch.pytrees import leaves, map_call
 from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model_calls.call_layers import Call, transformed
 from ..model_calls.call_results import PLAIN, seen_through
@@ -100,8 +100,8 @@ class RecomputedCall:
         )
         try:
             with StateGuard(self._torch, guarded, trial=True) as guard:
-                given = cast("list[object]", map_tree(list(args), self._copy))
-                below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+                given, named = map_call(args, kwargs, self._copy)
+                below(*given, **named)
         except Abstain as reason:
             self.broken = str(reason)
             return None
@@ -186,16 +186,13 @@ class _TwiceAlike:
         given: tuple[Sequence[object], Mapping[str, object]],
     ) -> None:
         self._state, self._below = state, below
-        self._given, self._copies = given, (map_tree(list(given[0]), copy), map_tree(dict(given[1]), copy))
+        self._given, self._copies = given, map_call(*given, copy)
         self._first: list[Restore] | None = None
 
     def __call__(self) -> object:
         args, kwargs = self._given
         if self._first is None:
-            self._first, self._given = (
-                self._state(),
-                cast("tuple[list[object], dict[str, object]]", self._copies),
-            )
+            self._first, self._given = self._state(), self._copies
             return self._below(*args, **kwargs)
         now = self._state()
         try:

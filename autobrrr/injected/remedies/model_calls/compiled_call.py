@@ -121,12 +121,16 @@ class CompiledCall:
         tensor = self._rehearsal.torch.Tensor
         named = [kwargs[name] for name in kwargs] if kwargs else []
         found: list[object] = [self._autocast(), self._depends(), *kwargs]
+        tensors: list[int] = []
         for leaf in leaves([args, named]):
             if isinstance(leaf, tensor):
                 sizes = leaf.dim() if self._dynamic else leaf.shape
                 found.append((sizes, leaf.dtype, leaf.requires_grad))
+                tensors.append(id(leaf))
             else:
                 found.append(leaf if isinstance(leaf, _PLAIN) else type(leaf))
+        if len(set(tensors)) < len(tensors):  # one is given twice
+            found += map(tensors.index, tensors)
         return tuple(found)
 
     def _rehearse(

@@ -20,7 +20,7 @@ from ...job_state.side_effect_scan import CodeScan, ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
-from ...live_torch.pytrees import leaves, map_tree
+from ...live_torch.pytrees import leaves, map_call
 from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
@@ -154,8 +154,8 @@ class Rehearsal:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
             with self._guard(args, kwargs):
-                given = cast("list[object]", map_tree(list(args), self._copy))
-                call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+                given, named = map_call(args, kwargs, self._copy)
+                call(*given, **named)
         except Exception as error:  # noqa: BLE001
             let_through(error)
             return said_of_error(error)
@@ -172,8 +172,7 @@ class Rehearsal:
 
     def _pass(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Pass:
         torch = self.torch
-        given = cast("list[object]", map_tree(list(args), self._copy))
-        named = cast("dict[str, object]", map_tree(dict(kwargs), self._copy))
+        given, named = map_call(args, kwargs, self._copy)
         began_ns = self._now_ns()
         result = call(*given, **named)
         took_ns = self._now_ns() - began_ns

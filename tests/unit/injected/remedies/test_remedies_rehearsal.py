@@ -150,3 +150,16 @@ def test_pruned_biases_are_made_anew_in_each_call_as_pruned_weights_are() -> Non
         module = prune.l1_unstructured(nn.Linear(4, 4), name, 0.5)
         module(torch.ones(2, 4)).sum().backward()
         assert rehearsed(nn.Sequential(module)) is None
+
+
+def test_a_tensor_that_is_given_twice_is_one_tensor_in_a_rehearsal_too() -> None:
+    module = nn.Linear(4, 4)
+    given, met = torch.randn(2, 4, requires_grad=True), []
+
+    def call(first: torch.Tensor, other: torch.Tensor, *, named: list[torch.Tensor]) -> torch.Tensor:
+        met.append((first is named[0], first is other, first is given))
+        return module._call_impl(first + named[0] + other)
+
+    rehearsal = Rehearsal(torch, module, own_stream=False)
+    assert rehearsal.why_not(call, call, [given, given.clone()], {"named": [given]}) is None
+    assert set(met) == {(True, False, False)}

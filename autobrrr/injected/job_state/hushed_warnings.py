@@ -1,0 +1,76 @@
+"""Warnings of a replay: neither shown nor remembered as shown, so that the job still shows them itself.
+
+In: nothing. Out: a context, for the thread that enters it; what other threads warn of is the job's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from _thread import get_ident
+from collections.abc import Iterator
+from types import ModuleType
+from typing import cast
+
+REGISTRY = "__warningregistry__"  # of a module's globals: what was shown of where
+
+
+class _OfThread:
+    """In a filter, in place of the pattern for the text: what one thread says."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
+
+    def match(self, _text: str) -> bool:
+        """Whether the filter is for this warning."""
+        return get_ident() == self._thread
+
+
+@contextlib.contextmanager
+def hushed(torch: ModuleType) -> Iterator[None]:
+    """What this thread warns of meanwhile is ignored, and what was shown before stays so.
+
+    The filter goes in without a word to `warnings`, as `simplefilter` has: by that all would be shown again.
+    """
+    filters = cast("list[object]", warnings.filters)
+    ours = ("ignore", _OfThread(), Warning, None, 0)
+    always = torch.is_warn_always_enabled()
+    filters.insert(0, ours)
+    before, shown = _version(), _registries()
+    torch.set_warn_always(True)  # else those of C++ that come once would have come
+    try:
+        yield
+    finally:
+        torch.set_warn_always(always)
+        now = _version()
+        if now != before:  # code within has set filters of its own, by which all forget
+            for registry, was in shown:
+                if was.get("version") == before:
+                    registry.clear()
+                    registry.update(was, version=now)
+        with contextlib.suppress(ValueError):
+            filters.remove(ours)
+
+
+def _version() -> object:
+    """The number of changes to filters: read off what a warning that nobody hears leaves in its registry."""
+    registry: dict[object, object] = {}
+    warnings.warn_explicit("", UserWarning, "", 0, registry=registry)  # type: ignore[arg-type]
+    return registry.get("version")
+
+
+def _registries() -> list[tuple[dict[object, object], dict[object, object]]]:
+    """Those of all modules, with what they hold."""
+    found = []
+    for module in list(sys.modules.values()):
+        try:
+            held = object.__getattribute__(module, "__dict__")  # a lazy module's own would import
+        except AttributeError:
+            continue
+        registry = held.get(REGISTRY)
+        if registry:
+            found.append((registry, dict(registry)))
+    return found
