@@ -139,6 +139,27 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     assert told.step_ns == {"count": 9}
 
 
+def test_a_line_of_an_outcome_that_makes_no_sense_is_none(tmp_path: Path) -> None:
+    lines: list[object] = [
+        {"remedy": ["a"], "status": "applied"},
+        {"remedy": "a", "status": {}},
+        {"remedy": "a", "status": "applied", "class": ["bitwise"]},
+        {"remedy": "a", "status": "applied", "why": 5},
+        {"remedy": None},
+        {"step_ns": {"median": "fast"}},
+        {"step_ns": {"median": -1}},
+        {"step_ns": {"median": True}},
+        {"step_ns": {"median": [1]}},
+        [],
+        7,
+    ]
+    (tmp_path / "outcome-0-77").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + "\x00\n")
+    told = preload_outcome.PreloadOutcome(tmp_path, 77)
+    assert told.news() == []
+    assert told.remedies == []
+    assert told.step_ns is None
+
+
 @pytest.mark.timeout(30)
 def test_a_pipe_where_an_outcome_would_lie_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "outcome-0-1")
