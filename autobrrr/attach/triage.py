@@ -258,7 +258,7 @@ def _is_this_machine(case: TriageCase) -> Finding | None:
 
 def _is_python(case: TriageCase) -> Finding | None:
     program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
-    looks = WAITING_LOOKS if Path(program).name.startswith("python") else 0
+    looks = WAITING_LOOKS if procfs.is_python(program) else 0
     while not case.python().has_api and looks > 0:
         case.sleep(WAITING_PAUSE_S)  # it may just have started, and load its library now
         case.found, looks = None, looks - 1

@@ -76,6 +76,8 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
         program = os.readlink(proc / str(pid) / "exe")
     except OSError:
         return None
+    if not procfs.is_python(program):  # it has Python within: run anew, it would do its own work once more
+        return None
     return MeasuringPython(program=program, version=torch.version.raw, site=os.path.dirname(torch.folder.raw))
 
 

@@ -78,5 +78,5 @@ class CpuTakers:
             seen = procfs.stat(pid, self._proc)
             return str(seen.comm) if seen is not None else "?"
         program = os.path.basename(words[0].raw)
-        script = procfs.script(words) if program.startswith("python") else None
+        script = procfs.script(words) if procfs.is_python(program) else None
         return readable(f"{program} {os.path.basename(script.raw)}" if script is not None else program)

@@ -22,6 +22,7 @@ PROC = Path("/proc")
 MOST_COMMAND_BYTES = 1 << 17
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PYTHON = re.compile(r"python([0-9](\.[0-9]{1,3})?)?t?d?")  # t: free-threaded, d: a debug build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +178,11 @@ def owner(pid: int, proc: Path = PROC) -> tuple[int, int] | None:
     found = status(pid, proc)
     uid, gid = (number([*found.get(name, "").split(), "", ""][1]) for name in ("Uid", "Gid"))
     return None if uid is None or gid is None else (uid, gid)
+
+
+def is_python(program: str) -> bool:
+    """Whether a program, by its name alone, is a Python interpreter; `python_train.sh` is none."""
+    return _PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
 def script(words: Sequence[Foreign]) -> Foreign | None:

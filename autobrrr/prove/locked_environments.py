@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.machine import procfs
 from autobrrr.paths import make_private
 from autobrrr.records.proof_records import PackageChange
 
@@ -73,7 +74,7 @@ def locked_environment(
             "name every package in this one file",
         )
     found = shutil.which(python)
-    if found is None or not Path(python).name.startswith("python"):
+    if found is None or not procfs.is_python(python):
         raise UsageError(
             f"{python}: with --env, the command begins with an interpreter", "-- python train.py"
         )

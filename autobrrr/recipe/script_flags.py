@@ -6,21 +6,63 @@ In: the words of a command, the flags of a recipe. Out: the command with them. T
 from __future__ import annotations
 
 import ast
+import getopt
 import itertools
 import os
 import re
-import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from autobrrr.machine.procfs import is_python
 
 MOST_BYTES = 1 << 20
 # They run what their last words say, with flags of their own before it.
 LAUNCHERS = frozenset(
     ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 ) | {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wrapper:
+    """How a program reads the words before the command that it becomes.
+
+    `short` and `long` as `getopt` takes them, without what names a process that runs already; so many
+    `operands` stand between them and the command.
+    """
+
+    short: str = ""
+    long: str = ""
+    operands: int = 0
+
+
+_WRAPPERS = {
+    "env": _Wrapper(short="iv0u:C:", long="ignore-environment debug null unset= chdir= list-signal-handling"),
+    "nice": _Wrapper(short="n:0123456789", long="adjustment="),
+    "ionice": _Wrapper(short="c:n:t", long="class= classdata= ignore"),
+    "chrt": _Wrapper(
+        short="bdeforiaRvT:P:D:",
+        long="batch deadline ext fifo other rr idle all-tasks reset-on-fork verbose"
+        " sched-runtime= sched-period= sched-deadline=",
+        operands=1,
+    ),
+    "taskset": _Wrapper(short="ac", long="all-tasks cpu-list", operands=1),
+    "numactl": _Wrapper(
+        short="labi:w:p:P:N:C:m:",
+        long="localalloc all balancing interleave= weighted-interleave= preferred= preferred-many="
+        " cpunodebind= physcpubind= membind=",
+    ),
+    "timeout": _Wrapper(
+        short="fpvk:s:", long="foreground preserve-status verbose kill-after= signal=", operands=1
+    ),
+    "stdbuf": _Wrapper(short="i:o:e:", long="input= output= error="),
+    "setsid": _Wrapper(short="cfw", long="ctty fork wait"),
+    "nohup": _Wrapper(),
+}
 _FLAG = re.compile(r"-(?![\d.])")  # a negative number is a value
 _RUNS_NEXT = re.compile(r"-[A-Za-z]*[mc]$|--module(=|$)")
+_NO_PYTHON = re.compile(r"--no[-_](p|$)")  # of a launcher: what it starts is some program
 NO_PLACE = "where the script's own flags begin can't be told from this command"
 # What takes flags from elsewhere than the calls of `add_argument` in the script's own text.
 OTHER_SOURCES = {
@@ -40,29 +82,49 @@ def script_of(command: Sequence[str]) -> str | None:
 def own_words(command: Sequence[str]) -> int | None:
     """Where the words begin that the program which trains reads itself; None where that can't be told.
 
-    What stands before them is read by an interpreter or a launcher, whose flags name modules, code and files.
-    They follow Python's own script, module or code; under a launcher or a wrapper the Python file, under a
-    known launcher also its module. A command that could run something else behind them has no such place.
+    They follow Python's own script, module or code, and what a launcher starts; plain wrappers may stand
+    before. Every other program reads its words in ways of its own, and its flags may name modules, code and
+    files: so do modules that come with Python, and modules that have a Python file behind them.
     """
     words = list(command)
-    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
-        if words and os.path.basename(words[0]) not in LAUNCHERS and _is_python_script(words[0]):
-            return None if _runs_another(words[1:]) else 1
-        return _after_launcher(words, 0)
-    after = _after_python(words)
-    if after is None:
+    at = _behind_wrappers(words)
+    if at is None:
         return None
-    begins, target = after
-    if target in LAUNCHERS or os.path.basename(target) in LAUNCHERS:
+    if os.path.basename(words[at]) in LAUNCHERS:
+        return _after_launcher(words, at + 1)
+    if words[at].endswith(".py"):
+        return None if _runs_another(words[at + 1 :]) else at + 1
+    ran = _python_runs(words, at)
+    if ran is None or (ran.how == "-m" and _is_of_python(ran.target)):
+        return None
+    begins = ran.ends
+    if ran.how != "-c" and os.path.basename(ran.target) in LAUNCHERS:
         return _after_launcher(words, begins)
-    return None if _runs_another(words[begins:]) else begins
+    runner = ran.how != "-c" and not ran.target.endswith(".py") and script_of(words[begins:]) is not None
+    return None if runner or _runs_another(words[begins:]) else begins
+
+
+def _behind_wrappers(words: Sequence[str]) -> int | None:
+    """Where the program stands that plain wrappers become; None where there is none, or it can't be told."""
+    at = 0
+    while at < len(words) and (name := os.path.basename(words[at])) in _WRAPPERS:
+        wrapper = _WRAPPERS[name]
+        try:
+            left = getopt.getopt(list(words[at + 1 :]), wrapper.short, wrapper.long.split())[1]
+        except getopt.GetoptError:
+            return None
+        if name == "env":
+            left = list(itertools.dropwhile(lambda word: word == "-" or "=" in word, left))
+        at = len(words) - len(left) + wrapper.operands
+    return at if at < len(words) else None
 
 
 def ignores_environment(command: Sequence[str]) -> bool:
     """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
-    if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
+    at = _behind_wrappers(command)
+    if at is None or not is_python(command[at]):
         return False
-    for word in itertools.takewhile(lambda word: word.startswith("-") and word != "-", command[1:]):
+    for word in itertools.takewhile(lambda word: word.startswith("-") and word != "-", command[at + 1 :]):
         letters = re.match("-([A-Za-z]*?)([mcWX].*)?$", word)
         if letters is not None and set(letters[1]) & set("EI"):
             return True
@@ -71,13 +133,24 @@ def ignores_environment(command: Sequence[str]) -> bool:
     return False
 
 
-def _after_python(words: Sequence[str]) -> tuple[int, str] | None:
-    """Behind what a Python command line runs, and what that is; None where it runs nothing."""
-    at = 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """What a Python command line runs: a script (how ""), module ("-m") or code ("-c"), and where it ends."""
+
+    how: str
+    target: str
+    ends: int
+
+
+def _python_runs(words: Sequence[str], at: int) -> _Ran | None:
+    """What the Python at a word runs; None where it is no Python, or runs nothing."""
+    if not is_python(words[at]):
+        return None
+    at += 1
     while at < len(words):
         word = words[at]
         if not word.startswith("-") or word == "-":
-            return at + 1, word
+            return _Ran(how="", target=word, ends=at + 1)
         if word.startswith("--"):
             at += 2 if word == "--check-hash-based-pycs" else 1
             continue
@@ -88,23 +161,32 @@ def _after_python(words: Sequence[str]) -> tuple[int, str] | None:
         joined = word[value.end() :]
         if value.group() in "mc":
             found = joined or (words[at + 1] if at + 1 < len(words) else "")
-            return min(at + (1 if joined else 2), len(words)), found
+            ends = min(at + (1 if joined else 2), len(words))
+            return _Ran(how=f"-{value.group()}", target=found, ends=ends)
         at += 1 if joined else 2
     return None
 
 
 def _after_launcher(words: Sequence[str], begins: int) -> int | None:
+    """Behind the script or the module that a launcher starts; None where it can't be told."""
     files = [at for at in range(begins, len(words)) if words[at].endswith(".py")]
-    sure = [at for at in files if at == 0 or not words[at - 1].startswith("-") or "=" in words[at - 1]]
+    sure = [at for at in files if not words[at - 1].startswith("-") or "=" in words[at - 1]]
     if files:
         own = (sure or files)[0] + 1
-        return None if _runs_another(words[own:]) or _runs_next(words[begins : own - 1]) else own
-    known = begins > 0 or (bool(words) and os.path.basename(words[0]) in LAUNCHERS)
+        before = words[begins : own - 1]
+        elsewhere = _runs_next(before) or any(_NO_PYTHON.match(word) for word in before)
+        return None if elsewhere or _runs_another(words[own:]) else own
     modules = [at for at in range(begins, len(words)) if words[at].partition("=")[0] in ("-m", "--module")]
-    if not known or len(modules) != 1:
+    if len(modules) != 1:
         return None
     own = modules[0] + (1 if "=" in words[modules[0]] else 2)
-    return None if own > len(words) or _runs_another(words[own:]) else own
+    if own > len(words) or _is_of_python(words[own - 1].rpartition("=")[2]):
+        return None
+    return None if _runs_another(words[own:]) else own
+
+
+def _is_of_python(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _runs_next(words: Sequence[str]) -> bool:
@@ -114,19 +196,7 @@ def _runs_next(words: Sequence[str]) -> bool:
 
 def _runs_another(words: Sequence[str]) -> bool:
     """Whether one of them could be another program, or name what one runs."""
-    return _runs_next(words) or any(
-        _PYTHON.fullmatch(os.path.basename(word)) or os.path.basename(word) in LAUNCHERS for word in words
-    )
-
-
-def _is_python_script(command: str) -> bool:
-    """Whether a command is a file that Python runs, by its first line."""
-    file = shutil.which(command)
-    try:
-        with open(file or command, "rb") as opened:
-            return re.match(rb"#![^\n]*python", opened.read(256)) is not None
-    except (OSError, ValueError):
-        return False
+    return _runs_next(words) or any(is_python(word) or os.path.basename(word) in LAUNCHERS for word in words)
 
 
 def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:

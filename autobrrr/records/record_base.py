@@ -52,9 +52,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_record(raw: object, kind: type[T]) -> T:
-    """Plain values as a record; raises msgspec.ValidationError. For any thread."""
+    """Plain values as a record that JSON can say; raises msgspec.ValidationError. For any thread."""
     with _CONVERTING:
-        return msgspec.convert(raw, kind)
+        record = msgspec.convert(raw, kind)
+    try:
+        msgspec.json.encode(record)
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise msgspec.ValidationError(f"it can't be written as JSON: {error}") from None
+    return record
 
 
 def to_json(record: Record) -> str:

@@ -9,6 +9,7 @@ not read, loses its own connection and nothing else.
 from __future__ import annotations
 
 import socket
+import traceback
 from collections.abc import Callable, Iterable
 from typing import get_args
 
@@ -18,6 +19,7 @@ from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.remedies.registry import up_to
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
+from autobrrr.readable import cleaned
 from autobrrr.records import RanksCompared
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
@@ -193,14 +195,17 @@ class Service:
     def _answer(self, client: ClientConnection, message: Fields) -> None:
         number = message.get("id")
         reply = Reply(client, number if isinstance(number, int) else None)
-        handler = self._do.get(str(message.get("do")))
         try:
+            handler = self._do.get(str(message.get("do")))
             if handler is None:
                 known = ", ".join(self._do)
                 raise UsageError(f"unknown request {message.get('do')!r}", f"known are {known}")
             handler(reply, message)
         except AutobrrrError as error:
             reply.fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever one client asks for, the session goes on
+            traceback.print_exc()
+            reply.fail(AutobrrrError(f"this can't be answered: {type(error).__name__}: {error}"))
 
     def _ping(self, reply: Reply, message: Fields) -> None:
         session = self._session
@@ -265,7 +270,8 @@ class Service:
                 go_on()
 
             allowed = None if choice.most_class is None else up_to(choice.most_class)
-            self._session.apply(choice.remedy, choice.options, switched, allowed)
+            options = {name: cleaned(value, str) for name, value in choice.options.items()}
+            self._session.apply(choice.remedy, options, switched, allowed)
 
         go_on()
 

@@ -302,7 +302,9 @@ def interpreter_of(
     try:
         name = os.readlink(link).removesuffix(process_maps.DELETED)
     except OSError:
-        name = "python3"
+        return None
+    if not procfs.is_python(name):  # it has Python within: run anew, it would do its own work once more
+        return None
     environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)
     # Never run somebody else's program with our rights.
     foreign = uid != os.geteuid()

@@ -31,6 +31,7 @@ from autobrrr.machine import procfs
 SITE = Path(__file__).resolve().with_name("preload_site")
 SITE_FILE = "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
+_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +214,12 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def interpreter_behind(command: str, env: Mapping[str, str]) -> str | None:
-    """The Python that a command will run: itself, or the one in its first line."""
+    """The Python that a command will run: itself, or the one in its first line.
+
+    None where that is not certainly an interpreter: any other program would do its own work once more.
+    """
     found = shutil.which(command, path=env.get("PATH"))
-    if found is None:
-        return None
-    if Path(found).name.startswith("python"):
+    if found is None or _is_interpreter(found):
         return found
     try:
         with open(found, "rb") as file:
@@ -227,9 +229,18 @@ def interpreter_behind(command: str, env: Mapping[str, str]) -> str | None:
     words = first[2:].split() if first.startswith("#!") else []
     if words and Path(words[0]).name == "env":
         words = words[1:]
-    if not words or not Path(words[0]).name.startswith("python"):
-        return None
-    return shutil.which(words[0], path=env.get("PATH"))
+    behind = shutil.which(words[0], path=env.get("PATH")) if words else None
+    return behind if behind is not None and _is_interpreter(behind) else None
+
+
+def _is_interpreter(program: str) -> bool:
+    """Whether a file is a Python by its name and that of its links' end, and a binary, not a script."""
+    try:
+        with open(program, "rb") as file:
+            binary = file.read(len(_ELF)) == _ELF
+    except OSError:
+        return False
+    return binary and procfs.is_python(program) and procfs.is_python(os.path.realpath(program))
 
 
 def socket_name(pid: int, start_ticks: int) -> str:

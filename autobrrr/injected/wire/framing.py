@@ -30,9 +30,12 @@ def encode(message: dict[str, object]) -> bytes:
     """One frame; adds the protocol version.
 
     Raises:
-        BadFrame: larger than `MAX_FRAME_BYTES`.
+        BadFrame: larger than `MAX_FRAME_BYTES`, or nothing that JSON can say.
     """
-    body = json.dumps({"v": VERSION, **message}, separators=(",", ":")).encode()
+    try:
+        body = json.dumps({"v": VERSION, **message}, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadFrame(f"no JSON: {error}") from None
     if len(body) > MAX_FRAME_BYTES:
         raise BadFrame(f"frame of {len(body)} bytes; at most {MAX_FRAME_BYTES}")
     return _LENGTH.pack(len(body)) + body
@@ -51,7 +54,9 @@ def decode(body: bytes) -> dict[str, object]:
     if not isinstance(message, dict):
         raise BadFrame(f"a JSON {type(message).__name__}, not an object")
     if message.get("v") != VERSION:
-        raise BadFrame(f"protocol version {message.get('v')!r}; this side speaks {VERSION}")
+        version = message.get("v")
+        told = version if isinstance(version, int | None) else f"of type {type(version).__name__}"
+        raise BadFrame(f"protocol version {told}; this side speaks {VERSION}")
     return message
 
 

@@ -1,17 +1,20 @@
 """`attach --metrics`: figures where Prometheus fetches them, on this machine only unless told otherwise.
 
 Each connection has a thread, and only so much time, however it spends that; of too many the oldest is given
-up. Who is slow delays neither other readers nor the session.
+up. Who is slow delays neither other readers nor the session. On this machine's own address, only who asks for
+this machine is answered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import ipaddress
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -26,6 +29,7 @@ HERE = "127.0.0.1"
 PATIENCE_S = 5.0
 MOST_READERS = 16
 PREFIX = "autobrrr"
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -38,6 +42,33 @@ def address_of(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
         raise UsageError(f"--metrics {text} is not a port", "write --metrics 9464, or HOST:9464")
     return host.strip("[]") or HERE, int(port)
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether a request's `Host` is this machine by an address or name of its own.
+
+    A page in a browser here may have any other name point here, and so read what is for this machine alone.
+    """
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.]+))(?::[0-9]{1,5})?", host, re.ASCII)
+    name = "" if found is None else found[1] or found[2]
+    return name.lower() == "localhost" or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _for_this_machine(app: Application) -> Application:
+    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if is_of_this_machine(environ.get("HTTP_HOST", "")):
+            return app(environ, start)
+        start("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"these figures are for this machine: ask for them by 127.0.0.1 or localhost\n"]
+
+    return answer
 
 
 class _Request(WSGIRequestHandler):
@@ -124,7 +155,8 @@ class PrometheusListener:
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None
-        self._server.set_app(make_wsgi_app(registry))
+        app = make_wsgi_app(registry)
+        self._server.set_app(_for_this_machine(app) if _is_loopback(self._server.server_name) else app)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 

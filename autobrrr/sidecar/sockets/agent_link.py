@@ -56,7 +56,10 @@ class AgentLink:
         self._waiting[self._number] = on_reply
         try:
             self.wire.send({"do": do, "id": self._number, **fields})
-        except (OSError, TooSlow, BadFrame):
+        except BadFrame as error:  # nothing was sent: it costs who asked for it, not the link
+            del self._waiting[self._number]
+            on_reply(Heard({"ok": False, "why": f"the agent can't be told this: {spoken(str(error))}"}))
+        except (OSError, TooSlow):
             self.lose()
 
     def read(self) -> list[Heard]:

@@ -36,7 +36,8 @@ class ClientConnection:
         except (OSError, TooSlow):
             self.gone = True
         except BadFrame as error:
-            self.send(failure(AutobrrrError(f"the answer is too long: {error}")))
+            number = {"id": message["id"]} if "id" in message else {}
+            self.send({**failure(AutobrrrError(f"the answer can't be sent: {error}")), **number})
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,10 @@ def test_a_job_that_is_kept_in_as_we_are_has_its_own_interpreter_run(tmp_path: P
     assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) == theirs
     as_them = replace(theirs, user=(1001, 1002))
     assert code_bundle.interpreter_of(7, 1001, 1002, OTHER_VERSION, proc.root) == as_them
+    for program in ("/theirs/trainer", "/theirs/python_train"):  # Python is within: it would train once more
+        (proc.root / "7" / "exe").unlink()
+        (proc.root / "7" / "exe").symlink_to(program)
+        assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) is None
 
 
 @pytest.mark.parametrize("folder", [None, '/tmp/it\'s "here"'])

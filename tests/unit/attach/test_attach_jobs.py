@@ -128,6 +128,27 @@ def test_what_a_command_line_runs(words: list[str], script: str | None) -> None:
     assert procfs.script([*map(Foreign, words)]) == (None if script is None else Foreign(script))
 
 
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("python", True),
+        ("/opt/bin/python3", True),
+        ("python3.12", True),
+        ("python3.13t", True),
+        ("python3.13td", True),
+        ("python_train.sh", False),
+        ("python3.12-config", False),
+        ("pythonw.py", False),
+        ("python3.12\n", False),
+        ("ipython", False),
+        ("/python/train", False),
+        ("", False),
+    ],
+)
+def test_an_interpreter_by_its_name(program: str, found: bool) -> None:
+    assert procfs.is_python(program) is found
+
+
 def test_a_name_with_brackets_and_blanks(proc: FakeProc) -> None:
     proc.add(10, comm="a) R 7 (b", ppid=5, start_ticks=99)
     found = procfs.stat(10, proc.root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -107,6 +108,23 @@ def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
     assert preloaded_agent.interpreter_behind("nothing-of-that-name", env) is None
 
 
+@pytest.mark.parametrize("name", ["python", "python_train.sh", "python3-binary"])
+def test_a_program_that_only_is_called_like_an_interpreter_is_not_started_anew(
+    name: str, tmp_path: Path
+) -> None:
+    program = tmp_path / name
+    if name == "python3-binary":
+        shutil.copy("/bin/true", program)
+    else:
+        program.write_text("#!/bin/sh\n: >> started\n")
+        program.chmod(0o755)
+    (tmp_path / "launch").write_text(f"#!{program}\n")
+    (tmp_path / "launch").chmod(0o755)
+    (tmp_path / "python3").symlink_to("/bin/true")
+    for command in (str(program), str(tmp_path / "launch"), "python3"):
+        assert preloaded_agent.interpreter_behind(command, {"PATH": str(tmp_path)}) is None
+
+
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     file = tmp_path / "outcome-0-77"
     told = preload_outcome.PreloadOutcome(tmp_path, 77)
@@ -119,6 +137,27 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     assert told.news() == []
     assert len(told.remedies) == 2
     assert told.step_ns == {"count": 9}
+
+
+def test_a_line_of_an_outcome_that_makes_no_sense_is_none(tmp_path: Path) -> None:
+    lines: list[object] = [
+        {"remedy": ["a"], "status": "applied"},
+        {"remedy": "a", "status": {}},
+        {"remedy": "a", "status": "applied", "class": ["bitwise"]},
+        {"remedy": "a", "status": "applied", "why": 5},
+        {"remedy": None},
+        {"step_ns": {"median": "fast"}},
+        {"step_ns": {"median": -1}},
+        {"step_ns": {"median": True}},
+        {"step_ns": {"median": [1]}},
+        [],
+        7,
+    ]
+    (tmp_path / "outcome-0-77").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + "\x00\n")
+    told = preload_outcome.PreloadOutcome(tmp_path, 77)
+    assert told.news() == []
+    assert told.remedies == []
+    assert told.step_ns is None
 
 
 @pytest.mark.timeout(30)

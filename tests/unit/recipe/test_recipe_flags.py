@@ -144,3 +144,81 @@ def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
 )
 def test_a_python_that_ignores_its_environment_is_known(command: str, found: bool) -> None:
     assert recipe.ignores_environment(command.split()) is found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m cProfile train.py",
+        "python -m cProfile",
+        "python -mpdb train.py",
+        "python3 -m profile -o out",
+        "python -m IPython train.py",
+        "python -m coverage run train.py",
+        "python /opt/bin/ipython train.py",
+        "python",
+        "ipython train.py",
+        "make train.py",
+        "srun python train.py",
+        "mpirun -n 1 python train.py : -n 1 python other.py",
+        "mpirun -n 2 python train.py",
+        "uv run train.py",
+        "nsys profile python train.py",
+        "ssh host python train.py",
+        "bash train.py",
+        "python_train.sh train.py",
+        "torchrun --no-python nsys profile train.py",
+        "torchrun --no_python ./other train.py",
+        "torchrun -m cProfile train.py",
+        "torchrun -m cProfile",
+        "env -S python train.py",
+        "taskset -p 77 train.py",
+        "nice",
+        "env A=1",
+    ],
+)
+def test_flags_have_no_place_behind_a_program_that_reads_words_in_its_own_way(command: str) -> None:
+    words = command.split()
+    assert recipe.own_words(words) is None
+    assert recipe.with_flags(words, {"-o": "evil"}) == words
+    assert recipe.misplaced(words, {"-o": "evil"}) == {"-o": recipe.NO_PLACE}
+
+
+@pytest.mark.parametrize(
+    "ran", ["python train.py", "python -m pkg.train", "torchrun --nproc-per-node 2 train.py"]
+)
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "",
+        "env",
+        "env - A=1 B=train.py",
+        "env -u A -C /tmp --unset=B --chdir /tmp C=1",
+        "/usr/bin/nice -n 5",
+        "nice -10",
+        "ionice -c 3 -n7",
+        "chrt --fifo -R 10",
+        "taskset -ac 0-3",
+        "taskset 0xff",
+        "numactl --cpunodebind=0 -m 0 --localalloc",
+        "timeout -k 5 --signal TERM 1h",
+        "stdbuf -oL -e 0",
+        "setsid -w",
+        "nohup nice -n 1 env A=1",
+    ],
+)
+def test_plain_wrappers_before_a_script_leave_it_its_flags(wrapper: str, ran: str) -> None:
+    words = [*wrapper.split(), *ran.split()]
+    assert recipe.own_words(words) == len(words)
+    assert recipe.with_flags(words, {"--lr": 2}) == [*words, "--lr", "2"]
+    assert recipe.own_words([*words, "config/small.py"]) == (None if "-m" in ran.split() else len(words))
+
+
+@pytest.mark.parametrize("script", ["profile.py", "cProfile.py", "./pdb.py", "timeit.py"])
+def test_a_script_file_that_is_called_like_a_module_of_pythons_gets_its_flags(script: str) -> None:
+    assert recipe.with_flags(["python", script], {"--lr": 2}) == ["python", script, "--lr", "2"]
+
+
+def test_a_python_behind_a_wrapper_may_ignore_its_environment_too() -> None:
+    assert recipe.ignores_environment(["nice", "-n", "1", "python", "-I", "train.py"])
+    assert not recipe.ignores_environment(["env", "-i", "python", "train.py"])

@@ -245,10 +245,6 @@ def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert recipe.with_flags(["make", "train"], {"--eval": "$(shell id)"}) == ["make", "train"]
-    own = tmp_path / "train"
-    own.write_text("#!/usr/bin/env python\n")
-    own.chmod(0o755)
-    assert recipe.with_flags([str(own), "--lr", "1"], {"--lr": 2}) == [str(own), "--lr", "2"]
     file = tmp_path / "r.toml"
     file.write_text('schema = 1\n[args]\n"--lr" = 2\n')
     assert main(["run", "--recipe", str(file), "--", "true"]) == 0

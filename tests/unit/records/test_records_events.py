@@ -17,7 +17,8 @@ from autobrrr.records.events import (
     from_entry,
     from_event,
 )
-from autobrrr.records.wire_answers import ActivityLine, Ended, TuneFailed
+from autobrrr.records.record_base import as_record
+from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice, TuneFailed
 from support.screens import tui
 
 EXAMPLES: list[Event] = [
@@ -82,3 +83,17 @@ def test_an_entry_is_read_as_what_was_written() -> None:
     assert entry_of(Reverted(remedy="gc.freeze", why="x")) == "guard"
     assert entry_of(ActivityLine(text="x")) == "activity"
     assert set(ENTRIES) >= {"note", "history", "verdict", "ended"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        ({"remedy": "\ud800"}, RemedyChoice),
+        ({"remedy": "a", "options": {"b": "\udcff"}}, RemedyChoice),
+        ({"remedy": "a", "options": {"\udcff": 1}}, RemedyChoice),
+        ([{"remedy": "\udfff"}], list[RemedyChoice]),
+    ],
+)
+def test_what_can_not_be_written_again_is_no_record(raw: object, kind: type[object]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        as_record(raw, kind)

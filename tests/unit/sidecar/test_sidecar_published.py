@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -74,6 +75,43 @@ def test_prometheus_reads_what_the_session_knows() -> None:
     bounds = [line.rpartition(" ")[2] for line in lines if line.startswith("autobrrr_gain_ratio")]
     assert bounds == ["1.25", "1.2", "1.3"]
     assert all(map(LINE.match, lines))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:{port}", 200),
+        ("127.0.0.1:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("rebound.example:{port}", 421),
+        ("127.0.0.1.rebound.example", 421),
+        ("localhost.rebound.example", 421),
+        ("localhost@rebound.example", 421),
+        ("192.0.2.7", 421),
+        ("[::]", 421),
+        ("", 421),
+    ],
+)
+def test_who_asks_for_another_name_than_this_machine_s_gets_no_figures(host: str, status: int) -> None:
+    with listening() as listener:
+        listener.take(published(found(), GAINED))
+        port = address_of(listener.url[7:-8])[1]
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with closing(link):
+            link.request("GET", "/metrics", headers={"Host": host.format(port=port)})
+            answer = link.getresponse()
+            assert answer.status == status
+            assert (b"autobrrr_" in answer.read()) is (status == 200)
+
+
+def test_where_others_may_read_they_may_call_the_machine_what_they_like() -> None:
+    with listening("0.0.0.0:0") as listener:
+        port = address_of(listener.url[7:-8])[1]
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with closing(link):
+            link.request("GET", "/metrics", headers={"Host": "trainer.example"})
+            assert link.getresponse().status == 200
 
 
 def test_what_is_not_measured_is_left_out_and_never_nothing() -> None:

@@ -69,6 +69,45 @@ def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
     assert guest.office.session.state.value == "watching"
 
 
+def test_a_request_that_breaks_its_handler_costs_nobody_but_who_asked(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> None:
+        raise ZeroDivisionError("within")
+
+    monkeypatch.setattr(guest.office.session, "hold", breaks)
+    guest.send(encode({"do": "hold", "id": 7}))
+    answer = guest.hear()
+    assert (answer["ok"], answer["id"]) == (False, 7)
+    assert "ZeroDivisionError: within" in str(answer["error"])
+    assert guest.ask("ping")["ok"] is True
+    assert Guest(guest.office).ask("ping")["ok"] is True
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"v":1,"do":"ping","id":1,"x":%s}',
+        b'{"v":1,"do":%s,"id":1}',
+        b'{"v":%s,"do":"ping"}',
+        b'{"v":1,"do":"apply","id":1,"remedies":[{"remedy":"gc.freeze","options":{"a":%s}}]}',
+        b'{"v":1,"do":"compared","id":1,"found":%s}',
+        b'{"v":1,"do":"tune","id":1,"only":%s}',
+    ],
+)
+@pytest.mark.parametrize("depth", [60, 900, 970, 990, 5000])
+def test_what_is_nested_deeply_ends_no_session(body: bytes, depth: int, guest: Guest) -> None:
+    guest.send(raw_frame(body % (b"[" * depth + b"]" * depth)))
+    assert Guest(guest.office).ask("ping")["ok"] is True
+
+
+def test_an_answer_that_is_too_long_bears_the_number_of_its_request(guest: Guest) -> None:
+    guest.office.service.metrics = "x" * MAX_FRAME_BYTES
+    answer = guest.ask("ping")
+    assert (answer["ok"], answer["id"]) == (False, 5)
+    assert "can't be sent" in str(answer["error"])
+
+
 def test_what_came_of_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(
     office: Office, guest: Guest
 ) -> None:

@@ -93,6 +93,13 @@ def test_a_side_that_does_not_read_is_given_up() -> None:
         wire.send({"text": "x" * 100_000})
 
 
+def nested(depth: int) -> list[object]:
+    found: list[object] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 def test_replies_go_to_those_who_asked_and_events_to_the_reader() -> None:
     ours, theirs = socket.socketpair()
     link = AgentLink(ours)
@@ -116,6 +123,21 @@ def test_with_the_link_lost_every_waiting_command_is_refused() -> None:
     assert link.lost
     link.command("detach", replies.append)
     assert [reply["ok"] for reply in replies] == [False, False]
+
+
+@pytest.mark.parametrize("text", ["x" * MAX_FRAME_BYTES, {1}, nested(100_000)], ids=["long", "set", "deep"])
+def test_a_command_that_can_t_be_sent_is_refused_and_costs_no_link(text: object) -> None:
+    ours, theirs = socket.socketpair()
+    link = AgentLink(ours)
+    replies: list[dict[str, object]] = []
+    link.command("note", replies.append, text=text)
+    assert replies[0]["ok"] is False
+    assert "can't be told" in str(replies[0]["why"])
+    assert not link.lost
+    link.command("trace", replies.append)
+    assert receive(theirs)["do"] == "trace"
+    link.lose()
+    assert len(replies) == 2
 
 
 def test_an_agent_that_talks_nonsense_loses_its_link() -> None:

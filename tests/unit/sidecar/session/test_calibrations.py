@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autobrrr.attach import job_roles
 from autobrrr.client import diagnosing, job_peaks
 from autobrrr.client.job_peaks import (
     MeasuringPython,
@@ -19,6 +21,7 @@ from autobrrr.client.job_peaks import (
     may_use_a_device,
     measuring_python,
 )
+from autobrrr.readable import Foreign
 from autobrrr.roofline import machine_identity, quick_peaks
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -156,6 +159,19 @@ def test_without_any_torch_nothing_is_measured_and_nothing_said(
 def test_a_process_that_is_not_ours_to_run_gives_no_interpreter(tmp_path: Path) -> None:
     assert measuring_python(7, tmp_path) is None
     assert Path("/proc") == job_peaks.PROC
+
+
+@pytest.mark.parametrize(("program", "runs"), [("python3.12", True), ("trainer", False), ("pythonic", False)])
+def test_a_program_that_has_python_within_is_not_started_anew_to_measure(
+    program: str, runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "exe").symlink_to(f"/theirs/{program}")
+    torch = job_roles.TorchFiles(folder=Foreign("/theirs/torch"), version=Foreign("2.8.0"))
+    monkeypatch.setattr(job_peaks.procfs, "owner", lambda pid, proc: (os.geteuid(), 0))
+    monkeypatch.setattr(job_peaks.job_roles, "torch_of", lambda pid, proc: torch)
+    monkeypatch.setattr(job_peaks.own_place, "has_our_walls", lambda pid, proc: True)
+    assert (measuring_python(7, tmp_path) is not None) is runs
 
 
 def test_peaks_that_could_not_be_kept_are_not_measured(
