@@ -50,7 +50,7 @@ def hushed(torch: ModuleType) -> Iterator[None]:
             for registry, was in shown:
                 if was.get("version") == before:
                     registry.clear()
-                    registry.update(was, version=now)
+                    registry.update({**was, "version": now})
         with contextlib.suppress(ValueError):
             filters.remove(ours)
 
