@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
+from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
@@ -136,13 +137,15 @@ class TrainLoop:
     def slow(self, optimizer: object, now: int) -> None:
         """An optimizer has fired, and more than a record is due."""
         hot = self.hot
-        if not hot.live:
-            self._last_will()
-            return
-        if id(optimizer) == hot.stamped and hot.left:
+        if id(optimizer) == hot.stamped and hot.left and hot.live:
             hot.left -= 1
             hot.times.append(now)
             self.stamps.passed(hot.steps - 1)
+            return
+        if self._within_backward():
+            return  # a part of the update: the end of the backward may mark the step
+        if not hot.live:
+            self._last_will()
             return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
@@ -183,7 +186,7 @@ class TrainLoop:
     def skipped(self, optimizer: object) -> None:
         """A GradScaler held the update back: the step has ended all the same."""
         hot = self.hot
-        if id(optimizer) != hot.anchor and len(self.job.optimizers) > 1:
+        if (id(optimizer) != hot.anchor and len(self.job.optimizers) > 1) or self._within_backward():
             return
         if hot.busy:
             return
@@ -478,6 +481,10 @@ class TrainLoop:
         # While root modules are looked for, a burst would miss their forward.
         if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
+
+    def _within_backward(self) -> bool:
+        """An optimizer that steps in a hook of the backward: autograd has work under way on this thread."""
+        return running_backward(self.torch) != NO_BACKWARD
 
     def _captures(self) -> bool:
         """The job captures a CUDA graph: what we do now would become part of it, or break it."""
