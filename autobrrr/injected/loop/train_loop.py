@@ -21,7 +21,7 @@ from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
 from ..phases.phase_clock import PhaseClock
 from ..phases.phase_hooks import PhaseHooks
-from ..phases.sampled_step import Sampling, cuda_in_use
+from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
 from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
 from ..wire import ring_layout
@@ -30,6 +30,7 @@ from . import fork_guard
 from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
+from .job_watches import Waiting, captures, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
@@ -81,7 +82,8 @@ class TrainLoop:
         self.sampled_steps = 0
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
-        self.measuring = Measuring(emit, clock, cpu_clock)
+        self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_watches(torch))
+        self._waiting = Waiting(clock)
         # Called at each boundary that we look at; whether the next one must be looked at too.
         self.each_boundary: Callable[[], bool] | None = None
         self._expectant = False
@@ -463,7 +465,7 @@ class TrainLoop:
             self._emit({})
         if self.roots.step_ended():
             self.news += 1
-        held_back = bool(self._inbox or self.active.watched) and self._captures()
+        held_back = self._held_back()
         if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
             self.measuring.posted(self._do_posted)
         if not self.hot.live:
@@ -486,9 +488,14 @@ class TrainLoop:
         """An optimizer that steps in a hook of the backward: autograd has work under way on this thread."""
         return running_backward(self.torch) != NO_BACKWARD
 
-    def _captures(self) -> bool:
-        """The job captures a CUDA graph: what we do now would become part of it, or break it."""
-        return cuda_in_use() and bool(self.torch.cuda.is_current_stream_capturing())
+    def _held_back(self) -> bool:
+        """The job would see what we do now; in the end it is done all the same: an undo has to be."""
+        due = bool(self._inbox or self.active.watched)
+        if due and captures(self.torch):
+            return True
+        task = self.measuring.task  # its own profiler may be on
+        seen = due and not (task is not None and task.pending)
+        return self._waiting.waits(job_watches(self.torch) if seen else None)
 
     def _do_posted(self) -> None:
         while self._inbox and self.hot.live:
