@@ -29,7 +29,7 @@ def captures(torch: ModuleType) -> bool:
     return cuda_in_use() and bool(torch.cuda.is_current_stream_capturing())
 
 
-class Waiting:
+class WatchPatience:
     """Work that waits while the job watches."""
 
     def __init__(self, clock: Callable[[], int]) -> None:

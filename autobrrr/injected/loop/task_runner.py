@@ -13,7 +13,7 @@ from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
 from .boundary_task import Boundary, Task
-from .job_watches import Waiting
+from .job_watches import WatchPatience
 
 NEVER = 1 << 62
 INSTRUMENTED = ring_layout.TRACED | ring_layout.SETTLING
@@ -42,13 +42,13 @@ class Measuring:
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
         self._emit, self._clock, self._cpu_clock = emit, clock, cpu_clock
-        self._watches, self._waiting = watches, Waiting(clock)
+        self._watches, self._waiting = watches, WatchPatience(clock)
         self._ends_step = False  # the next slice takes off what the last one has put on the step
 
     def begin(self, task: Task) -> None:
         """Run a task from the next boundary on."""
         self.at = 0
-        self._waiting, self._ends_step = Waiting(self._clock), False
+        self._waiting, self._ends_step = WatchPatience(self._clock), False
         self.task = task
 
     def slice(self, boundary: Boundary) -> bool:
