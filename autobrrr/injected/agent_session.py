@@ -18,6 +18,7 @@ from .live_torch.parameter_device import parameter_device
 from .live_torch.torch_types import Device
 from .loop import own_cost
 from .loop.boundary_task import Task
+from .loop.job_watches import job_watches
 from .loop.train_loop import TrainLoop
 from .loop_anatomy import read_anatomy
 from .measure import stack_sampler
@@ -31,7 +32,7 @@ from .ranks.rank_notes import RankNotes
 from .ranks.rank_switching import RankSwitching
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
-from .remedies.registry import Refused
+from .remedies.registry import RefusalCode, Refused
 from .wire.agent_socket import AgentSocket, LinkLost
 from .wire.ring_writer import StepRing
 
@@ -332,6 +333,9 @@ class AgentSession:
 
         def apply() -> None:
             try:
+                why_later = job_watches(self._torch)  # it has waited for that to end
+                if why_later is not None:
+                    raise Refused(why_later, RefusalCode.NOT_MET)
                 self._loop.hooks_off()
                 applied = self._active.apply(self._loop.job, name, options, allowed=allowed)
             except Refused as refused:

@@ -21,6 +21,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
+from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from .live_torch.handler_errors import let_through
 from .live_torch.live_job import Job
 from .live_torch.patches import Patch, patched, take_off_all
@@ -89,14 +90,15 @@ class RecipeStartup:
                 self._search.put_on()
 
     def _before_update(self, optimizer: object, *_: object) -> None:
-        if self._busy or self._closed:
+        if self._busy or self._closed or running_backward(self._torch) != NO_BACKWARD:
             return
         self._guarded(lambda: self._saw(optimizer))
 
     def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
         def after_update(self_: object) -> None:
             now = perf_counter_ns()
-            if get_ident() == self._owner or not self._owner:
+            within = running_backward(self._torch) != NO_BACKWARD  # its end is that of the step
+            if not within and (get_ident() == self._owner or not self._owner):
                 if self._backward:
                     self._updates_by_optimizer()
                 self._step_ended(now)

@@ -19,6 +19,7 @@ _SPACES_OF_TORCH = {"aten", "c10d", "c10d_functional", "debug_mode_ops", "debugp
 _SPACES_OF_TORCH |= {"inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "profiler", "quantized"}
 _SPACES_OF_TORCH |= {"quantized_decomposed", "rngprims", "streams", "symm_mem"}
 _OWN = __name__.partition(".")[0]
+NO_BACKWARD = -1
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -51,6 +52,12 @@ def leave(torch: ModuleType, mode: AbstractContextManager[object]) -> bool:
 def modes_on_stack(torch: ModuleType) -> int:
     """Dispatch modes that are on, on this thread."""
     return int(torch._C._len_torch_dispatch_stack())
+
+
+def running_backward(torch: ModuleType) -> int:
+    """The number of the backward that runs on this thread, one of autograd's own too; or `NO_BACKWARD`."""
+    number: Callable[[], int] | None = getattr(getattr(torch, "_C", None), "_current_graph_task_id", None)
+    return NO_BACKWARD if number is None else number()
 
 
 def unseen() -> AbstractContextManager[object]:

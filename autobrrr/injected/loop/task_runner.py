@@ -11,19 +11,27 @@ from time import thread_time_ns
 
 from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain
+from ..wire import ring_layout
 from .boundary_task import Boundary, Task
+from .job_watches import WatchPatience
 
 NEVER = 1 << 62
+INSTRUMENTED = ring_layout.TRACED | ring_layout.SETTLING
 
 
 class Measuring:
-    """Holds the task: begun from the agent's thread, run on the training thread."""
+    """Holds the task: begun from the agent's thread, run on the training thread.
+
+    Args:
+        watches: What of the job's own would see a slice that ran now; None where nothing would.
+    """
 
     def __init__(
         self,
         emit: Callable[[dict[str, object]], None],
         clock: Callable[[], int],
         cpu_clock: Callable[[], int] = thread_time_ns,
+        watches: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.task: Task | None = None
         self.spent_ns = 0  # that training stood still for, all tasks so far
@@ -34,10 +42,13 @@ class Measuring:
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
         self._emit, self._clock, self._cpu_clock = emit, clock, cpu_clock
+        self._watches, self._waiting = watches, WatchPatience(clock)
+        self._ends_step = False  # the next slice takes off what the last one has put on the step
 
     def begin(self, task: Task) -> None:
         """Run a task from the next boundary on."""
         self.at = 0
+        self._waiting, self._ends_step = WatchPatience(self._clock), False
         self.task = task
 
     def slice(self, boundary: Boundary) -> bool:
@@ -45,8 +56,13 @@ class Measuring:
         task = self.task
         if task is None or boundary.seq < self.at:
             return False
+        why = None if self._ends_step else self._watches()
+        if self._waiting.waits(why):
+            return False
         began, cpu = self._clock(), self._cpu_clock()
         try:
+            if why is not None:
+                raise Abstain(why)
             after = task.at_boundary(boundary)
         except Exception as error:
             task.cancel()
@@ -58,6 +74,7 @@ class Measuring:
                 raise
         self.spent_ns += self._clock() - began
         self.cpu_ns += self._cpu_clock() - cpu
+        self._ends_step = bool(boundary.mark & INSTRUMENTED)
         if after is not None:
             self.at = boundary.seq + max(1, after)
             return False

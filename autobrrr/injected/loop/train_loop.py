@@ -14,13 +14,14 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
+from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
 from ..phases.phase_clock import PhaseClock
 from ..phases.phase_hooks import PhaseHooks
-from ..phases.sampled_step import Sampling, cuda_in_use
+from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
 from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
 from ..wire import ring_layout
@@ -29,6 +30,7 @@ from . import fork_guard
 from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
+from .job_watches import WatchPatience, captures, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
@@ -80,7 +82,8 @@ class TrainLoop:
         self.sampled_steps = 0
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
-        self.measuring = Measuring(emit, clock, cpu_clock)
+        self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_watches(torch))
+        self._waiting = WatchPatience(clock)
         # Called at each boundary that we look at; whether the next one must be looked at too.
         self.each_boundary: Callable[[], bool] | None = None
         self._expectant = False
@@ -136,13 +139,15 @@ class TrainLoop:
     def slow(self, optimizer: object, now: int) -> None:
         """An optimizer has fired, and more than a record is due."""
         hot = self.hot
-        if not hot.live:
-            self._last_will()
-            return
-        if id(optimizer) == hot.stamped and hot.left:
+        if id(optimizer) == hot.stamped and hot.left and hot.live:
             hot.left -= 1
             hot.times.append(now)
             self.stamps.passed(hot.steps - 1)
+            return
+        if self._within_backward():
+            return  # a part of the update: the end of the backward may mark the step
+        if not hot.live:
+            self._last_will()
             return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
@@ -183,7 +188,7 @@ class TrainLoop:
     def skipped(self, optimizer: object) -> None:
         """A GradScaler held the update back: the step has ended all the same."""
         hot = self.hot
-        if id(optimizer) != hot.anchor and len(self.job.optimizers) > 1:
+        if (id(optimizer) != hot.anchor and len(self.job.optimizers) > 1) or self._within_backward():
             return
         if hot.busy:
             return
@@ -460,7 +465,7 @@ class TrainLoop:
             self._emit({})
         if self.roots.step_ended():
             self.news += 1
-        held_back = bool(self._inbox or self.active.watched) and self._captures()
+        held_back = self._held_back()
         if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
             self.measuring.posted(self._do_posted)
         if not self.hot.live:
@@ -479,9 +484,18 @@ class TrainLoop:
         if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
 
-    def _captures(self) -> bool:
-        """The job captures a CUDA graph: what we do now would become part of it, or break it."""
-        return cuda_in_use() and bool(self.torch.cuda.is_current_stream_capturing())
+    def _within_backward(self) -> bool:
+        """An optimizer that steps in a hook of the backward: autograd has work under way on this thread."""
+        return running_backward(self.torch) != NO_BACKWARD
+
+    def _held_back(self) -> bool:
+        """The job would see what we do now; in the end it is done all the same: an undo has to be."""
+        due = bool(self._inbox or self.active.watched)
+        if due and captures(self.torch):
+            return True
+        task = self.measuring.task  # its own profiler may be on
+        seen = due and not (task is not None and task.pending)
+        return self._waiting.waits(job_watches(self.torch) if seen else None)
 
     def _do_posted(self) -> None:
         while self._inbox and self.hot.live:

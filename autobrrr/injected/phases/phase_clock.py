@@ -184,7 +184,9 @@ class PhaseClock:
                 self._to(self._saved, now)
 
     def update_enter(self, now: int) -> None:
-        """An optimizer's step is entered."""
+        """An optimizer's step is entered; one within a backward is a part of that."""
+        if self.backward_depth:
+            return
         self._updating = True
         self._to(_UNDECIDED, now)
         self._decide(OTHER, OTHER, undecided=False)

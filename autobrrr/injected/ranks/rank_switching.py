@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from ..loop.job_watches import captures, job_watches
 from ..loop.train_loop import TrainLoop
-from ..phases.sampled_step import cuda_in_use
 from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
 from .rank_meeting import RankMeeting
@@ -276,11 +276,15 @@ class RankSwitching:
             raise RegisterLost(f"{lost}; the ranks may differ from here on") from None
 
     def _try(self, plan: SwitchPlan | None) -> None:
-        busy = None if self._loop.measuring.task is None else self._loop.measuring.task.name
-        if cuda_in_use() and self._loop.torch.cuda.is_current_stream_capturing():
-            busy = "the capture of a CUDA graph"
+        task, torch = self._loop.measuring.task, self._loop.torch
+        busy = None if task is None else f"is busy with {task.name}"
+        if captures(torch):
+            busy = "is busy with the capture of a CUDA graph"
+        elif plan is not None and _read(plan.change).get("do") != "undo":
+            watched = job_watches(torch)
+            busy = busy or (watched and f"waits: {watched}")
         if busy is not None:
-            self._member.tried(f"rank {self._met.rank} is busy with {busy}", NotReady.BUSY)
+            self._member.tried(f"rank {self._met.rank} {busy}", NotReady.BUSY)
         elif plan is not None:
             self._member.tried(self._why_not(plan))
 

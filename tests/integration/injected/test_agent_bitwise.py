@@ -174,6 +174,15 @@ def test_a_loop_without_an_optimizer_is_stepped_by_its_backward(
     assert {(one["fires"], one["backwards"]) for one in sampled} == {(0, 1)}
 
 
+def test_a_step_whose_update_is_fused_into_its_backward_ends_with_that(
+    outcome: dict[str, dict[str, object]],
+) -> None:
+    steps = outcome["optimizer_in_backward"]["steps"]
+    sampled = [step.sampled for step in steps if step.flags & ring_layout.PHASES]
+    assert {(one["fires"], one["backwards"], one["optimizer_ns"]) for one in sampled} == {(0, 1, 0)}
+    assert outcome["optimizer_in_backward"]["traced"]["status"] == "ok"
+
+
 def test_waiting_for_a_loader_is_seen(outcome: dict[str, dict[str, object]]) -> None:
     sampled = [step.sampled for step in outcome["loader"]["steps"] if step.flags & ring_layout.PHASES]
     assert all(one["data_wait_ns"] > 0 and one["samples"] == 10 for one in sampled)

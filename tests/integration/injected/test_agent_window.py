@@ -110,6 +110,36 @@ def test_steps_of_many_operators_are_profiled_in_fewer(tmp_path: Path) -> None:
         assert "as before" in job.output()
 
 
+FUSED = """
+model, _ = made()
+def fuse(parameter):
+    optimizer = torch.optim.AdamW([parameter])
+    def update(_):
+        optimizer.step()
+        optimizer.zero_grad()
+    parameter.register_post_accumulate_grad_hook(update)
+    return optimizer
+optimizer = [fuse(each) for each in model.parameters()][0]
+def step():
+    model(torch.randn(32, 64)).square().mean().backward()
+for _ in range(20): step()
+before = agent_job.snapshot(torch, model, optimizer)
+"""
+
+
+def test_a_window_opens_and_shuts_between_steps_whose_updates_run_in_their_backward(tmp_path: Path) -> None:
+    with AgentJob(BARE + FUSED + BEGIN + END, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(20)
+        assert peer.ask("window", steps=3)["ok"]
+        window = read_window(*next_window(peer))
+        assert (window.status, len(window.profiled_step_ns)) == ("ok", 3)
+        updates = [each.count for each in window.by_op if each.op.startswith("Optimizer.step")]
+        assert updates == [pytest.approx(6)] or not updates  # of a step: one for each parameter
+        assert peer.ask("detach", keep=False)["left"] == []
+        assert "as before" in job.output()
+
+
 BITWISE = """
 def trained(watched):
     global ended

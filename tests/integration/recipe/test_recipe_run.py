@@ -83,6 +83,20 @@ for _ in range(20):
         parameter.data.add_(parameter.grad, alpha=-0.01)
         parameter.grad = None
 """
+FUSED_UPDATES = """
+import torch
+model = torch.nn.Conv2d(2, 4, 3)
+def fuse(parameter):
+    optimizer = torch.optim.SGD([parameter])
+    def update(_):
+        optimizer.step()
+        optimizer.zero_grad()
+    parameter.register_post_accumulate_grad_hook(update)
+for each in model.parameters():
+    fuse(each)
+for _ in range(20):
+    model(torch.randn(2, 2, 6, 6)).square().mean().backward()
+"""
 AN_OPTIMIZER_EACH_EPOCH = f"""
 import sys, torch
 sys.path.append({str(JOBS.parents[1])!r})
@@ -99,9 +113,10 @@ for epoch in range(3):
 """
 
 
-def test_a_loop_that_updates_its_weights_by_hand_gets_what_is_for_its_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", [HAND_UPDATES, FUSED_UPDATES])
+def test_a_loop_whose_step_no_optimizer_ends_gets_what_is_for_its_model(loop: str, tmp_path: Path) -> None:
     order = recipe(tmp_path, '"layout.channels_last" = true\n' + FOREACH)
-    done = autobrrr(tmp_path, "run", "--json", "--recipe", order, "--", *PYTHON, "-c", HAND_UPDATES)
+    done = autobrrr(tmp_path, "run", "--json", "--recipe", order, "--", *PYTHON, "-c", loop)
     assert done.code == 0, done.stderr
     told = {line["remedy"]: (line["status"], line["why"]) for line in done.json["remedies"]}
     assert told["layout.channels_last"] == ("applied", "")

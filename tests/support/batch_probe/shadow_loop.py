@@ -13,6 +13,8 @@ import torch
 from autobrrr.injected.batch_probe.probe_task import ShadowTask
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.job_watches import LONG_NS, job_watches
+from autobrrr.injected.loop.task_runner import Measuring
 from support.jobs.digest import fingerprint
 
 
@@ -86,7 +88,7 @@ def train(
         events.append,
         clock,
     )
-    boundary = Boundaries(task, job, closes, every, cancel_at=cancel_at, clock=clock)
+    boundary = Boundaries(task, job, closes, every, events.append, cancel_at=cancel_at, clock=clock)
     handle = None
     if probe:
         optim = sys.modules["torch.optim.optimizer"]
@@ -145,6 +147,7 @@ class Boundaries:
         job: Job,
         closes: object,
         every: int | None,
+        told: Callable[[dict[str, object]], None],
         *,
         cancel_at: int | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -153,11 +156,12 @@ class Boundaries:
         self.seq = 0
         self.ended = 0
         self.longest_ns = 0
-        self._task, self._job, self._closes = task, job, closes
+        self._job, self._closes = job, closes
         self._every, self._cancel_at = every, cancel_at
-        self._due = 1
         self._left = self._clock()
         self._flags = 0
+        self._measuring = Measuring(told, Ticks(LONG_NS), watches=lambda: job_watches(torch))
+        self._measuring.begin(task)
 
     def __call__(self, optimizer: object, *_: object) -> None:
         if optimizer is not self._closes:
@@ -167,16 +171,13 @@ class Boundaries:
         self.longest_ns = max(self.longest_ns, now - self._left)
         flags, self._flags = self._flags, 0
         if self.seq == self._cancel_at:
-            self._task.cancel()
-            self._due = 0
-        if self._due and self.seq >= self._due:
-            boundary = Boundary(self._job, self.seq, now, now - self._left, flags)
-            after = self._task.at_boundary(boundary)
-            self._flags = boundary.mark
-            if after is None:
-                self._due, self.ended = 0, self.seq
-            else:
-                self._due = self.seq + (after if self._every is None else min(after, self._every))
+            self._measuring.stop()
+        boundary = Boundary(self._job, self.seq, now, now - self._left, flags)
+        if self._measuring.slice(boundary):
+            self.ended = self.seq
+        elif self._every is not None:
+            self._measuring.at = min(self._measuring.at, self.seq + self._every)
+        self._flags = boundary.mark
         self._left = self._clock()
 
 

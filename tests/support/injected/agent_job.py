@@ -75,7 +75,9 @@ def snapshot(torch: object, model: object, optimizer: object) -> dict[str, objec
         "updates": sys.modules["torch.optim.adam"],
     }
     seen: dict[str, object] = {
-        name: [(k, id(v)) for k, v in vars(owner).items()] for name, owner in owners.items()
+        # None in the slot for compiled calls: torch takes it for nothing there.
+        name: [(k, id(v)) for k, v in vars(owner).items() if (k, v) != ("_compiled_call_impl", None)]
+        for name, owner in owners.items()
     }
     for name in ("_global_forward_pre_hooks", "_global_forward_hooks"):
         seen[name] = list(getattr(module, name))

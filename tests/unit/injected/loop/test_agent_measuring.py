@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
 from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
@@ -24,12 +28,12 @@ class Slices:
     name, event, pending = "slices", "sliced", False
 
     def __init__(self, clock: list[int]) -> None:
-        self._clock, self._left = clock, 2
+        self._clock, self.left = clock, 2
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         self._clock[0] += 5
-        self._left -= 1
-        return 1 if self._left else None
+        self.left -= 1
+        return 1 if self.left else None
 
     def cancel(self) -> None:
         pass
@@ -50,6 +54,36 @@ def test_slices_and_what_steps_take_longer_are_booked() -> None:
     measuring.stretched(90)  # faster than usual is no gain
     assert measuring.slice(boundary(2))
     assert (measuring.spent_ns, measuring.stretched_ns, measuring.taken_ns) == (10, 30, 40)
+
+
+def test_a_slice_waits_while_the_job_watches_and_in_the_end_the_task_is_given_up() -> None:
+    clock, told, seen = [0], [], ["its profile"]
+    measuring = Measuring(told.append, lambda: clock[0], watches=lambda: seen[0] if seen else None)
+    task = Slices(clock)
+    measuring.begin(task)
+    for seq in range(1, 60):  # many boundaries, but no time
+        assert not measuring.slice(boundary(seq))
+    assert (task.left, told) == (2, [])
+    clock[0] = LONG_NS
+    assert measuring.slice(boundary(60))
+    assert measuring.task is None
+    assert told == [{"event": "sliced", "sliced": {"status": "abstained", "why": "its profile"}}]
+    measuring.begin(task)
+    assert not measuring.slice(boundary(61)), "each task has its own patience"
+    seen.clear()
+    assert not measuring.slice(boundary(62))
+    assert measuring.slice(boundary(63))
+
+
+def test_what_a_slice_has_put_on_a_step_comes_off_whoever_watches() -> None:
+    seen: list[str] = []
+    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: seen[0] if seen else None)
+    measuring.begin(Slices([0]))
+    traced = boundary(1)
+    traced.mark = ring_layout.TRACED
+    assert not measuring.slice(traced)
+    seen.append("its profile")
+    assert measuring.slice(boundary(2))
 
 
 @pytest.fixture
@@ -107,3 +141,35 @@ def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost(pages: S
     cost = cost_of(loop, 0, 0)
     assert cost["one_off_ns"] == 70_000
     assert cost["boundary_ns_per_step"] == 0
+
+
+class Sees(TorchFunctionMode):
+    """A mode of the job's own."""
+
+
+@pytest.mark.parametrize(
+    ("watch", "why"),
+    [
+        (torch.autograd.profiler.profile, "a profiler of the job's own is recording"),
+        (lambda: FlopCounterMode(display=False), "a torch dispatch mode of the job's own"),
+        (Sees, "a torch function mode of the job's own"),
+        (torch.autograd.graph.save_on_cpu, "hooks of the job's own on saved tensors"),
+    ],
+)
+def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
+    watch: Callable[[], AbstractContextManager[object]], why: str, pages: StepRing
+) -> None:
+    clock, done = [0], []
+    loop = train_loop(pages, clock, clock)
+    loop.post(lambda: done.append(job_watches(torch)))
+    with watch():
+        for _ in range(LONG_BOUNDARIES):
+            loop._close(clock[0])
+        assert not done
+        clock[0] = LONG_NS
+        loop._close(clock[0])  # an undo has to be done
+    assert len(done) == 1
+    assert str(done[0]).startswith(why)
+    loop.post(lambda: done.append(job_watches(torch)))
+    loop._close(clock[0])
+    assert done[1] is None

@@ -176,6 +176,13 @@ def test_two_optimizers_in_one_step(clock: PhaseClock) -> None:
     assert clock.fires == 1
 
 
+def test_an_update_within_the_backward_is_a_part_of_it(clock: PhaseClock) -> None:
+    clock.backward_enter(0)
+    clock.update_enter(2)
+    clock.backward_exit(9)
+    assert spent(clock, 10) == {"backward": 9, "other": 1}
+
+
 def test_forward_computed_again_by_checkpointing_is_backward(clock: PhaseClock) -> None:
     clock.backward_enter(0)
     clock.root_enter(ROOT, 2, grad=True)

@@ -6,6 +6,7 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from autobrrr.injected.ranks import rank_switching
 from autobrrr.injected.ranks.job_store import JobStore
@@ -46,7 +47,7 @@ def rank_alone(register: Register | StoreLog, told: list[dict[str, object]]) -> 
     hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
     active = SimpleNamespace(applied=[], watched=False, arm=0)
     loop = SimpleNamespace(
-        active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
+        torch=torch, active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
     )
     met = RankMeeting(rank=0, ranks=1, log=register, store=None, count=lambda: next(counts))  # type: ignore[arg-type]
     return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]

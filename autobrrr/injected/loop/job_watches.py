@@ -1,0 +1,48 @@
+"""What of the job's own would see what we run between two steps, and how long our work waits for its end.
+
+In: torch's state on the training thread, at a boundary at which work of ours is due. Out: the reason to wait.
+A profile, a count of FLOPs or a log of the job's holds nothing of ours that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from ..live_torch.dispatch_modes import foreign_mode
+from ..phases.sampled_step import cuda_in_use
+
+LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both
+
+
+def job_watches(torch: ModuleType) -> str | None:
+    """What of the job's own would see or keep what runs now, on this thread."""
+    if captures(torch):
+        return "the job captures a CUDA graph"
+    if torch.autograd._profiler_enabled():
+        return "a profiler of the job's own is recording"
+    return foreign_mode(torch)
+
+
+def captures(torch: ModuleType) -> bool:
+    """The job captures a CUDA graph: what we do now would become part of it, or break it."""
+    return cuda_in_use() and bool(torch.cuda.is_current_stream_capturing())
+
+
+class WatchPatience:
+    """Work that waits while the job watches."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._boundaries = 0
+        self._since_ns = 0
+
+    def waits(self, why: str | None) -> bool:
+        """Whether work that is due at this boundary waits on, and not for too long yet."""
+        if why is None:
+            self._boundaries = 0
+            return False
+        if not self._boundaries:
+            self._since_ns = self._clock()
+        self._boundaries += 1
+        return self._boundaries <= LONG_BOUNDARIES or self._clock() - self._since_ns < LONG_NS
