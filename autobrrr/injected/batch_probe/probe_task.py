@@ -16,7 +16,7 @@ from statistics import median
 from types import ModuleType
 from typing import TypeVar, cast
 
-from ..job_state.side_effect_scan import CodeScan
+from ..job_code.side_effect_scan import CodeScan
 from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
 from ..live_torch.compiled_code import CompiledCheck

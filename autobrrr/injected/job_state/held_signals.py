@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import cache
 from types import FrameType
 
+from ..job_code.installed_code import is_own, is_standard
 from ..live_torch.handler_errors import call_handler
 from ..live_torch.torch_types import Abstain
-from .installed_code import is_own, is_standard
 
 Handler = Callable[[int, FrameType | None], object]
 _MOST_ROUNDS = 64

@@ -22,9 +22,9 @@ from types import (
 )
 from typing import Protocol, cast
 
+from ..job_code.effects import Effect, object_effect
+from ..job_code.installed_code import home_of, is_library, is_own, package_of
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
-from .effects import Effect, object_effect
-from .installed_code import home_of, is_library, is_own, package_of
 from .rng_state import is_generator
 from .unseen_state import may_change_unseen, own_slots
 

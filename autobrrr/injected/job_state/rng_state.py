@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-from .installed_code import home_of
+from ..job_code.installed_code import home_of
 
 Restore = Callable[[], object]
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 
-from .bytecode_names import codes
-from .installed_code import home_of, is_library
+from ..job_code.bytecode_names import codes
+from ..job_code.installed_code import home_of, is_library
 
 # Stands on the agent's thread, above the frame that began it, which is nobody's module.
 _ENTRY = f"{__name__.partition('.job_state')[0]}.entry"

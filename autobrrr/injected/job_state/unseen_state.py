@@ -22,7 +22,7 @@ from types import (
 )
 from typing import Any
 
-from .installed_code import home_of, package_of
+from ..job_code.installed_code import home_of, package_of
 
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)

@@ -24,11 +24,11 @@ from types import (
 )
 from typing import Any, cast
 
-from ...job_state.bytecode_names import codes
-from ...job_state.installed_code import home_of, is_library, is_own, is_standard, package_of
+from ...job_code.bytecode_names import codes
+from ...job_code.installed_code import home_of, is_library, is_own, is_standard, package_of
+from ...job_code.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
+from ...job_code.reachable_code import is_implicit
 from ...job_state.module_state import content_of, raw_dict
-from ...job_state.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
-from ...job_state.reachable_code import is_implicit
 from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused

@@ -21,8 +21,8 @@ from pathlib import PurePath
 from types import MethodType
 from typing import cast
 
+from ...job_code.installed_code import is_library
 from ...job_state import rng_state
-from ...job_state.installed_code import is_library
 from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from types import FunctionType
 
-from ...job_state.installed_code import home_of
-from ...job_state.name_lookups import names_in
+from ...job_code.installed_code import home_of
+from ...job_code.name_lookups import names_in
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy

@@ -19,7 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, cast
 
-from ...job_state.installed_code import home_of
+from ...job_code.installed_code import home_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from ...job_state.side_effect_scan import ScanFindings
+from ...job_code.side_effect_scan import ScanFindings
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import Rank, lead_through, refuse_odd, trained_roots

@@ -17,8 +17,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
+from ...job_code.side_effect_scan import ScanFindings
 from ...job_state import rng_state
-from ...job_state.side_effect_scan import ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.dispatch_modes import foreign_mode, function_modes
 from ...live_torch.handler_errors import let_through

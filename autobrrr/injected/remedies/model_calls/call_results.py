@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import cast
 
-from ...job_state.installed_code import home_of
+from ...job_code.installed_code import home_of
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Abstain, Tensor
 

@@ -16,7 +16,7 @@ from dataclasses import InitVar, dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ...job_state.side_effect_scan import CodeScan, ScanFindings
+from ...job_code.side_effect_scan import CodeScan, ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.job_state.installed_code import home_of, is_library
+from autobrrr.injected.job_code.installed_code import home_of, is_library
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.unseen_state import _nameless_bytes, may_change_unseen
 from autobrrr.injected.live_torch.torch_types import Abstain
