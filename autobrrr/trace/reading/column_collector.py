@@ -36,7 +36,7 @@ from autobrrr.trace.reading.trace_columns import (
     Thread,
     Trace,
 )
-from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, ExactEvent, Label, TraceEvent
+from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, BeginEvent, ExactEvent, Label, TraceEvent
 from autobrrr.trace.reading.trace_metadata import read_metadata
 
 COUNTED_OPERATORS = re.compile(
@@ -46,6 +46,7 @@ COUNTED_OPERATORS = re.compile(
 )
 _NAME, _CATEGORY, _LANE = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid")
 _NO_ARGS = Args()
+HALVES = "phases B and E"
 
 
 T = TypeVar("T")
@@ -95,6 +96,7 @@ class Collector:
         self.host = Growing(HostColumns)
         self.complete = 0  # events of phase X, of whatever category
         self.without_time = Tally()
+        self.halves = Tally()
         self.negative_host = 0
 
     @property
@@ -105,6 +107,7 @@ class Collector:
     def add(self, batch: Batch) -> None:
         self.seen += len(batch.events)
         all_events = batch.events
+        self._count_halves(batch)
         picked, kind = self._known(all_events, batch.kind)
         if not picked:
             return
@@ -137,6 +140,15 @@ class Collector:
         on_gpu = kind <= MEMSET
         self._add_gpu(found.chosen(on_gpu))
         self._add_host(found.chosen(~on_gpu))
+
+    def _count_halves(self, batch: Batch) -> None:
+        """Spans of known kinds that stand in two events; torch.profiler writes none."""
+        halves = [each for each in batch.events if type(each) is BeginEvent]
+        known = [each for each in halves if isinstance(each.cat, str) and self.kinds[each.cat]]
+        if known and not self.halves.count:
+            index = next(place for place, each in enumerate(batch.events) if each is known[0])
+            self.halves.add(batch.place(index), HALVES, 0)
+        self.halves.count += len(known)
 
     def _known(
         self, events: list[object], kind_of_event: type[TraceEvent] | type[ExactEvent]
@@ -280,7 +292,7 @@ class Collector:
             damage=damage,
             unread=self.without_time.count + splitter.passed_over.count,
             first_unread=_first(self.without_time, splitter.passed_over),
-            irregular=[*notes, *_mended(splitter.mended)],
+            irregular=[*notes, *_mended(splitter.mended), *_left_out(self.halves)],
             negative_host=self.negative_host,
         )
 
@@ -296,6 +308,10 @@ def _mended(tally: Tally) -> list[str]:
         return []
     more = f", and {tally.count - 1} places more" if tally.count > 1 else ""
     return [f"the file is no proper JSON, {tally.first}{more}; it was read all the same"]
+
+
+def _left_out(halves: Tally) -> list[str]:
+    return [f"spans that stand in two events are not read: {halves.count}, {halves.first}"][: halves.count]
 
 
 def _coded(table: Table[T], things: Iterable[T], count: int) -> NDArray[np.int32]:

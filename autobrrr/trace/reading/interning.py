@@ -11,10 +11,11 @@ STREAM_BITS = 20  # a place is a device's number, shifted, and a stream's
 
 
 class Kinds(Table["str | None"]):
-    """The kind of a category; 0 for those that are passed over."""
+    """The kind of a category, of several in one text the first known; 0 for those that are passed over."""
 
     def __missing__(self, category: str | None) -> int:
-        kind = self[category] = KIND_OF_CATEGORY.get((category or "").lower(), 0)
+        kinds = (KIND_OF_CATEGORY.get(each.strip(), 0) for each in (category or "").lower().split(","))
+        kind = self[category] = next(filter(None, kinds), 0)
         return kind
 
 

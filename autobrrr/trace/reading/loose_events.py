@@ -22,6 +22,7 @@ from autobrrr.trace.reading.trace_events import (
     OTHER,
     PHASES,
     Args,
+    BeginEvent,
     ExactEvent,
     Label,
 )
@@ -309,6 +310,8 @@ def loose_event(value: object) -> object:
     phase = value.get("ph")
     if not isinstance(phase, str) or phase not in PHASES:
         raise _Unreadable("an event without a phase" if phase is None else f"phase {str(phase)[:20]!r}")
+    if phase == "B":
+        return BeginEvent(cat=value.get("cat"))
     if phase != "X":
         return OTHER
     args = value.get("args")

@@ -55,15 +55,21 @@ class ExactEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: Args | None = None
 
 
+class BeginEvent(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
+    """The first half of a span that stands in two events; counted, not read."""
+
+    cat: object = None
+
+
 def _passed_over(phase: str) -> type[msgspec.Struct]:
     """An event of another phase: none of its fields is decoded."""
     return msgspec.defstruct(f"Phase{ord(phase)}", [], gc=False, tag_field="ph", tag=phase)
 
 
 # The phases of the trace event format: flows, instants, metadata, counters, nested and async events.
-_OTHER_PHASES = "sftiIMCBEbenPNODSTpFRVvc(),="
-PHASES = frozenset(_OTHER_PHASES + "X")
-_OTHERS = tuple(_passed_over(phase) for phase in _OTHER_PHASES)
+_OTHER_PHASES = "sftiIMCEbenPNODSTpFRVvc(),="
+PHASES = frozenset(_OTHER_PHASES + "XB")
+_OTHERS: tuple[type[msgspec.Struct], ...] = (*map(_passed_over, _OTHER_PHASES), BeginEvent)
 
 EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(TraceEvent, *_OTHERS)]])  # type: ignore[valid-type]
 EXACT_EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(ExactEvent, *_OTHERS)]])  # type: ignore[valid-type]

@@ -1,7 +1,7 @@
 """Reads one trace: blocks of JSON in, columns out.
 
 Only complete events (phase X) with a known category are kept; flows, instants and metadata
-events are passed over.
+events are passed over, and spans that stand in two events are counted.
 """
 
 from __future__ import annotations
@@ -79,12 +79,18 @@ def read_blocks(
         first = splitter.passed_over.first
         raise UsageError(f"{name} is not a trace: its list holds no events; {first}")
     trace = kept.trace(name, blocks.bytes_read, splitter, damage, blocks.notes)
-    if kept.complete and not len(trace.gpu) and not len(trace.host) and not trace.unread:
+    any_kind = kept.complete + kept.halves.count
+    if any_kind and not len(trace.gpu) and not len(trace.host) and not trace.unread:
         raise _other_program(name, kept)
     return trace
 
 
 def _other_program(name: str, kept: Collector) -> UsageError:
+    if kept.halves.count:
+        return UsageError(
+            f"{name} has no event that is read; spans in two: {kept.halves.count}, {kept.halves.first}",
+            "export it with torch.profiler's export_chrome_trace",
+        )
     categories = ", ".join(sorted({readable(each)[:30] for each in kept.kinds if each})[:4]) or "none"
     return UsageError(
         f"{name} is not a trace of torch.profiler: of its {kept.seen} events none is of a kind that"

@@ -230,3 +230,46 @@ def test_columns_that_grow_in_many_steps_are_those_of_one() -> None:
         together = [value for trace in traces for value in getattr(trace.host, name).tolist()]
         assert getattr(found, name).tolist() == together
         assert getattr(found, name).dtype == getattr(traces[0].host, name).dtype
+
+
+@pytest.mark.parametrize("before", ["", '"x", '])
+def test_spans_that_stand_in_two_events_are_counted_and_said(before: str) -> None:
+    scene = busy_scene(1, 3)
+    plain = in_blocks(scene.text(), 300)
+    halves = [
+        json.dumps({"ph": ph, "cat": cat, "name": "aten::add", "pid": 1, "tid": 1, "ts": 7.5})
+        for cat in ("cpu_op", "nobody_knows", 5, "kernel")
+        for ph in "BE"
+    ]
+    scene.events[:0] = [before + halves[0], *halves[1:]]
+    text = scene.text()
+    trace = in_blocks(text, 300)
+    assert (len(trace.gpu), len(trace.host)) == (len(plain.gpu), len(plain.host))
+    at = text.index(b'{"ph": "B"')
+    assert f"spans that stand in two events are not read: 2, at byte {at}: phases B" in trace.irregular[-1]
+    assert plain.irregular == []
+
+
+def test_a_trace_of_such_spans_alone_is_refused_with_their_number(tmp_path: Path) -> None:
+    halves = [{"ph": ph, "cat": "cpu_op", "name": "a", "ts": 1} for ph in "BE"]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": halves}))
+    with pytest.raises(UsageError, match="spans in two: 1, at byte"):
+        read(tmp_path / "trace.json")
+
+
+@pytest.mark.parametrize(
+    ("category", "gpu", "host"),
+    [
+        ("cpu_op,foo", 0, 1),
+        ("foo, CPU_OP", 0, 1),
+        ("kernel,cuda", 1, 0),
+        (",cuda_runtime", 0, 1),
+        ("foo,bar", 0, 0),
+        ("cpu_opfoo", 0, 0),
+    ],
+)
+def test_of_several_categories_the_first_known_counts(category: str, gpu: int, host: int) -> None:
+    scene = Scene()
+    scene.event(0, 5, category, "aten::add")
+    trace = in_blocks(scene.text(), 1000)
+    assert (len(trace.gpu), len(trace.host)) == (gpu, host)
