@@ -9,7 +9,7 @@ import contextlib
 import sys
 import warnings
 from _thread import get_ident
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import cast
 
@@ -40,11 +40,13 @@ def hushed(torch: ModuleType) -> Iterator[None]:
     always = torch.is_warn_always_enabled()
     filters.insert(0, ours)
     before, shown = _version(), _registries()
+    show = _not_shown()
     torch.set_warn_always(True)  # else those of C++ that come once would have come
     try:
         yield
     finally:
         torch.set_warn_always(always)
+        show()
         now = _version()
         if now != before:  # code within has set filters of its own, by which all forget
             for registry, was in shown:
@@ -53,6 +55,21 @@ def hushed(torch: ModuleType) -> Iterator[None]:
                     registry.update({**was, "version": now})
         with contextlib.suppress(ValueError):
             filters.remove(ours)
+
+
+def _not_shown() -> Callable[[], None]:
+    """Nor what code within wants to be shown, except to itself; returns how that is undone."""
+    show = getattr(warnings, "_showwarnmsg", None)
+    if show is None:
+        return lambda: None
+    thread, shown_by = get_ident(), getattr(warnings, "_showwarnmsg_impl", None)
+
+    def quiet(message: object) -> None:
+        if get_ident() != thread or getattr(warnings, "_showwarnmsg_impl", None) is not shown_by:
+            show(message)
+
+    warnings._showwarnmsg = quiet  # type: ignore[attr-defined]
+    return lambda: setattr(warnings, "_showwarnmsg", show)
 
 
 def _version() -> object:

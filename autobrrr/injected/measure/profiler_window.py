@@ -26,6 +26,7 @@ from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
+from .kineto_log import quiet
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -147,8 +148,9 @@ class WindowTask:
             raise Abstain("the job is being profiled already")
         device = {"use_device": "cuda"} if self._cuda else {}
         profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
-        profile._prepare_trace()
-        profile._start_trace()
+        profile._prepare_trace()  # torch's first one sets the log level anew
+        with quiet(self._loop.torch):
+            profile._start_trace()
         self._on = True
         self._witnesses = [
             *patched(self._profiler, "_run_on_profiler_start", first(self._give_up)),
@@ -192,7 +194,7 @@ class WindowTask:
             return None
         if self._cuda and not self._capturing():
             self._loop.torch.cuda.synchronize()
-        with self._teardown():
+        with self._teardown(), quiet(self._loop.torch):
             result: object = self._profiler._disable_profiler()
         stopped = getattr(self._profiler, "_run_on_profiler_stop", None)
         if stopped is not None:

@@ -155,3 +155,24 @@ def test_calls_that_are_differentiated_forwards_stay_eager() -> None:
     assert compiled_graphs() == 1
     assert undo.trouble() is None
     undo()
+
+
+class Twice(nn.Module):
+    """Called with two tensors, which may be one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+        return self.inner(x).tanh() + (0.0 if other is None else other.mean())
+
+
+def test_a_tensor_that_is_given_twice_is_compiled_for_in_the_rehearsal() -> None:
+    loop, x = loop_of(Twice), torch.randn(8, 16)
+    undo = switched_on(loop)
+    for _ in range(ENOUGH + 3):
+        loop.model(x, x).square().mean().backward()
+    assert compiled_graphs() == 1
+    assert undo.trouble() is None
+    undo()
