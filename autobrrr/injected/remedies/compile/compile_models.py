@@ -174,6 +174,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         ("torch._inductor.config", "compile_threads", _workers()),
         NOT_OF_OTHERS,
     ]
+    if mode.startswith("max-autotune"):
+        settings.append(("torch._inductor.select_algorithm", "PRINT_AUTOTUNE", False))  # tables of timings
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     kind = (mode, dynamic, fast, budget)

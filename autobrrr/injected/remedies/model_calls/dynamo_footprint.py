@@ -12,11 +12,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from types import ModuleType
 
 from ...live_torch.parameter_places import Place, places_of
 from ...live_torch.torch_types import Module
 from ..registry import Undo
+from .compiler_logs import quiet
 
 _ABSENT = object()
 MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
@@ -31,7 +33,7 @@ SET_BY_TORCH = (
 
 
 class Footprint:
-    """A context around whatever may compile: at its end the process is as it was."""
+    """A context around whatever may compile, which logs nothing: at its end the process is as it was."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
@@ -39,8 +41,10 @@ class Footprint:
         self._variables: dict[str, str] = {}
         self._recursion = 0
         self._threads: set[int] = set()
+        self._quiet = ExitStack()
 
     def __enter__(self) -> Footprint:
+        self._quiet.enter_context(quiet())
         self.begin()
         self._recursion = sys.getrecursionlimit()
         self._attributes = _kept(self._places())
@@ -55,6 +59,7 @@ class Footprint:
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
         self.end()
+        self._quiet.close()
 
     def begin(self) -> None:
         """Look at variables and threads."""

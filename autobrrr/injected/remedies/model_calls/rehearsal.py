@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field
 from types import ModuleType
 from typing import cast
@@ -293,7 +293,9 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
     return scan.findings
 
 
-def settings_in_force(settings: Sequence[tuple[str, str, object]]) -> Iterator[ExitStack]:
+def settings_in_force(
+    settings: Sequence[tuple[str, str, object]],
+) -> Iterator[AbstractContextManager[object]]:
     """Contexts in which settings of torch's compiler hold.
 
     Args:
@@ -304,4 +306,15 @@ def settings_in_force(settings: Sequence[tuple[str, str, object]]) -> Iterator[E
     for place, name, value in settings:
         config = importlib.import_module(place)
         if hasattr(config, name):
-            yield config.patch({name: value})
+            of_config = hasattr(type(config), "patch")
+            yield config.patch({name: value}) if of_config else _set(config, name, value)
+
+
+@contextmanager
+def _set(place: ModuleType, name: str, value: object) -> Iterator[None]:
+    before = getattr(place, name)
+    setattr(place, name, value)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
