@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from autobrrr.injected.job_state import effects
+from autobrrr.injected.job_code import effects
 from support.batch_probe.shadow_loop import OneLayer, train
 from support.batch_probe.shadow_refused import trap
 
