@@ -107,7 +107,7 @@ class InSlot:
         if self._aside is None and vars(module).get(SLOT) is self:
             _ASIDE[id(module)] = self
             self._aside = thread
-            vars(module)[SLOT] = self.theirs
+            _fill(module, self.theirs)
 
     def _come_back(self) -> None:
         """The first call has ended, in which another one has taken it out."""

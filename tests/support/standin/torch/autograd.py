@@ -3,3 +3,7 @@
 
 def backward(tensors, grad_tensors=None):
     sum(range(2000))
+
+
+def _profiler_enabled():
+    return False

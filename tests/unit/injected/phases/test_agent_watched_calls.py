@@ -326,14 +326,12 @@ def test_what_goes_on_and_off_while_a_module_calls_itself_is_so_when_its_call_ha
     assert SLOT not in vars(model)
 
 
-@pytest.mark.parametrize("inner_calls", [0, 2])
-def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off(inner_calls: int) -> None:
-    """From the agent's thread, or as the module calls itself: the dict keeps its length meanwhile."""
+def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
+    """From the agent's thread: the dict keeps its length meanwhile."""
     model = Tree(lambda: None)
     ours = watch(model, None, None)
     for name in vars(model):
         if name == "training":
-            model(torch.ones(2, 4), inner_calls)
             thread = threading.Thread(target=unwatch, args=(ours,))
             thread.start()
             thread.join()
