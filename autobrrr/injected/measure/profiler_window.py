@@ -26,6 +26,7 @@ from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
+from ..wire.plain_number import whole_number
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -280,7 +281,8 @@ def _first_on_cpu() -> Iterator[None]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    found = map(whole_number, version.split(".")[:2])
+    return tuple(part for part in found if part is not None)
 
 
 def _has_schedule(profiler: ModuleType) -> bool:
