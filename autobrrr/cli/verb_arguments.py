@@ -7,6 +7,7 @@ import os
 
 from autobrrr.cli.narration import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
+from autobrrr.machine.kernel_text import number
 from autobrrr.readable import readable
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 
@@ -29,9 +30,10 @@ def process_number(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is no number.
     """
-    if not text.isdecimal():
+    found = number(text)
+    if found is None or found < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a process number; autobrrr ls lists the jobs")
-    return int(text)
+    return found
 
 
 def add_probing(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,9 @@ from types import ModuleType
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.torch_types import Device
 from .phases.sampled_step import cuda_in_use
+from .wire.plain_number import whole_number
+
+MOST_RANKS = 999_999_999
 
 
 def job_facts(
@@ -64,12 +67,7 @@ def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
     ready = getattr(group, "is_initialized", None)
     if group is not None and ready is not None and ready():
         return int(group.get_rank()), int(group.get_world_size())
-    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is not None and size is not None and _is_number(rank) and _is_number(size):
-        return int(rank), int(size)
-    return None, None
-
-
-def _is_number(text: str) -> bool:
-    """Plain digits, and no more than a rank has; `isdigit` alone also means "²"."""
-    return text.isascii() and text.isdigit() and len(text) < 10
+    rank, size = (whole_number(os.environ.get(name)) for name in ("RANK", "WORLD_SIZE"))
+    if rank is None or size is None or max(rank, size) > MOST_RANKS:
+        return None, None
+    return rank, size

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from autobrrr.machine.kernel_text import number
+
 ASSUMED_CACHE_BYTES = 32 << 20  # where the kernel does not tell
 MODEL = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -93,11 +95,11 @@ def _last_cache_bytes(root: Path) -> int | None:
     sizes: dict[int, int] = {}
     for index in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            level = int((index / "level").read_text())
+            level = number((index / "level").read_text())
             size = (index / "size").read_text().strip()
         except (OSError, ValueError):
             continue
-        number = size.rstrip("KMG")
-        if number.isdigit():
-            sizes[level] = int(number) * UNITS.get(size[-1], 1)
+        known = number(size.rstrip("KMG"))
+        if level is not None and known is not None:
+            sizes[level] = known * UNITS.get(size[-1], 1)
     return sizes[max(sizes)] if sizes else None

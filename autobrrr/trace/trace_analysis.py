@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
+from autobrrr.machine.kernel_text import number
 from autobrrr.readable import readable
 from autobrrr.records import Shares, StepStats
 from autobrrr.trace.causes.idle_causes import HostTimeline
@@ -191,4 +192,5 @@ def _own(comparison: RankComparison | None, file: str, figures: DeviceAnalysis) 
 
 
 def _ordered(device: str) -> tuple[int, int, str]:
-    return (0, int(device), "") if device.lstrip("-").isdigit() else (1, 0, device)
+    known = number(device)
+    return (1, 0, device) if known is None else (0, known, "")

@@ -36,6 +36,7 @@ from support.sessions.session import read_log
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00\x7f\x85\x1c"
 UNSEEN = "\u202e\u2066\u200b\u200d\ufeff\u2028\u2029\udc9b\U000e0041\u3164"
+UNSEEN += "\u180b\u180f\U000e0100\U000e01ef\ufff9\u00ad\ufe0f"
 STEERING = CONTROLS + UNSEEN
 ANY = st.text(st.one_of(st.characters(), st.sampled_from(STEERING), st.sampled_from("[]<>&\"'/")))
 JSON = st.recursive(

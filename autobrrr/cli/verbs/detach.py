@@ -15,6 +15,7 @@ from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join, join_under_way, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
+from autobrrr.machine import procfs
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
 
 
@@ -70,9 +71,11 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         left = client.detach(keep=keep)
     if left.left:
         names = ", ".join(left.left)
+        seen = procfs.stat(pid)
+        stopped = f": it is stopped, kill -CONT {pid}" if seen is not None and seen.state == "T" else ""
         raise AutobrrrError(
             f"could not be removed from process {pid} yet: {names}",
-            f"{left.why}; it goes at the job's next step (kill -CONT {pid} if the job is stopped)",
+            f"{left.why}; it goes at the job's next step{stopped}",
         )
     if left.kind == "job ended":
         say(f"process {pid} has ended, and so has its session")

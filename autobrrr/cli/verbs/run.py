@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     with _unbroken() as earlier:
         prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
         try:
-            code, timed = _supervise(prepared, order, earlier, strict=args.strict, as_json=args.json)
+            code, timed, applied = _supervise(prepared, order, earlier, strict=args.strict, as_json=args.json)
         finally:
             prepared.remove()
     if not args.json and code == EXIT_DONE:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         NARRATOR.next_step(
             after_run(
                 command,
-                args.recipe and str(args.recipe),
+                str(args.recipe) if order.flags or order.variables or applied else None,
                 timed=timed or not order.planned,
                 has_ranks=is_launcher_command([Foreign(word) for word in command]),
             )
@@ -104,6 +104,7 @@ class Order:
     command: list[str]
     variables: dict[str, str]
     evidence: Measured | None = None
+    flags: bool = False  # whether the recipe gave the command some
 
     @property
     def planned(self) -> list[str]:
@@ -147,6 +148,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
         command=recipe.with_flags(command, flags),
         variables=variables,
         evidence=loaded.evidence,
+        flags=bool(flags),
     )
 
 
@@ -157,8 +159,8 @@ def _supervise(
     *,
     strict: bool,
     as_json: bool,
-) -> tuple[int, bool]:
-    """Its exit code, and whether a step of it was timed."""
+) -> tuple[int, bool, bool]:
+    """Its exit code, whether a step of it was timed, and whether a remedy was applied."""
     command = order.command
     try:
         pid = os.posix_spawnp(
@@ -176,6 +178,7 @@ def _supervise(
     code = 128 - code if code < 0 else code
     if strict and refused:
         code = EXIT_USAGE
+    applied = any(line["status"] == "applied" for line in told.remedies)
     if as_json:
         final = {
             "schema": 1,
@@ -185,13 +188,13 @@ def _supervise(
             "step_ns": told.step_ns,
         }
         print(json.dumps(final), flush=True)
-        return code, told.step_ns is not None
+        return code, told.step_ns is not None, applied
     from autobrrr.report.text.run_text import speed_reached  # brings records, which --help need not
 
     reached = speed_reached(told.step_ns, order.evidence)
     if reached is not None:
         narrate(reached)
-    return code, reached is not None
+    return code, reached is not None, applied
 
 
 def _watch(pid: int, told: preload_outcome.PreloadOutcome, *, strict: bool, quiet: bool) -> tuple[int, bool]:

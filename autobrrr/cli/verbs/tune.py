@@ -30,6 +30,7 @@ from autobrrr.client.joined_session import open_session
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.machine import procfs
+from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json, verdict_line
 from autobrrr.report.text.next_step import after_tuning
 from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
@@ -209,7 +210,7 @@ def _is_script(args: argparse.Namespace) -> bool:
         UsageError: options of a script, and no command.
     """
     words: list[str] = args.target
-    if words and not all(word.isdigit() for word in words):
+    if words and any(number(word) is None or word.startswith("-") for word in words):
         return True
     given = next((name for name in OF_A_SCRIPT if getattr(args, name)), None)
     if given is not None:
@@ -226,7 +227,7 @@ def _pid(args: argparse.Namespace) -> int:
         raise UsageError("no process is given", "autobrrr tune PID; autobrrr ls lists the jobs")
     if len(words) > 1:
         raise CannotAttach(f"autobrrr tunes one job at a time, not {', '.join(words)}", "name one of them")
-    return int(words[0])
+    return int(words[0])  # plain digits, or it would be a script
 
 
 def _advice(client: Client) -> list[Advice]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.machine.kernel_text import number
 
 BATCH_FLAG = re.compile(
     r"-+(?:(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_]?)?(?:batch[-_]?size|batch|bs|b))$"
@@ -68,6 +69,7 @@ def _flags(argv: Sequence[str]) -> list[tuple[str, int]]:
         if not flag.startswith("-"):
             continue
         value = value if sign else (argv[at + 1] if at + 1 < len(argv) else "")
-        if value.isdigit():
-            found.append((flag, int(value)))
+        known = number(value)
+        if known is not None and known >= 0:
+            found.append((flag, known))
     return found

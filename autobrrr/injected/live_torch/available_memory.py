@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from ..wire.plain_number import whole_number
+
 _HEADROOM = 1.25
 # Of what is kept for the backward, gradients and what the allocator does not use again beside it: processes
 # of twice the batch grew by 2.4 (linear layers) to 3.4 times (convolutions) what they kept more.
@@ -125,10 +127,10 @@ def _left_of(group: Path) -> int | None:
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         try:
-            limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
+            limit, used = (whole_number((group / name).read_text()) for name in (limit_name, used_name))
         except OSError:
             continue
-        if not limit.isdigit() or not used.isdigit() or int(limit) >= _UNLIMITED:
+        if limit is None or used is None or limit >= _UNLIMITED:
             return None
-        return max(0, int(limit) - int(used) + (figure(group / "memory.stat", cached) or 0))
+        return max(0, limit - used + (figure(group / "memory.stat", cached) or 0))
     return None

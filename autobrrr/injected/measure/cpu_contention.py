@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from ..wire.plain_number import whole_number
+
 LEAST_NS = 50_000_000  # between two looks: ticks are 10 ms long
 
 
@@ -45,9 +47,10 @@ def busy_ticks(lines: list[str], cpus: frozenset[int]) -> int | None:
     found = {}
     for line in lines:
         name, _, rest = line.partition(" ")
-        if name[:3] == "cpu" and name[3:].isdecimal():
+        cpu = whole_number(name[3:]) if name[:3] == "cpu" else None
+        if cpu is not None:
             user, nice, system, _idle, _wait, irq, soft, *_ = map(int, rest.split())
-            found[int(name[3:])] = user + nice + system + irq + soft
+            found[cpu] = user + nice + system + irq + soft
     if not cpus or not cpus <= found.keys():
         return None
     return sum(found[cpu] for cpu in cpus)

@@ -26,7 +26,11 @@ from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
+<<<<<<< HEAD
 from .kineto_log import quiet
+=======
+from ..wire.plain_number import whole_number
+>>>>>>> room-a
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -282,7 +286,8 @@ def _first_on_cpu() -> Iterator[None]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    found = map(whole_number, version.split(".")[:2])
+    return tuple(part for part in found if part is not None)
 
 
 def _has_schedule(profiler: ModuleType) -> bool:

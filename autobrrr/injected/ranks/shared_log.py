@@ -12,6 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from ..wire.plain_number import whole_number
 from .switch_protocol import PLAN, RegisterTiming
 
 RECORD_BYTES = 512  # a page holds whole records: an append is never torn
@@ -59,7 +60,7 @@ class SharedLog:
     def open(cls, address: str) -> SharedLog:
         """That of another rank. Raises RegisterLost where it has gone, NotThisMachine."""
         parts = address.split(SEPARATOR)
-        if len(parts) != 4 or not (parts[1].isdigit() and parts[2].isdigit()):
+        if len(parts) != 4 or None in map(whole_number, parts[1:3]):
             raise RegisterLost("what stands in the store is no address")
         machine, pid, number, token = parts
         if machine != _machine():

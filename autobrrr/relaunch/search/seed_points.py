@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, Limit, Regime
 from autobrrr.relaunch.search.search_space import BATCH, WORKERS, Parameter, Point, Space
 
@@ -65,8 +66,8 @@ def _level(parameter: Parameter, hints: Hints) -> int | None:
 
 def _at_most(parameter: Parameter, most: int) -> int | None:
     """The highest level that is a number and no higher."""
-    numbers = {i: int(str(level)) for i, level in enumerate(parameter.levels) if str(level).isdigit()}
-    fitting = {i: number for i, number in numbers.items() if number <= most}
+    numbers = {i: number(str(level)) for i, level in enumerate(parameter.levels)}
+    fitting = {i: known for i, known in numbers.items() if known is not None and 0 <= known <= most}
     return max(fitting, key=lambda i: fitting[i], default=None)
 
 

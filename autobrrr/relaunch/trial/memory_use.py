@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.injected.live_torch.available_memory import left_of_groups
+from autobrrr.machine.kernel_text import number
 from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import JobFacts
 
@@ -90,10 +91,11 @@ def gpu_free_bytes(calls: NvmlCalls, env: Mapping[str, str], ranks: int = 1) -> 
     names = [str(i) for i in range(ranks)] if not visible else visible.split(",")[:ranks]
     by_name: dict[str, object] = {}
     for name in (each.strip() for each in names):
-        if not name.isdigit():
+        index = number(name)
+        if index is None or index < 0:
             by_name[name] = calls.ask("nvmlDeviceGetHandleByUUID", name)
         elif env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _all_alike(calls):
-            by_name[name] = calls.ask("nvmlDeviceGetHandleByIndex", int(name))
+            by_name[name] = calls.ask("nvmlDeviceGetHandleByIndex", index)
         else:
             by_name |= {str(index): handle for index, handle in enumerate(_devices(calls))}
     left = [handle and calls.ask("nvmlDeviceGetMemoryInfo", handle) for handle in by_name.values()]

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from autobrrr.machine.kernel_text import number
 from autobrrr.quantities import duration, share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
@@ -152,7 +153,7 @@ def _slices(measured: Sequence[Trial]) -> Iterator[DrawnChart]:
     """One chart a parameter: the speed of each trial by the level it had."""
     for name in dict.fromkeys(name for each in measured for name in each.options):
         levels = list(dict.fromkeys(str(each.options.get(name)) for each in measured))
-        levels.sort(key=lambda level: (0, float(level), "") if level.isdecimal() else (1, 0.0, level))
+        levels.sort(key=lambda level: (number(level) is None, number(level) or 0, level))
         if not 1 < len(levels) <= MOST_LEVELS:
             continue
         points = []

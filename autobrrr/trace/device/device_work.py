@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from autobrrr.machine.kernel_text import number
 from autobrrr.trace.causes.gap_groups import GapGroups, group_gaps
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
@@ -88,4 +89,5 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
 
 def device_label(text: str) -> int | str:
     """The number of a device where it is one."""
-    return int(text) if text.lstrip("-").isdigit() else text
+    known = number(text)
+    return text if known is None else known

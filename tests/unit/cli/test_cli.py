@@ -7,14 +7,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from autobrrr import __version__, cli
 from autobrrr.cli.terminal_screen import wants_screen
-from autobrrr.cli.verbs import demo, ls
-from autobrrr.errors import CannotAttach
+from autobrrr.cli.verbs import demo, detach, ls
+from autobrrr.errors import AutobrrrError, CannotAttach
 from autobrrr.records import JobLine
+from autobrrr.records.wire_answers import SessionEnding
 
 
 def test_every_verb_is_a_module_that_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,3 +233,19 @@ def test_a_terminal_without_unicode_is_no_reason_to_fail(monkeypatch: pytest.Mon
     assert b"regime" in written.getvalue()
     print("\u2588\udcff", flush=True)
     assert written.getvalue().endswith(b"??\n")
+
+
+@pytest.mark.parametrize(("state", "named"), [("T", True), ("S", False), (None, False)])
+def test_detach_names_the_signal_that_goes_on_only_where_the_job_is_stopped(
+    state: str | None, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = SessionEnding(kind="detached", why="it does not step", left=("the agent",))
+    client = MagicMock()
+    client.detach.return_value = ending
+    client.__enter__.return_value = client
+    monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
+    seen = None if state is None else SimpleNamespace(state=state)
+    monkeypatch.setattr(detach.procfs, "stat", lambda pid: seen)
+    with pytest.raises(AutobrrrError) as caught:
+        detach._detach(7, False, print)
+    assert ("kill -CONT 7" in (caught.value.hint or "")) is named

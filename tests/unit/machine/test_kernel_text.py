@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentTypeError
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,13 @@ from hypothesis import strategies as st
 
 from autobrrr.attach import job_listing, job_roles, triage
 from autobrrr.attach.ptrace import elf_symbols
+from autobrrr.cli.verb_arguments import process_number
+from autobrrr.injected.job_facts import rank_of
+from autobrrr.injected.remedies.loader import loader_workers
+from autobrrr.injected.remedies.process import host_affinity
+from autobrrr.injected.wire.plain_number import whole_number
 from autobrrr.machine import control_groups, kernel_text, process_maps, processors, procfs
+from autobrrr.trace.device.device_work import device_label
 from support.machines.fake_proc import FakeProc
 
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
@@ -132,3 +140,27 @@ def test_a_library_that_shrinks_while_it_is_read_is_cut_short(tmp_path: Path) ->
         assert read_at(4096 * 3, 10) == b""
         with pytest.raises(elf_symbols.NotElf):
             elf_symbols.Elf(elf_symbols.of_file(opened.fileno()))
+
+
+ODD = ["²", "٣", "+5", "1_000", "", " ", "5 5", "0x5", "\uff15", "1" * 5000]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_only_plain_digits_are_a_number_on_either_side(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert kernel_text.number(text) is None
+    assert whole_number(text) is None
+    monkeypatch.setenv("RANK", text)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert rank_of(ModuleType("torch")) == (None, None)
+    assert loader_workers.default_workers(4, {"LOCAL_WORLD_SIZE": text}) == 3
+    assert host_affinity._listed(f"{text}-{text},7-{text},1-2") == {1, 2}
+    assert device_label(text) == text
+    with pytest.raises(ArgumentTypeError):
+        process_number(text)
+
+
+def test_plain_digits_are_a_number_on_either_side() -> None:
+    assert kernel_text.number("12\n") == whole_number("12\n") == 12
+    assert (kernel_text.number("-5"), whole_number("-5"), whole_number(None)) == (-5, None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -248,7 +249,11 @@ def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so
     file = tmp_path / "r.toml"
     file.write_text('schema = 1\n[args]\n"--lr" = 2\n')
     assert main(["run", "--recipe", str(file), "--", "true"]) == 0
-    assert "--lr is left out: where the script's own flags begin can't be told" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--lr is left out: where the script's own flags begin can't be told" in said
+    assert "prove --recipe" not in said  # nothing of the recipe was applied
+    assert main(["run", "--recipe", str(file), "--", "env", sys.executable, "-c", "pass"]) == 0
+    assert "prove --recipe" in capsys.readouterr().err
     assert main(["run", "--strict", "--recipe", str(file), "--", "true"]) == EXIT_USAGE
 
 

@@ -20,6 +20,7 @@ from ...job_code.installed_code import home_of
 from ...job_code.name_lookups import names_in
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
+from ...wire.plain_number import whole_number
 from ..registry import CLASSES, Option, Refused, Undo, WatchedUndo, check_class, remedy
 from .batch_workers import MOST_IN_A_SET
 from .dataset_state import DatasetState
@@ -182,8 +183,8 @@ def _is_through(iterator: object) -> bool:
 
 def default_workers(cpus: int, env: Mapping[str, str]) -> int:
     """One less than the CPUs of one rank, at least one."""
-    ranks = env.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, min(MOST_WORKERS, cpus // max(1, int(ranks) if ranks.isdigit() else 1) - 1))
+    ranks = whole_number(env.get("LOCAL_WORLD_SIZE")) or 1
+    return max(1, min(MOST_WORKERS, cpus // ranks - 1))
 
 
 @_for_loaders(

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 
 from ...live_torch.live_job import Job
+from ...wire.plain_number import whole_number
 from ..registry import Option, Refused, Undo, remedy
 
 _on = False
@@ -73,7 +74,7 @@ def chosen(
     """
     cpus = sorted(allowed)
     if kind == "share":
-        ranks, rank = _whole(env.get("LOCAL_WORLD_SIZE")), _whole(env.get("LOCAL_RANK"))
+        ranks, rank = whole_number(env.get("LOCAL_WORLD_SIZE")), whole_number(env.get("LOCAL_RANK"))
         if ranks is None or rank is None or ranks < 2:
             raise Refused("the job has no other ranks on this machine to share its CPUs with")
         if ranks > len(cpus):
@@ -89,7 +90,7 @@ def chosen(
     nodes = [node for node in nodes if node]
     if len(nodes) < 2:
         raise Refused("the CPUs of the job lie on one NUMA node already")
-    rank = _whole(env.get("LOCAL_RANK")) or 0
+    rank = whole_number(env.get("LOCAL_RANK")) or 0
     return nodes[rank % len(nodes)]
 
 
@@ -106,16 +107,18 @@ def _nodes(root: str) -> list[int]:
         names = os.listdir(f"{root}/node")
     except OSError:
         return []
-    return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
+    found = (whole_number(name[4:]) for name in names if name.startswith("node"))
+    return sorted(node for node in found if node is not None)
 
 
 def _listed(text: str) -> set[int]:
     """The numbers of a kernel list such as `0-3,8`."""
     found: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            found.update(range(int(first), int(last or first) + 1))
+        first, dash, last = part.partition("-")
+        low, high = whole_number(first), whole_number(last if dash else first)
+        if low is not None and high is not None:
+            found.update(range(low, high + 1))
     return found
 
 
@@ -163,7 +166,3 @@ def _line(path: str) -> str | None:
             return file.read().strip()
     except OSError:
         return None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
