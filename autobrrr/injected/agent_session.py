@@ -10,10 +10,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import ModuleType
 
 from .batch_probe.probe_task import ShadowTask
 from .job_facts import job_facts
+from .live_torch.compiled_code import compiles_now
 from .live_torch.parameter_device import parameter_device
 from .live_torch.torch_types import Device
 from .loop import own_cost
@@ -435,9 +437,14 @@ class AgentSession:
         if needs_boundary and loop.hot.live:
             loop.task_ends()
             loop.post(lambda: loop.take_down(keep=keep))
+            compiles = False
             while not loop.gone and loop.hot.live and time.monotonic() < deadline:
                 loop.hot.poke()
                 time.sleep(0.002)
+                if not compiles and compiles_now(loop.hot.owner):
+                    compiles = True
+                    with suppress(LinkLost):
+                        self._link.send({"event": "awaits", "why": "the job compiles (torch.compile)"})
         loop.close_door()
         while loop.hot.busy and not loop.gone:
             time.sleep(0.001)

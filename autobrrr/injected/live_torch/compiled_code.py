@@ -3,8 +3,8 @@
 Hooks on modules make compiled ones compile again, and a function mode changes their bits: this is
 asked before anything but the step hook is put on. By the time that modules are looked for, several
 steps have run, so compiled code has shown in dynamo's counters: of frames, which rises as the first of
-them begins to be traced, and of graphs. Frames on the stack are not searched: reading a
-running function's locals would rewrite what the user's own `locals()` holds.
+them begins to be traced, and of graphs. Locals of frames on the stack are not searched: reading a
+running function's would rewrite what the user's own `locals()` holds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .module_call_slot import beneath
 
 STEADY = ("torch.num_threads",)
 """What remedies set and dynamo compiles anew for."""
+_TRACES = "torch/_dynamo/convert_frame.py"
+_MAKES_CODE = "compile_fx_inner"  # of a backward, which is compiled as it first runs
 
 
 def compiled_graphs() -> int:
@@ -29,6 +31,17 @@ def frames_begun() -> int:
     """Frames that dynamo has begun to trace in this process; the first one may be under way."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return int(counters["frames"].get("total", 0)) if counters and "frames" in counters else 0
+
+
+def compiles_now(ident: int) -> bool:
+    """Whether a thread is compiling at this moment: dynamo traces, or inductor makes code of a graph."""
+    frame = sys._current_frames().get(ident) if "torch._dynamo" in sys.modules else None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith(_TRACES) or code.co_name == _MAKES_CODE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def holds_code_of(torch: ModuleType, code: CodeType) -> bool:

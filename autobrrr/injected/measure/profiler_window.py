@@ -26,11 +26,8 @@ from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
-<<<<<<< HEAD
-from .kineto_log import quiet
-=======
 from ..wire.plain_number import whole_number
->>>>>>> room-a
+from .kineto_log import quiet
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough

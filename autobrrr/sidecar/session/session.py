@@ -111,6 +111,7 @@ class Session:
         self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []
         self._keeps = False  # what is on stays on after the detach
+        self._awaited: str | None = None  # what keeps the job from the step that ends a detach
         self._method = {
             State.ATTACHING: self._attaching,
             State.TUNING: self._tuning,
@@ -210,6 +211,9 @@ class Session:
             self._note_switch(f"another rank has switched all ranks; applied: {on}")
             self._look_at_changed_job()
             self.hold()  # it may be tuning them: a rank that measures can't switch
+        elif name == "awaits" and self._state is State.DETACHING:
+            self._awaited = said(event, "why")
+            self._activity = f"detaching: {self._awaited}"
         elif name == "removed":
             self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
@@ -410,7 +414,11 @@ class Session:
         steps_ns = DETACH_STEPS * self.findings.window.longest_ns
         patience_ns = min(max(DETACH_NS, steps_ns), MOST_DETACH_NS)
         if now_ns - self._since_ns > patience_ns:
-            self._end(SessionEnding(kind="detached", why="the agent did not answer", left=("the agent",)))
+            self._end(
+                SessionEnding(
+                    kind="detached", why=self._awaited or "the agent did not answer", left=("the agent",)
+                )
+            )
 
     def _settle_lost_link(self, now_ns: int) -> None:
         """A job that ends, an agent that leaves after a detach, or a link that broke."""
@@ -446,7 +454,8 @@ class Session:
             self._end(SessionEnding(kind="detached", why=said(reply, "why"), left=("the agent",)))
             return
         left, stays = _names(reply.get("left")), _names(reply.get("stays"))
-        self._end(SessionEnding(kind="detached", why="detached", left=left, stays=stays))
+        why = self._awaited if left and self._awaited else "detached"
+        self._end(SessionEnding(kind="detached", why=why, left=left, stays=stays))
 
     def _end(self, ending: SessionEnding) -> None:
         if self.ending is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.injected.wire import framing
 from support.injected.agent import AgentJob
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -100,3 +101,44 @@ def test_code_that_can_not_be_compiled_is_undone_by_itself_and_trains_to_the_sam
         assert peer.ask("detach", keep=False)["left"] == []
         peer.close()
         assert running.output().split()[-5:-1] == ["0.0", "seen", "True", "graphs"]
+
+
+COMPILES_FOR_LONG = """
+import time, torch
+from support.injected import agent_job
+torch.set_num_threads(1)
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+def step(call):
+    optimizer.zero_grad()
+    call(torch.ones(8, 16)).square().mean().backward()
+    optimizer.step()
+
+def backend(graph, inputs):
+    print("compiling", flush=True)
+    while not agent_job.told(): time.sleep(0.01)
+    return graph.forward
+
+ended = agent_job.begin()
+while not agent_job.told(): step(model)
+compiled = torch.compile(lambda x: model(x), backend=backend)
+while ended.locked(): step(compiled)
+agent_job.wait_ended(ended)
+"""
+
+
+def test_a_detach_that_waits_says_that_the_job_compiles_and_ends_with_the_step(tmp_path: Path) -> None:
+    with AgentJob(COMPILES_FOR_LONG, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(10)
+        assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
+        job.tell()
+        job.until("compiling")
+        framing.send(peer.link, {"do": "detach", "id": 99, "keep": False})
+        assert peer.event("awaits")["why"] == "the job compiles (torch.compile)"
+        job.tell()
+        while (reply := peer.receive()).get("reply") != 99:
+            pass
+        assert reply["left"] == []
+        job.output()

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from autobrrr.injected import agent_session
 from autobrrr.injected.agent_session import AgentSession
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.train_loop import TrainLoop
@@ -95,7 +96,8 @@ class Tried:
         self.let_go: list[str] = []
         registry = {name: self._remedy(name) for name in ("compiled", "graphed")}
         self.active = ActiveRemedies(registry)
-        self.agent = AgentSession({}, torch, cast(AgentSocket, Ends()), self.active)
+        self.link = Ends()
+        self.agent = AgentSession({}, torch, cast(AgentSocket, self.link), self.active)
         self.loop = self.agent._loop
         self.loop.put_on(lambda: None)
         optimizer.step()
@@ -151,6 +153,26 @@ def test_it_is_let_go_of_at_the_next_step_where_training_came_to_none_in_time(
     tried.close()
     assert tried.let_go == waiting
     assert tried.loop.gone
+
+
+def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
+    optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, looks = Tried(optimizer), iter([False, True, True])
+
+    def compiles(ident: int) -> bool:
+        found = next(looks)
+        if found:
+            tried.loop.close_door()  # as the end of its patience does
+        return found
+
+    monkeypatch.setattr(agent_session, "compiles_now", compiles)
+    left = tried.agent._leave(keep=False, patience_s=60.0)
+    told = [each["why"] for each in tried.link.sent if each.get("event") == "awaits"]
+    assert told == ["the job compiles (torch.compile)"]
+    assert left == ["compiled (undone at the next step)", "graphed (undone at the next step)"]
+    optimizer.step()
+    tried.close()
 
 
 class Preempted(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from autobrrr.injected.live_torch import compiled_code
-from autobrrr.injected.live_torch.compiled_code import CompiledCheck
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiles_now
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop import root_modules
 from autobrrr.injected.loop.fallback_marks import FallbackMarks
@@ -147,6 +148,26 @@ def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
     assert seen == [True]
     check.forget_ours()
     assert not check.compiled([])
+
+
+def test_a_thread_compiles_while_a_forward_or_a_backward_becomes_code_and_not_while_that_runs() -> None:
+    seen: list[tuple[str, bool]] = []
+    me = get_ident()
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+        seen.append(("traced", compiles_now(me)))
+        return lambda *args: (seen.append(("runs", compiles_now(me))), graph.forward(*args))[1]
+
+    def compile_fx_inner() -> None:  # as inductor calls it, from a backward's first run too
+        seen.append(("made", compiles_now(me)))
+
+    seen.append(("before", compiles_now(me)))
+    call = torch.compile(Net(), backend=backend)
+    call(torch.ones(1, 2))
+    call(torch.ones(1, 2))
+    compile_fx_inner()
+    assert seen == [("before", False), ("traced", True), ("runs", False), ("runs", False), ("made", True)]
+    assert not compiles_now(0)
 
 
 @pytest.fixture

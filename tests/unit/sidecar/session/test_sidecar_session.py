@@ -343,6 +343,22 @@ def test_an_agent_that_does_not_answer_the_detach_is_left_by_name(stage: Stage) 
     assert not endings
     stage.run(seconds=2)
     assert endings[0].left == ("the agent",)
+    assert endings[0].why == "the agent did not answer"
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_what_a_detach_waits_for_is_shown_meanwhile_and_said_at_its_end(stage: Stage, answers: bool) -> None:
+    stage.measured()
+    stage.session.on_event({"event": "awaits", "why": "of another time"})
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    stage.session.on_event({"event": "awaits", "why": "the job compiles"})
+    assert stage.session.activity == "detaching: the job compiles"
+    if answers:
+        stage.agent.answer("detach", left=["optimizer.foreach (undone at the next step)"])
+    else:
+        stage.run(seconds=16)
+    assert [(len(each.left), each.why) for each in endings] == [(1, "the job compiles")]
 
 
 def test_a_link_that_ends_with_the_job_is_the_job_s_end(stage: Stage) -> None:
