@@ -18,9 +18,9 @@ MOST_INTEGER = 1 << 63
 Clean = Callable[[str], str]
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 # They take no room on a screen, and yet Python calls them printable.
-_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0") | {
-    chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
-}
+_UNSEEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\U00016fe4\U0001d159"
+) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
 
 
 @dataclass(frozen=True, slots=True)
