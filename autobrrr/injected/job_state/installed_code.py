@@ -11,7 +11,7 @@ from typing import cast
 
 _OWN = __name__.partition(".")[0]
 _HEAP_TYPE = 1 << 9  # made as the program runs: the interpreter's own are there from the start
-_MODULE, _MEMBERS = vars(type)["__module__"], vars(ModuleType)["__dict__"]  # past what a class answers
+_MEMBERS = vars(ModuleType)["__dict__"]  # past what a class answers
 
 
 @functools.lru_cache(maxsize=4096)
@@ -41,10 +41,7 @@ def home_of(kind: type) -> str:
 
     Classes made in C may keep a descriptor under its name, for the module of each of their objects.
     """
-    try:
-        name: object = _MODULE.__get__(kind)
-    except AttributeError:
-        return ""
+    name: object = kind.__module__
     if not isinstance(name, str) or (name == "builtins" and kind.__flags__ & _HEAP_TYPE):
         return ""
     return name

@@ -136,7 +136,7 @@ class Reads:
             self._modules[id(module)] = module
 
     def members(self) -> list[object]:
-        """What code may find on modules that are in hand as wholes, and on those that have turned out its own."""
+        """What code may find on modules that are in hand as wholes, or have turned out to be its own."""
         found = list(self._members)
         for module in self._modules.values():
             space, home = members_of(module), name_of(module)
@@ -147,7 +147,7 @@ class Reads:
         return not is_library(module_name) or _package(module_name) in self._packages
 
     def _leads_on(self, value: object, home: str) -> bool:
-        """Whether a member of a module is looked into: of another package's only what is made of the known."""
+        """Whether a member of a module is looked into: of another package's no code, nor its objects."""
         if not home or self._is_own(home):
             return True
         return not isinstance(value, _CODE) and self._is_known(home_of(type(value)))

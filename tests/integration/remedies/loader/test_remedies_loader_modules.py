@@ -242,7 +242,8 @@ def test_a_packages_own_code_holds_nothing_of_a_dataset_that_calls_it(way: str, 
         return float(reading.read(number) * reading.scale * reading.table["scale"])
 
     state = DatasetState(Items(imported_reader if way == "import" else closed_over))
-    assert not (state.held.locks or state.held.unseen)
+    assert not state.held.locks
+    assert not state.held.unseen
     assert state.is_as_it_was
     reading.scale = 2.0
     assert not state.is_as_it_was
