@@ -72,10 +72,10 @@ _ASIDE = frozenset((  # what pandas notes as a frame is read
 
 
 def is_atom(kind: type) -> bool:
-    """Whether objects of a class are values that hold nothing: those of NumPy's, too."""
-    return issubclass(kind, ATOMS) or (
-        package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
-    )
+    """Whether objects of a class are values that hold nothing: those of NumPy's, and paths, too."""
+    if issubclass(kind, ATOMS) or package_of(kind) == "pathlib":  # what a path keeps it has worked out
+        return True
+    return package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
 
 
 def attributes_of(value: object) -> dict[object, object] | None:

@@ -354,3 +354,10 @@ class Remembering(Dataset[torch.Tensor]):
 
 def test_the_lock_of_a_cached_property_is_pythons_own() -> None:
     assert not held_by(Remembering()).locks
+
+
+def test_paths_are_values_whatever_they_have_worked_out() -> None:
+    paths = [(Path(f"{index}.png"), index) for index in range(2 * MOST_OBJECTS)]
+    state = DatasetState(paths, paths[0][0])
+    assert len({hash(path) or str(path) for path, _ in paths}) == len(paths)
+    assert state.is_as_it_was
