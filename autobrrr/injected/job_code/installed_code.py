@@ -6,9 +6,12 @@ import contextlib
 import functools
 import importlib.machinery
 import sys
+from types import ModuleType
+from typing import cast
 
 _OWN = __name__.partition(".")[0]
 _HEAP_TYPE = 1 << 9  # made as the program runs: the interpreter's own are there from the start
+_MEMBERS = vars(ModuleType)["__dict__"]  # past what a class answers
 
 
 @functools.lru_cache(maxsize=4096)
@@ -44,6 +47,11 @@ def home_of(kind: type) -> str:
     return name
 
 
+def members_of(module: ModuleType) -> dict[str, object]:
+    """Those that are there: some modules are loaded as they are asked for one."""
+    return cast("dict[str, object]", _MEMBERS.__get__(module))
+
+
 def package_of(kind: type) -> str:
     """The package of that module."""
     return home_of(kind).partition(".")[0]
@@ -53,7 +61,8 @@ def _file(module_name: str) -> str | None:
     """The file of a module; of the package that it is in where it has none (`torch._C._nn`)."""
     name, top = module_name, module_name.partition(".")[0]
     while name:
-        file = getattr(sys.modules.get(name), "__file__", None)
+        module = sys.modules.get(name)
+        file = members_of(module).get("__file__") if isinstance(module, ModuleType) else None
         if file:
             return str(file)
         name = name.rpartition(".")[0]

@@ -15,12 +15,12 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import cast
 
 from .bytecode_names import chains, codes
 from .effects import BACK_DOORS
-from .installed_code import is_library
+from .installed_code import home_of, is_library, members_of
 
 _HIDING = (eval, exec, globals, __import__, importlib.import_module, importlib.reload, sys.modules)
 _HIDING_ON_MODULES = (
@@ -35,6 +35,7 @@ _HIDING_ON_MODULES = (
 _GIVES = "__getattr__"  # of a module: members that it has not
 _ALL = "__dict__"
 _IMPORT = dis.opmap["IMPORT_NAME"]
+_CODE = (type, FunctionType, MethodType, BuiltinFunctionType)
 
 
 Place = tuple[dict[str, object], set[str]]  # a namespace, and names in it
@@ -81,11 +82,13 @@ def written_in(function: FunctionType) -> str:
 
 def name_of(module: ModuleType) -> str:
     """Of a module that may have lost it."""
-    return str(vars(module).get("__name__", ""))
+    return str(members_of(module).get("__name__", ""))
 
 
 class Reads:
     """Places whose values some functions read.
+
+    What the members of another package's modules are is noted; its code is not looked into.
 
     Args:
         is_known: Whether a module's members are none of the job's.
@@ -97,18 +100,18 @@ class Reads:
         self._names = {_GIVES}
         self._packages = set[str]()  # whose code it is
         self._modules: dict[int, ModuleType] = {}  # in hand as wholes: any name may be looked up on them
+        self._members: list[tuple[str, object]] = []  # of other packages' modules, by what they are named
 
     @property
     def modules(self) -> list[str]:
         """Names of the job's own that its code hands on, or that something holds: no other package's."""
-        names = map(name_of, self._modules.values())
-        return [name for name in names if not is_library(name) or _package(name) in self._packages]
+        return [name for name in map(name_of, self._modules.values()) if self._is_own(name)]
 
     @property
     def places(self) -> list[Place]:
         found = {key: (space, set(names)) for key, (space, names) in self._places.items()}
-        for module in self._modules.values():
-            found.setdefault(id(vars(module)), (vars(module), set()))[1].update(self._names)
+        for space in map(members_of, self._modules.values()):
+            found.setdefault(id(space), (space, set()))[1].update(self._names)
         return list(found.values())
 
     def of(self, function: FunctionType) -> Iterator[object]:
@@ -117,7 +120,11 @@ class Reads:
         self._names |= names.all
         self._packages.add(_package(written_in(function)))
         for chain in names.chains:
-            yield self._follow(function.__globals__, chain)
+            value, home = self._follow(function.__globals__, chain)
+            if self._leads_on(value, home):
+                yield value
+            else:
+                self._members.append((home, value))
         for name in _imported(function, names):
             if not is_library(name):
                 self._read(cast("dict[str, object]", sys.modules), name)
@@ -129,21 +136,35 @@ class Reads:
             self._modules[id(module)] = module
 
     def members(self) -> list[object]:
-        """What code may find on modules that are in hand as wholes."""
-        spaces = map(vars, self._modules.values())
-        return [space[name] for space in spaces for name in space.keys() & self._names]
+        """What code may find on modules that are in hand as wholes, or have turned out to be its own."""
+        found = list(self._members)
+        for module in self._modules.values():
+            space, home = members_of(module), name_of(module)
+            found += [(home, space[name]) for name in space.keys() & self._names]
+        return [value for home, value in found if self._leads_on(value, home)]
 
-    def _follow(self, space: dict[str, object], chain: Iterable[str]) -> object:
+    def _is_own(self, module_name: str) -> bool:
+        return not is_library(module_name) or _package(module_name) in self._packages
+
+    def _leads_on(self, value: object, home: str) -> bool:
+        """Whether a member of a module is looked into: of another package's no code, nor its objects."""
+        if not home or self._is_own(home):
+            return True
+        return not isinstance(value, _CODE) and self._is_known(home_of(type(value)))
+
+    def _follow(self, space: dict[str, object], chain: Iterable[str]) -> tuple[object, str]:
+        """What a chain leads to, and the module that it is a member of; empty: it is a global."""
         value: object = None
+        home = inner = ""
         for name in chain:
             if name == _ALL:
                 break
             self._read(space, name)
-            value = space.get(name)
+            value, home = space.get(name), inner
             if not isinstance(value, ModuleType) or self._is_known(name_of(value)):
                 break
-            space = vars(value)
-        return value
+            space, inner = members_of(value), name_of(value)
+        return value, home
 
     def _read(self, space: dict[str, object], name: str) -> None:
         self._places.setdefault(id(space), (space, set()))[1].add(name)
@@ -158,7 +179,8 @@ def hidden_lookup(function: FunctionType, modules: Iterable[str]) -> str | None:
     names = _names(function.__code__)
     values = [_resolved(function.__globals__, chain) for chain in names.chains]
     for module in (sys.modules.get(name) for name in _imported(function, names)):
-        values += [getattr(module, "__dict__", {}).get(name) for name in names.all]
+        if isinstance(module, ModuleType):
+            values += map(members_of(module).get, names.all)
     door = next(iter(sorted(names.all & BACK_DOORS)), None)
     hiding = next((each for each in _HIDING if any(each is value for value in values)), None)
     if door is not None or hiding is not None:
@@ -177,7 +199,7 @@ def _resolved(space: dict[str, object], chain: tuple[str, ...]) -> object:
     for name in chain[1:]:
         if not isinstance(value, ModuleType):
             break
-        value = vars(value).get(name)
+        value = members_of(value).get(name)
     return value
 
 

@@ -26,14 +26,13 @@ from ..job_code.effects import Effect, object_effect
 from ..job_code.installed_code import home_of, is_library, is_own, package_of
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .rng_state import is_generator
-from .unseen_state import may_change_unseen, own_slots
+from .unseen_state import EMPTY, in_slot, may_change_unseen, own_slots
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _MAX_OBJECTS = 10_000  # beside the modules' own
 _MAX_ARRAY_BYTES = 1 << 26
 _PLAIN = (dict, OrderedDict)
 _CONTAINERS = frozenset((dict, defaultdict, list, deque, tuple, set, frozenset, bytearray))
-_EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 _Slots = list[MemberDescriptorType]
 _FACTORY = cast("MemberDescriptorType", vars(defaultdict)["default_factory"])
 _WORKED_OUT = frozenset(("fractions", "inspect", "pathlib", "uuid"))  # in their slots, by and by
@@ -116,7 +115,7 @@ class ModuleState:
                 changed += [f"{path}.{name}" for name in names if name != "training"]
                 _refill(mapping, saved)
         for path, items, kept in self._lists:
-            now = _raw_list(items)
+            now = raw_list(items)
             if len(now) != len(kept) or any(new is not old for new, old in zip(now, kept, strict=True)):
                 changed.append(path)
                 if isinstance(items, list):
@@ -228,7 +227,7 @@ class ModuleState:
             if isinstance(value, defaultdict):
                 self._keep_slots(value, [_FACTORY], path, depth)
         elif isinstance(value, list | deque):
-            items = _raw_list(value)
+            items = raw_list(value)
             self._lists.append((path, value, items))
             self._inside(items, path, depth)
         elif isinstance(value, set):
@@ -265,7 +264,7 @@ class ModuleState:
             self._class(kind)
 
     def _keep_slots(self, value: object, slots: _Slots, path: str, depth: int) -> None:
-        parts = [_in_slot(value, slot) for slot in slots]
+        parts = [in_slot(value, slot) for slot in slots]
         self._slots.append((path, value, slots, parts))
         for slot, part in zip(slots, parts, strict=True):
             self._visit(part, f"{path}.{slot.__name__}", depth + 1)
@@ -325,7 +324,7 @@ def content_of(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
-        return _EMPTY
+        return EMPTY
 
 
 def _of_class(value: object) -> tuple[object, ...]:
@@ -366,7 +365,8 @@ def _refill(mapping: MutableMapping[object, object], saved: dict[object, object]
         base.__setitem__(mapping, key, value)  # type: ignore[index]
 
 
-def _raw_list(items: list[object] | deque[object]) -> list[object]:
+def raw_list(items: list[object] | deque[object]) -> list[object]:
+    """What lies in a list, whatever its class gives out for it."""
     return list(list.__iter__(items) if isinstance(items, list) else deque.__iter__(items))
 
 
@@ -414,20 +414,13 @@ def _slots_of(kind: type) -> _Slots:
     return [slot for slot in found if isinstance(slot, MemberDescriptorType)]
 
 
-def _in_slot(thing: object, slot: MemberDescriptorType) -> object:
-    try:
-        return slot.__get__(thing)
-    except AttributeError:
-        return _EMPTY
-
-
 def _restore_slots(thing: object, slots: _Slots, parts: list[object]) -> list[str]:
     changed = []
     for slot, part in zip(slots, parts, strict=True):
-        if _in_slot(thing, slot) is part:
+        if in_slot(thing, slot) is part:
             continue
         changed.append(slot.__name__)
-        if part is _EMPTY:
+        if part is EMPTY:
             slot.__delete__(thing)
         else:
             slot.__set__(thing, part)

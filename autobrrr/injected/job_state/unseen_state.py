@@ -12,9 +12,11 @@ import mmap
 import struct
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from types import (
     BuiltinFunctionType,
     FunctionType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -24,6 +26,7 @@ from typing import Any
 
 from ..job_code.installed_code import home_of, package_of
 
+EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
 _UNCHANGING = frozenset((  # packages whose objects made in C stay as they are
@@ -34,6 +37,7 @@ _UNCHANGING = frozenset((  # packages whose objects made in C stay as they are
 # Of these packages and modules only such objects are known not to change.
 _FIXED: dict[str, tuple[str, ...]] = {
     "builtins": (
+        "ImagingCore",  # of PIL
         "NotImplementedType", "PyCapsule", "cell", "classmethod_descriptor", "code", "getset_descriptor",
         "instancemethod", "mappingproxy", "member_descriptor", "method_descriptor", "super",
         "wrapper_descriptor",
@@ -59,6 +63,7 @@ _FED = (  # by other threads or processes
     ("concurrent.futures._base", "Executor"),
 )
 _PYBIND = "pybind11_builtins"
+_CYTHON = "_cython_"  # what all modules made by it share: types of functions
 _FRAMES = frozenset(("NDFrame", "Index", "ExtensionArray", "ExtensionDtype"))
 _IN_C = "NDArrayBacked"  # keeps an array and its type there, and gives them out
 _ASIDE = frozenset((  # what pandas notes as a frame is read
@@ -67,15 +72,35 @@ _ASIDE = frozenset((  # what pandas notes as a frame is read
 
 
 def is_atom(kind: type) -> bool:
-    """Whether objects of a class are values that hold nothing: those of NumPy's, too."""
-    return issubclass(kind, ATOMS) or (
-        package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
-    )
+    """Whether objects of a class are values that hold nothing: those of NumPy's, and paths, too."""
+    if issubclass(kind, ATOMS) or package_of(kind) == "pathlib":  # what a path keeps it has worked out
+        return True
+    return package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
 
 
-def slots_of(kind: type) -> tuple[str, ...]:
-    """Names of what its objects keep beside their attributes."""
-    return tuple(name for each in kind.__mro__ for name in own_slots(each))
+def attributes_of(value: object) -> dict[object, object] | None:
+    """What is set on an object; its class, whose code may do anything, is not asked."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def slots_of(value: object) -> Iterator[tuple[MemberDescriptorType, object]]:
+    """What an object keeps beside its attributes, where it is set."""
+    for kind in type(value).__mro__:
+        for slot in map(vars(kind).get, own_slots(kind)):
+            if isinstance(slot, MemberDescriptorType):
+                yield slot, in_slot(value, slot)
+
+
+def in_slot(value: object, slot: MemberDescriptorType) -> object:
+    """What stands there; `EMPTY` where nothing does."""
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return EMPTY
 
 
 def own_slots(kind: type) -> tuple[str, ...]:
@@ -113,6 +138,8 @@ def may_change_unseen(value: object) -> bool:
         return False
     if home_of(base) == _PYBIND:  # what all classes of a way to make them are built on
         base = kind.__mro__[kind.__mro__.index(base) - 1]
+    if home_of(base).startswith(_CYTHON):
+        return False
     home, names = package_of(base), {each.__name__ for each in base.__mro__}
     if home in _CHANGING:
         return not names.isdisjoint(_CHANGING[home])

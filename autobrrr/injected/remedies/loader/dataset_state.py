@@ -12,10 +12,10 @@ import operator
 import struct
 from collections import deque
 from collections.abc import Mapping, MutableMapping
-from types import CellType, FunctionType
+from types import CellType, FunctionType, MemberDescriptorType
 
-from ...job_state.module_state import content_of, dict_changes
-from ...job_state.unseen_state import frame_parts, slots_of
+from ...job_state.module_state import content_of, dict_changes, raw_dict, raw_list
+from ...job_state.unseen_state import attributes_of, frame_parts, in_slot, slots_of
 from .dataset_contents import ContentMarks
 from .dataset_walk import held_by
 from .surroundings import surroundings
@@ -40,7 +40,7 @@ class DatasetState:
         self._cells: list[tuple[CellType, object]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._frames: list[tuple[object, list[object]]] = []
-        self._slots: list[tuple[object, str, object]] = []
+        self._slots: list[tuple[object, MemberDescriptorType, object]] = []
         self._around = surroundings()
         self._things = things
         self.held = held_by(things)
@@ -61,7 +61,7 @@ class DatasetState:
         return not (
             self._around != surroundings()
             or any(map(_differs, self._dicts))
-            or any(getattr(holder, name, _ABSENT) is not kept for holder, name, kept in self._slots)
+            or any(in_slot(holder, slot) is not kept for holder, slot, kept in self._slots)
             or any(not _alike(now, kept) for now, kept in self._lists)
             or any(not _alike(frame_parts(frame) or [], kept) for frame, kept in self._frames)
             or any(now != kept for now, kept in self._sets)
@@ -79,21 +79,20 @@ class DatasetState:
             self._classes.append((part, dict(vars(part))))
             return
         if isinstance(part, dict):
-            self._dicts.append((part, dict(part)))
+            self._dicts.append((part, raw_dict(part)))
         elif isinstance(part, (list, deque)):
-            self._lists.append((part, list(part)))
+            self._lists.append((part, raw_list(part)))
         elif isinstance(part, set):
             self._sets.append((part, set(part)))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
-        names = slots_of(type(part))
-        self._slots += [(part, name, getattr(part, name, _ABSENT)) for name in names]
+        self._slots += [(part, slot, kept) for slot, kept in slots_of(part)]
         frame = frame_parts(part)
         if frame is not None:
             self._frames.append((part, frame))
             return
-        attributes = getattr(part, "__dict__", None)
-        if isinstance(attributes, dict):
+        attributes = attributes_of(part)
+        if attributes is not None:
             self._dicts.append((attributes, dict(attributes)))
 
 
@@ -130,7 +129,7 @@ def _alike(now: list[object] | deque[object], kept: list[object]) -> bool:
     if len(now) != len(kept):
         return False
     if not isinstance(now, list):
-        return all(map(operator.is_, now, kept))
+        return all(map(operator.is_, raw_list(now), kept))
     return not kept or not _SAME_BYTES(_pointers(now), _pointers(kept), len(kept) * _POINTER.size)
 
 

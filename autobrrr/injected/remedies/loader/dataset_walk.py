@@ -29,7 +29,14 @@ from ...job_code.installed_code import home_of, is_library, is_own, is_standard,
 from ...job_code.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
 from ...job_code.reachable_code import is_implicit
 from ...job_state.module_state import content_of, raw_dict
-from ...job_state.unseen_state import frame_parts, is_atom, may_change_unseen, moves_on, slots_of
+from ...job_state.unseen_state import (
+    attributes_of,
+    frame_parts,
+    is_atom,
+    may_change_unseen,
+    moves_on,
+    slots_of,
+)
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
 from .dataset_contents import objects_in
@@ -82,8 +89,18 @@ def held_by(dataset: object) -> Held:
     """Look through a dataset.
 
     Raises:
-        Refused: it holds more than can be looked through.
+        Refused: it holds more than can be looked through, or what raises something as it is looked at.
     """
+    try:
+        return _looked_through(dataset)
+    except Refused:
+        raise
+    except Exception as error:  # noqa: BLE001  a class of the job's may answer as it likes
+        let_through(error)
+        raise Refused(f"the dataset holds what can't be looked into: {type(error).__name__}") from None
+
+
+def _looked_through(dataset: object) -> Held:
     found, seen, waiting, code = Held(), set[int](), [dataset], _ItemCode()
     kept: list[object] = []  # an id in `seen` is no other object's
     reads = Reads(is_known)
@@ -109,7 +126,7 @@ def held_by(dataset: object) -> Held:
             found.sources.append(type(value).__name__)
         elif has_contents(value):
             found.contents.append(value)
-            if getattr(value, "__dict__", None):
+            if attributes_of(value):
                 found.parts.append(value)
             waiting += _beside_contents(value)
         elif home_of(type(value)) in _LOCKING and hasattr(value, "acquire"):
@@ -229,7 +246,7 @@ def _gives_referents(value: object) -> bool:
 
 def _beside_contents(value: object) -> Iterator[object]:
     """Of a tensor or an array: its attributes, and the objects that lie in it."""
-    yield from getattr(value, "__dict__", {}).values()
+    yield from (attributes_of(value) or {}).values()
     yield from _of_many(objects_in(value))
 
 
@@ -242,7 +259,8 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
     elif isinstance(value, property):
         yield from (value.fget, value.fset)
     elif isinstance(value, functools.cached_property):
-        yield value.func
+        yield value.func  # not its lock: Python's own
+        return
     elif isinstance(value, dict):
         yield from _of_many(list(raw_dict(value).values()))
         yield getattr(value, "default_factory", None) if isinstance(value, defaultdict) else None
@@ -252,19 +270,14 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
     elif isinstance(value, FunctionType):
         yield from _of_function(value, reads)
     elif isinstance(value, (MethodType, BuiltinFunctionType)):
-        yield value.__self__
-        yield getattr(value, "__func__", None)
+        yield from (getattr(value, name, None) for name in ("__self__", "__func__"))
     elif isinstance(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
     elif _gives_referents(value):
         yield from gc.get_referents(value)
-    attributes, parts = getattr(value, "__dict__", None), frame_parts(value)
-    if parts is not None:
-        yield from parts
-    elif isinstance(attributes, dict):
-        yield from attributes.values()
-    for name in slots_of(type(value)):
-        yield getattr(value, name, None)
+    parts = frame_parts(value)
+    yield from (attributes_of(value) or {}).values() if parts is None else parts
+    yield from (kept for _, kept in slots_of(value))
     for kind in type(value).__mro__:
         if not is_known(home_of(kind)):
             yield kind

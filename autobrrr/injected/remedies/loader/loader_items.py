@@ -126,6 +126,8 @@ def _in_a_process(read: Callable[[Fence], Items]) -> Items | str:
             found = str(refused)
         except RecursionError:
             found = "its batches hold themselves, and can't be compared"
+        except Exception as error:  # noqa: BLE001  a class of the job's may answer as it likes
+            found = f"what its items come from can't be looked into: {type(error).__name__}"
         link.send(pickle.dumps(found))
 
     try:

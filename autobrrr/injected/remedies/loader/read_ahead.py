@@ -25,7 +25,7 @@ from ...live_torch.live_job import Job
 from ..registry import Refused
 from .batch_workers import DECLINED, MOST_IN_A_SET, ROOM_BYTES, BatchTask, Workers
 from .dataset_state import DatasetState
-from .loader_items import Unkept, batch_bytes, copied, read_items, refuse_children
+from .loader_items import batch_bytes, copied, read_items, refuse_children
 from .loader_view import LoaderView
 from .sent_batches import exactly
 
@@ -225,7 +225,14 @@ class ReadAhead:
             except Exception as error:  # noqa: BLE001
                 self._end_of_sampler = error
                 return
-            index = _as_it_is(index)
+            try:
+                index = _as_it_is(index)
+            except Exception as error:  # noqa: BLE001  Unkept, or what its class raises
+                self._waiting.append((None, index))
+                self._record.count(TOO_MANY, "its sampler gives what can't be copied")
+                self._leave()
+                let_through(error)
+                return
             self._waiting.append((None, index))
             try:
                 self._waiting[-1] = workers.ask(index), index
@@ -256,13 +263,10 @@ class ReadAhead:
 
 
 def _as_it_is(index: object) -> object:
-    """The sampler's, which it may use again for its next one."""
+    """The sampler's, which it may use again for its next one; raises Unkept."""
     if type(index) is list and set(map(type, index)) <= {int}:
         return list(index)
-    try:
-        return copied(index)
-    except Unkept:
-        return index
+    return copied(index)
 
 
 class _Indices:

@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from autobrrr.injected.job_code.installed_code import is_library
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.dataset_state import DatasetState
@@ -204,6 +206,52 @@ def test_what_code_takes_from_installed_modules_is_no_reading() -> None:
     assert not DatasetState(Items(read)).held.unseen
     spaces = [id(space) for space, _ in held_by(Items(read)).reads]
     assert id(vars(torch)) not in spaces
+
+
+READING = """
+import threading
+scale = 1.0
+table = {"scale": 1.0}
+class Opened:
+    lock = threading.Lock()
+    def __init__(self): self.at = eval("0")
+def read(number): return Opened().at + number
+"""
+
+
+@pytest.fixture
+def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package that is installed and no dataset's own."""
+    (folder := tmp_path / "site-packages").mkdir()
+    (folder / "reading_files.py").write_text(READING)
+    monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module("reading_files")
+    del sys.modules["reading_files"]
+    is_library.cache_clear()
+
+
+def imported_reader(number: float) -> float:
+    import reading_files  # type: ignore[import-not-found]
+
+    return float(reading_files.Opened().at + reading_files.read(number) * reading_files.scale)
+
+
+@pytest.mark.parametrize("way", ["import", "closure"])
+def test_a_packages_own_code_holds_nothing_of_a_dataset_that_calls_it(way: str, reading: Any) -> None:
+    def closed_over(number: float) -> float:
+        return float(reading.read(number) * reading.scale * reading.table["scale"])
+
+    state = DatasetState(Items(imported_reader if way == "import" else closed_over))
+    assert not state.held.locks
+    assert not state.held.unseen
+    assert state.is_as_it_was
+    reading.scale = 2.0
+    assert not state.is_as_it_was
+
+
+def test_a_package_whose_object_a_dataset_holds_is_looked_into(reading: Any) -> None:
+    assert held_by(Holding(reading.Opened(), settings=reading)).locks
+    assert held_by(Items(imported_reader, held=reading.Opened())).locks
 
 
 HIDDEN: dict[str, Callable[[float], float]] = {

@@ -311,6 +311,19 @@ class ReusingArrays:
             yield held
 
 
+class ReusingItsOwn:
+    """A list of its own class, which nobody can copy exactly."""
+
+    class Batch(list[int]):
+        pass
+
+    def __iter__(self) -> Iterator[list[int]]:
+        held = self.Batch([0, 0])
+        for number in range(0, 16, 2):
+            held[:] = number, number + 1
+            yield held
+
+
 class Either(Counting):
     """Takes an index as a number, or in a list."""
 
@@ -318,7 +331,7 @@ class Either(Counting):
         return super().__getitem__(index[0] if isinstance(index, list) else int(index))  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("sampler", [ReusingLists, ReusingArrays])
+@pytest.mark.parametrize("sampler", [ReusingLists, ReusingArrays, ReusingItsOwn])
 def test_a_sampler_may_write_over_an_index_that_it_has_yielded(sampler: type) -> None:
     loader: DataLoader[torch.Tensor] = DataLoader(Either(16), batch_sampler=sampler())
     job = Job(torch)

@@ -289,3 +289,75 @@ def test_an_archive_of_arrays_is_a_file_that_workers_would_share(tmp_path: Path)
     numpy.savez(tmp_path / "arrays.npz", a=numpy.arange(8))
     with numpy.load(tmp_path / "arrays.npz") as archive:
         assert "BufferedReader" in held_by([archive]).handles
+
+
+class Answering:
+    """Runs code of its own for whatever it is asked."""
+
+    __slots__ = ("__dict__", "kept", "unset")
+
+    def __init__(self) -> None:
+        self.kept = random.Random(3)
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class Resetting(list[object]):
+    def __iter__(self) -> Iterator[object]:
+        raise RuntimeError("it is read")
+
+
+class Classless:
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise RuntimeError("its class is asked for")
+
+
+def test_objects_are_not_asked_for_what_they_hold() -> None:
+    assert held_by([Answering()]).random
+    state = DatasetState([Resetting([1, [2]])])
+    assert state.is_as_it_was
+    state.held.parts[-1].append(3)  # type: ignore[attr-defined]
+    assert not state.is_as_it_was
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_raises_as_it_is_looked_at_is_said(*, is_held: bool) -> None:
+    class Giving(Dataset[object]):
+        def __init__(self) -> None:
+            self.held = Classless() if is_held else None
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> object:
+            return Classless()
+
+    job, loader = Job(torch), DataLoader(Giving(), batch_size=None)
+    job.saw_loader(loader)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="can't be looked into: RuntimeError"):
+        WORKERS.apply(job, {})
+
+
+class Remembering(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 4
+
+    @functools.cached_property
+    def table(self) -> dict[int, float]:
+        return dict.fromkeys(range(4), 1.0)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(self.table[index])
+
+
+def test_the_lock_of_a_cached_property_is_pythons_own() -> None:
+    assert not held_by(Remembering()).locks
+
+
+def test_paths_are_values_whatever_they_have_worked_out() -> None:
+    paths = [(Path(f"{index}.png"), index) for index in range(2 * MOST_OBJECTS)]
+    state = DatasetState(paths, paths[0][0])
+    assert len({hash(path) or str(path) for path, _ in paths}) == len(paths)
+    assert state.is_as_it_was

@@ -165,3 +165,9 @@ def test_a_package_that_is_installed_but_not_imported_is_not_the_jobs_own() -> N
     name = next(each for each in ("mkdocs", "selenium", "textual_serve") if each not in sys.modules)
     assert is_library(name)
     assert not is_library("no_such_package_at_all")
+
+
+def test_functions_made_by_cython_keep_nothing() -> None:
+    library = pytest.importorskip("pandas._libs.lib")
+    assert type(library.infer_dtype).__name__ == "cython_function_or_method"
+    assert not may_change_unseen(library.infer_dtype)
