@@ -283,7 +283,7 @@ class TraceTask:
 
     def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""
-        boundary.mark |= ring_layout.SETTLING
+        boundary.mark |= ring_layout.AFTER_SHADOW
         if not self._alone.slice(self._table, max(PAUSE_NS, boundary.last_step_ns // 4)):
             return 1
         self._finish()

@@ -65,6 +65,20 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
     assert not task._results.traced
 
 
+def test_products_run_alone_wait_while_the_job_watches(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come between steps and put nothing on one."""
+    task._traced, ran, seen = {"work": []}, [], []  # type: ignore[var-annotated]
+    monkeypatch.setattr(task._alone, "slice", lambda work, pause_ns: ran.append(pause_ns))
+    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: seen[0] if seen else None)
+    measuring.begin(task)
+    assert not measuring.slice(boundary())
+    seen.append("its profile")
+    assert not measuring.slice(boundary())
+    assert len(ran) == 1
+
+
 def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
     theirs = dispatch_timer.enter(torch, None)
     with pytest.raises(Abstain, match="another dispatch mode"):
