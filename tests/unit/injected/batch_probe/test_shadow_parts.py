@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from autobrrr.injected.batch_probe import resize_plan
 from autobrrr.injected.batch_probe.step_recorder import Node
+from autobrrr.injected.job_code import installed_code
 from autobrrr.injected.job_code.side_effect_scan import CodeScan
-from autobrrr.injected.job_state import installed_code
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch import op_flops
