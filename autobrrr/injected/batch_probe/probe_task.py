@@ -212,7 +212,7 @@ class ShadowTask:
                 recorder.abandon()
                 raise
             boundary.mark |= ring_layout.AFTER_SHADOW
-            if recorder.evaluated and attempts_left:
+            if recorder.another_may_do and attempts_left:
                 recorder.abandon()
                 continue
             recording = recorder.stop()

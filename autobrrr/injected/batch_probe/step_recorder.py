@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import cast
 
 from ..job_state import autocast_state
+from ..job_state.operator_log import before_enabling
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import (
     function_modes,
@@ -92,7 +93,7 @@ class Recorder:
 
     def __init__(self, torch: ModuleType, trained: frozenset[int] = frozenset()) -> None:
         self.torch = torch
-        self.evaluated = False  # nothing is noted any more, for an evaluation lies in the step
+        self.another_may_do = False  # what ended the recording lies in some steps only
         self._trained = trained
         self._held = 0  # bytes of the tensors noted
         self._most: int | None = None
@@ -110,6 +111,7 @@ class Recorder:
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
         self._patches: list[Patch] = []
+        self._witnesses: list[Patch] = []  # of the job's own profiler
         self._watch: CollectiveWatch | None = None
 
     def start(self) -> None:
@@ -124,6 +126,7 @@ class Recorder:
         for name in _FAST:
             layer = getattr(torch.nn, name, None)
             self._patches += patched(layer, "forward", lambda forward: _forward_of(self, forward))
+        self._witnesses = before_enabling(self._give_way)  # after the watch, which has its own
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
         torch._C._push_on_torch_function_stack(self._mode)
@@ -134,6 +137,7 @@ class Recorder:
         Raises:
             Abstain: the step can't be used.
         """
+        take_off_all(self._witnesses)
         watch, self._watch = self._watch, None
         collective = watch.stop() if watch is not None else None
         clean = self._pop()
@@ -157,6 +161,7 @@ class Recorder:
         to do nothing, and the stand-in takes both off when that thread calls a module next.
         """
         self._off = True
+        take_off_all(self._witnesses)
         self._nodes, self._tensors, self._numbers, self._rooted = [], [], {}, set()
         if threading.get_ident() != self._thread:
             return
@@ -164,6 +169,13 @@ class Recorder:
         if self._mode is None:
             take_off_all(self._patches)
             self._below = []
+
+    def _give_way(self, *_: object, **__: object) -> None:
+        """The job switches a profiler on: that is to see the step as it is."""
+        if threading.get_ident() == self._thread:
+            self.another_may_do = True
+            self._failed = self._failed or "a profiler of the job's own begins within each recorded step"
+            self.abandon()
 
     def _pop(self) -> bool:
         """Take the modes off this thread's stacks; whether they were where they had to be."""
@@ -321,7 +333,7 @@ class Recorder:
         if len(self._nodes) > _MAX_NODES:
             self._failed = f"more than {_MAX_NODES} calls are made in a step"
         elif self._quiet > _QUIET_BYTES:
-            self.evaluated = True
+            self.another_may_do = True
             self._failed = "an evaluation lies within each recorded step"
         elif self._most is not None and self._held > self._most:
             self._failed = f"what a step hands around takes more than {self._most >> 20} MiB of memory"

@@ -19,14 +19,15 @@ REGISTRY = "__warningregistry__"  # of a module's globals: what was shown of whe
 class _OfThread:
     """In a filter, in place of the pattern for the text: what one thread says."""
 
-    __slots__ = ("_thread",)
+    __slots__ = ("_thread", "over")
 
     def __init__(self) -> None:
         self._thread = get_ident()
+        self.over = False  # another thread's `catch_warnings` may keep a copy of the filters
 
     def match(self, _text: str) -> bool:
         """Whether the filter is for this warning."""
-        return get_ident() == self._thread
+        return not self.over and get_ident() == self._thread
 
 
 @contextlib.contextmanager
@@ -36,7 +37,7 @@ def hushed(torch: ModuleType) -> Iterator[None]:
     The filter goes in without a word to `warnings`, as `simplefilter` has: by that all would be shown again.
     """
     filters = cast("list[object]", warnings.filters)
-    ours = ("ignore", _OfThread(), Warning, None, 0)
+    ours = ("ignore", said := _OfThread(), Warning, None, 0)
     always = torch.is_warn_always_enabled()
     filters.insert(0, ours)
     before, shown = _version(), _registries()
@@ -53,6 +54,7 @@ def hushed(torch: ModuleType) -> Iterator[None]:
                 if was.get("version") == before:
                     registry.clear()
                     registry.update({**was, "version": now})
+        said.over = True
         with contextlib.suppress(ValueError):
             filters.remove(ours)
 

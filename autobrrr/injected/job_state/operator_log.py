@@ -11,12 +11,22 @@ import contextlib
 import os
 import sys
 from _thread import get_ident
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
 from ..live_torch.patches import Patch, first, patched, take_off_all
 
 _ENABLING = (("profiler", "_enable_profiler"), ("profiler_legacy", "_enable_profiler_legacy"))
+
+
+def before_enabling(do: Callable[..., object]) -> list[Patch]:
+    """Patches, put on, that call this before a profiler is switched on."""
+    return [
+        patch
+        for module, name in _ENABLING
+        for patch in patched(sys.modules.get(f"torch.autograd.{module}"), name, first(do))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +76,7 @@ class OperatorLog:
         except (AttributeError, TypeError, RuntimeError):
             return False
         self.on, self._owner, self._cut = True, get_ident(), None
-        for module, name in _ENABLING:
-            self._witnesses += patched(
-                sys.modules.get(f"torch.autograd.{module}"), name, first(self._give_way)
-            )
+        self._witnesses += before_enabling(self._give_way)
         self._witnesses += patched(os, "fork", first(self._give_way))
         return True
 

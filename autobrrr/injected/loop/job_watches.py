@@ -12,7 +12,8 @@ from types import ModuleType
 from ..live_torch.dispatch_modes import foreign_mode
 from ..phases.sampled_step import cuda_in_use
 
-LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both
+LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both,
+MOST_NS = 5_000_000_000  # but no longer: whoever asked gives up after some steps, or some seconds more
 
 
 def job_watches(torch: ModuleType) -> str | None:
@@ -37,6 +38,11 @@ class WatchPatience:
         self._boundaries = 0
         self._since_ns = 0
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether it did so at the last boundary."""
+        return self._boundaries > 0
+
     def waits(self, why: str | None) -> bool:
         """Whether work that is due at this boundary waits on, and not for too long yet."""
         if why is None:
@@ -45,4 +51,5 @@ class WatchPatience:
         if not self._boundaries:
             self._since_ns = self._clock()
         self._boundaries += 1
-        return self._boundaries <= LONG_BOUNDARIES or self._clock() - self._since_ns < LONG_NS
+        waited_ns = self._clock() - self._since_ns
+        return waited_ns < (MOST_NS if self._boundaries <= LONG_BOUNDARIES else LONG_NS)

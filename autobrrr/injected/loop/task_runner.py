@@ -56,9 +56,12 @@ class Measuring:
         task = self.task
         if task is None or boundary.seq < self.at:
             return False
-        why = None if self._ends_step else self._watches()
+        why = None if self._ends_step or task.pending else self._watches()  # a task's own profiler may be on
+        has_waited = self._waiting.has_waited
         if self._waiting.waits(why):
             return False
+        if has_waited:  # the step that ended was watched too
+            boundary.last_flags |= ring_layout.SETTLING
         began, cpu = self._clock(), self._cpu_clock()
         try:
             if why is not None:

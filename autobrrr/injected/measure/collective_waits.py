@@ -104,6 +104,7 @@ class CollectiveTask:
         self._calls: CollectiveCalls | None = None
         self._boundaries = 0
         self._iteration = -1
+        self._seq = 0  # of the last boundary
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
         self._steps: list[_Step] = []
         self._count = collective_count(loop.torch)
@@ -120,6 +121,7 @@ class CollectiveTask:
             self._begin(boundary)
         else:
             self._note(boundary, self._calls.take())
+        self._seq = boundary.seq
         self._settle()
         if len(self._steps) >= self._wanted:
             self._finish()
@@ -205,6 +207,8 @@ class CollectiveTask:
         self._end_step()
         last, delay_ns = cast("tuple[int, int]", self._last), run_delay_ns(self._loop.train_tid)
         before, self._last_step = self._last_step, None
+        if boundary.seq != self._seq + 1:  # it has waited meanwhile: what is told is of more than that step
+            before = None
         if self._parallel is not None:
             if gradients is None:
                 return

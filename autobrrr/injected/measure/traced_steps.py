@@ -17,9 +17,11 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
+from ..job_state.operator_log import before_enabling
 from ..live_torch.dispatch_modes import foreign_mode, leave
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
+from ..live_torch.patches import Patch, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
@@ -55,6 +57,7 @@ class TraceTask:
         self._emit = emit
         self._mode: dispatch_timer.TimingMode | None = None
         self._stuck: dispatch_timer.TimingMode | None = None
+        self._witnesses: list[Patch] = []  # of the job's own profiler
         self._kind = ""
         self._turn = 0
         self._tries = 0
@@ -110,6 +113,7 @@ class TraceTask:
     def cancel(self) -> None:
         """Take the mode off; where that is not possible from here, let everything through until it is."""
         self._sensitive.end_step()
+        take_off_all(self._witnesses)
         mode, self._mode = self._mode or self._stuck, None
         self._stuck = None
         if mode is not None:
@@ -185,6 +189,7 @@ class TraceTask:
             self._check(boundary.job)
             boundary.mark |= ring_layout.TRACED
             self._mode = dispatch_timer.enter(self._torch, self._loop.phases)
+            self._witnesses += before_enabling(lambda *_, **__: self._let_go())
             if last:
                 count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
                 self._mode.count = self._alone.noting(count)
@@ -192,6 +197,7 @@ class TraceTask:
 
     def _end_step(self, boundary: Boundary) -> None:
         kind = self._kind
+        take_off_all(self._witnesses)
         mode, self._mode = self._mode, None
         if mode is not None:
             let_go, mode.over = mode.over, True  # of a step that did not end
@@ -243,25 +249,27 @@ class TraceTask:
 
         return look
 
+    def _let_go(self) -> None:
+        """Leave the mode within a step, on its thread."""
+        mode = self._mode
+        if mode is not None and not mode.over and leave(self._torch, mode):
+            mode.over = True
+            self._loop.hooks.overdue = None
+
     def _doubted(self, boundary: Boundary, mode: dispatch_timer.TimingMode) -> Callable[[], None]:
         """Let go of the mode where the step does not end, and before the gradient of an operator that is
         not to be computed under it."""
         looked = 0
         doubtful = False
 
-        def let_go() -> None:
-            if not mode.over and leave(self._torch, mode):
-                mode.over = True
-                self._loop.hooks.overdue = None
-
-        overdue = self._overdue(boundary, let_go)
+        overdue = self._overdue(boundary, self._let_go)
 
         def look() -> None:
             nonlocal looked, doubtful
             new, looked = mode.ops[looked:], len(mode.ops)
             doubtful = doubtful or bool(self._sensitive.unexpected(new))
             if doubtful:
-                let_go()
+                self._let_go()
             overdue()
 
         return look
@@ -283,7 +291,7 @@ class TraceTask:
 
     def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""
-        boundary.mark |= ring_layout.SETTLING
+        boundary.mark |= ring_layout.AFTER_SHADOW
         if not self._alone.slice(self._table, max(PAUSE_NS, boundary.last_step_ns // 4)):
             return 1
         self._finish()

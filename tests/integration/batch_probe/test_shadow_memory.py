@@ -51,7 +51,7 @@ def evaluating(model: nn.Module, batches: int) -> tuple[int, bool]:
             model(batch).argmax(1)
     del batch
     held = sum(each.numel() * each.element_size() for each in alive)
-    seen = recorder.evaluated
+    seen = recorder.another_may_do
     recorder.abandon()
     return held, seen
 

@@ -13,7 +13,7 @@ import torch
 from autobrrr.injected.batch_probe.probe_task import ShadowTask
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.job_watches import LONG_NS, job_watches
+from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, job_watches
 from autobrrr.injected.loop.task_runner import Measuring
 from support.jobs.digest import fingerprint
 
@@ -160,7 +160,9 @@ class Boundaries:
         self._every, self._cancel_at = every, cancel_at
         self._left = self._clock()
         self._flags = 0
-        self._measuring = Measuring(told, Ticks(LONG_NS), watches=lambda: job_watches(torch))
+        self._measuring = Measuring(
+            told, Ticks(LONG_NS // LONG_BOUNDARIES), watches=lambda: job_watches(torch)
+        )
         self._measuring.begin(task)
 
     def __call__(self, optimizer: object, *_: object) -> None:

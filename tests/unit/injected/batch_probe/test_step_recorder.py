@@ -61,6 +61,33 @@ def test_a_mode_of_the_jobs_own_stays_where_it_lies(recorder: Recorder) -> None:
     assert recorder.stop().nodes
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_a_profiler_of_the_jobs_own_sees_nothing_of_the_recording(recorder: Recorder, within: bool) -> None:
+    profiles: list[torch.autograd.profiler.profile] = []
+
+    class Profiled(Root):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if within:
+                profiles[0].__enter__()
+            return super().forward(x)
+
+    def profiled() -> list[str]:
+        profiles[:] = [torch.autograd.profiler.profile()]
+        root = Profiled()
+        if not within:
+            profiles[0].__enter__()
+        step(root)
+        profiles[0].__exit__(None, None, None)
+        return sorted(event.name for event in profiles[0].function_events)
+
+    found = profiled()
+    assert function_modes(torch) == []
+    assert recorder.another_may_do
+    with pytest.raises(Abstain, match="a profiler of the job's own"):
+        recorder.stop()
+    assert found == profiled()
+
+
 def test_a_mode_that_a_root_call_leaves_on_ends_the_recording_not_the_step(recorder: Recorder) -> None:
     with ExitStack() as stack:
 

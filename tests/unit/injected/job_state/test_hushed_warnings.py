@@ -66,3 +66,24 @@ def test_what_torch_warns_of_once_is_still_to_come(shown: list[str]) -> None:
     assert not torch.is_warn_always_enabled()
     vector.T  # noqa: B018
     assert len(shown) == 1
+
+
+def test_filters_that_another_thread_keeps_meanwhile_hush_nothing_afterwards() -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def catches() -> None:
+        with warnings.catch_warnings():
+            inside.set()
+            done.wait(60)
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        other = threading.Thread(target=catches)
+        with hushed(torch):
+            other.start()
+            assert inside.wait(60)
+            warnings.warn("of a replay", stacklevel=1)
+        warnings.warn("of the job", stacklevel=1)  # by the other thread's copy of the filters
+        done.set()
+        other.join()
+    assert [str(each.message) for each in heard] == ["of the job"]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, job_watches
+from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
 from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
@@ -28,10 +28,11 @@ class Slices:
     name, event, pending = "slices", "sliced", False
 
     def __init__(self, clock: list[int]) -> None:
-        self._clock, self.left = clock, 2
+        self._clock, self.left, self.seen = clock, 2, 0
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         self._clock[0] += 5
+        self.seen = boundary.last_flags
         self.left -= 1
         return 1 if self.left else None
 
@@ -72,7 +73,9 @@ def test_a_slice_waits_while_the_job_watches_and_in_the_end_the_task_is_given_up
     assert not measuring.slice(boundary(61)), "each task has its own patience"
     seen.clear()
     assert not measuring.slice(boundary(62))
+    assert task.seen == ring_layout.SETTLING, "the step that ended was watched"
     assert measuring.slice(boundary(63))
+    assert task.seen == 0
 
 
 def test_what_a_slice_has_put_on_a_step_comes_off_whoever_watches() -> None:
@@ -84,6 +87,28 @@ def test_what_a_slice_has_put_on_a_step_comes_off_whoever_watches() -> None:
     assert not measuring.slice(traced)
     seen.append("its profile")
     assert measuring.slice(boundary(2))
+
+
+def test_posted_work_waits_for_few_boundaries_where_steps_are_long(pages: StepRing) -> None:
+    """Whoever asks for a detach or a remedy gives up after some seconds, or a few steps."""
+    clock, done = [0], []
+    loop = train_loop(pages, clock, clock)
+    loop.post(lambda: done.append(clock[0]))
+    with Sees():
+        for clock[0] in (0, MOST_NS - 1, MOST_NS):
+            loop._close(clock[0])
+    assert done == [MOST_NS]
+
+
+def test_what_a_task_has_on_itself_is_nothing_of_the_jobs() -> None:
+    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: "its profile")
+    task = Slices([0])
+    measuring.begin(task)
+    assert not measuring.slice(boundary(1))
+    assert task.left == 2
+    task.pending = True
+    assert not measuring.slice(boundary(2))
+    assert task.left == 1
 
 
 @pytest.fixture
@@ -168,7 +193,6 @@ def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
         assert not done
         clock[0] = LONG_NS
         loop._close(clock[0])  # an undo has to be done
-    assert len(done) == 1
     assert str(done[0]).startswith(why)
     loop.post(lambda: done.append(job_watches(torch)))
     loop._close(clock[0])

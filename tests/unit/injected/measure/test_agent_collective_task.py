@@ -58,7 +58,8 @@ class Job:
             last_sample=(),
             torch=_counting(lambda: 7 * self.ended),
         )
-        self.measuring = Measuring(self.told.append, lambda: 0)
+        self.watched: str | None = None
+        self.measuring = Measuring(self.told.append, lambda: 0, watches=lambda: self.watched)
         self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
         self.ended = 0
 
@@ -123,6 +124,19 @@ def test_a_step_that_does_not_count_takes_nothing_from_the_one_before_it() -> No
         pass
     assert job.waits["garbage_ns"] == [3, 5]
     assert job.waits["exposed_ns"] == [300 * US, 500 * US]
+
+
+def test_steps_that_the_job_watches_are_left_out_and_counted_with_no_other() -> None:
+    job = Job(Parallel(), 2)
+    for job.watched in (None, None, None, "its profile", "its profile"):
+        job.step()
+    job.watched = None
+    while job.step() is not None:
+        pass
+    # Step 3 is told of at the end of step 4, at which it waits; step 6 was watched in part.
+    assert job.waits["garbage_ns"] == [7, 8]
+    assert job.waits["exposed_ns"] == [700 * US, 800 * US]
+    assert job.waits["reduced"] == [1, 1]
 
 
 def test_a_step_in_which_nothing_is_reduced_is_left_out() -> None:

@@ -65,6 +65,34 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
     assert not task._results.traced
 
 
+def test_the_mode_is_left_before_the_job_switches_a_profiler_of_its_own_on(task: TraceTask) -> None:
+    task.cancel()
+    task._check = lambda job: None  # type: ignore[method-assign]
+    task._begin_step(boundary(), last=False)
+    assert modes_on_stack(torch) == 1
+    with torch.autograd.profiler.profile() as theirs:
+        torch.ones(2)
+    assert modes_on_stack(torch) == 0
+    assert not any("Mode" in event.name for event in theirs.function_events)
+    task._end_step(boundary(ring_layout.TRACED))
+    assert not task._results.traced
+    assert not task._witnesses
+
+
+def test_products_run_alone_wait_while_the_job_watches(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come between steps and put nothing on one."""
+    task._traced, ran, seen = {"work": []}, [], []  # type: ignore[var-annotated]
+    monkeypatch.setattr(task._alone, "slice", lambda work, pause_ns: ran.append(pause_ns))
+    measuring = Measuring(lambda event: None, lambda: 0, watches=lambda: seen[0] if seen else None)
+    measuring.begin(task)
+    assert not measuring.slice(boundary())
+    seen.append("its profile")
+    assert not measuring.slice(boundary())
+    assert len(ran) == 1
+
+
 def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
     theirs = dispatch_timer.enter(torch, None)
     with pytest.raises(Abstain, match="another dispatch mode"):
