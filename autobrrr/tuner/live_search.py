@@ -141,6 +141,7 @@ class _LiveTuning:
         self.undone: list[Undone] = []
         self.untried: list[Candidate] = []  # for want of time
         self.guard_undid: list[Reverted] = []
+        self.closed: Arm = ()  # what the closing run has measured
 
     def go(self, study: TuningStudy) -> Tuning:
         try:
@@ -320,9 +321,11 @@ class _LiveTuning:
         found = self.all_against_none()
         if found is None:
             return None
-        confirmed = found.interval is not None and found.interval.low > 0
+        self.closed = self.kept
+        proven = found.interval is not None and found.interval.low > 0
+        confirmed = proven and found.decision not in ("harmful", "failed")
         if found.decision != "cancelled" and not confirmed:
-            said = found.why if found.interval is None else times_as_fast(found.interval)
+            said = found.why if proven or found.interval is None else times_as_fast(found.interval)
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
 
@@ -496,11 +499,12 @@ class _LiveTuning:
         classes = [self.board.cls_of(choice) for choice in self.kept]
         found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
         found += [applied.cls for applied in self.standing]
-        interval = closing.interval if closing is not None and self.kept else None
+        interval = closing.interval if closing is not None and self.kept == self.closed else None
         if interval is not None and interval.low > 0:
             speedup = interval.factor
         else:
-            # Stopped before the closing run: what the search found, without an interval.
+            # Stopped before the closing run, or some of it has gone since: what the search found, without an
+            # interval.
             interval = None
             speedup = math.prod(self.ledger.achieved(choice) for choice in self.kept)
         if self.no_claim is NoClaim.CROWDED:  # the figure stands in the note, and nowhere as a claim

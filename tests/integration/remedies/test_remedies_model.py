@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT, watch
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model import precision
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
 from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training
@@ -416,6 +417,26 @@ def test_matmul_precision_is_refused_where_it_changes_no_bit() -> None:
     undo()
     assert torch.equal(a @ a, exact)
     assert picture(loop) == before
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_product_that_fails_leaves_the_precision_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    calls: list[str] = []
+
+    def product(_torch: object, device: str) -> torch.Tensor:
+        calls.append(device)
+        if len(calls) == fails_at:
+            raise RuntimeError("out of memory")
+        return torch.zeros(1)
+
+    monkeypatch.setattr(precision, "_product", product)
+    loop = training()
+    torch.set_float32_matmul_precision("high")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        switched_on("precision.float32_matmul_precision", loop, precision="medium")
+    assert torch.get_float32_matmul_precision() == "high"
 
 
 def test_recomputed_blocks_train_to_the_same_bits_with_dropout_and_keep_less() -> None:

@@ -421,6 +421,51 @@ def test_a_gain_that_lasts_gives_the_guard_nothing_to_do() -> None:
     assert found.guard_undid == []
 
 
+@pytest.mark.parametrize("pairs", [6, 12])
+def test_what_loses_the_loss_in_the_confirmation_run_is_not_kept(pairs: int) -> None:
+    class Diverges(SimulatedJob):
+        late = False
+
+        def _run(self, count: int) -> None:
+            first = self._count
+            super()._run(count)
+            sampled = self._records[first : self._count][::8]
+            sampled["flags"] |= ring_layout.PHASES
+            sampled["loss_finite"] = 0 if self.late and self.names_on else 1
+
+    job = Diverges(effects={"optimizer.fused": Effect(speed=1.2)})
+
+    def told(now: TuneProgress) -> None:
+        job.late = job.late or (now.stage == "final" and now.pairs >= pairs)
+
+    only = TuneSettings(budget_ns=40 * SECOND_NS, only=("optimizer.fused",))
+    found = tune(job, settings=only, on_progress=told)
+    assert job.late
+    assert (found.kept, found.speedup, found.interval, job.names_on) == ([], 1.0, None, [])
+    assert "the loss was not finite" in trial(found, "optimizer.fused").why
+
+
+def test_the_gain_of_all_is_not_claimed_for_those_that_are_left() -> None:
+    class LosesOne(SimulatedJob):
+        gone = False
+
+        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
+            if count == GUARD_STEPS:
+                self.gone = True
+                self.effects["optimizer.fused"] = Effect(speed=1.3, lost_after_steps=1)
+            return super().steps(first_seq, count, timeout_ns)
+
+        def apply(self, remedy, options, allowed=CLASSES):  # type: ignore[no-untyped-def]
+            if self.gone and remedy == "optimizer.fused":
+                raise NotApplied("a call in training failed so")
+            return super().apply(remedy, options, allowed)
+
+    job = LosesOne(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
+    found = tuned(job, budget_s=80, only=("optimizer.fused", "gc.freeze"))
+    assert (found.kept, found.interval) == (["gc.freeze"], None)
+    assert found.speedup < 1.2
+
+
 def test_a_remedy_with_which_the_loss_is_not_finite_is_undone_at_once() -> None:
     class Diverges(SimulatedJob):
         """Every eighth step is sampled; with the remedy its loss is not finite."""

@@ -74,15 +74,15 @@ def float32_matmul_precision(job: Job, options: Mapping[str, object]) -> Undo:
     if settings.matmul() == wanted:
         raise Refused(f"the job sets it to {wanted} already")
     devices = device_types(trained_roots(job))
-    undo = settings.set_matmul("highest")
-    exact = [_product(torch, device) for device in sorted(devices)]
-    undo()
-    undo = settings.set_matmul(wanted)
-    rough = [_product(torch, device) for device in sorted(devices)]
-    if all(map(torch.equal, exact, rough)):
-        undo()
-        raise Refused(f"{wanted} changes no float32 product on this {'/'.join(sorted(devices))}")
-    return undo
+    with ExitStack() as undo:
+        undo.callback(settings.set_matmul("highest"))
+        exact = [_product(torch, device) for device in sorted(devices)]
+    with ExitStack() as undo:
+        undo.callback(settings.set_matmul(wanted))
+        rough = [_product(torch, device) for device in sorted(devices)]
+        if all(map(torch.equal, exact, rough)):
+            raise Refused(f"{wanted} changes no float32 product on this {'/'.join(sorted(devices))}")
+        return undo.pop_all().close
 
 
 def _product(torch: ModuleType, device: str) -> object:
