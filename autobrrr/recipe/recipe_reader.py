@@ -29,6 +29,7 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 1 << 20
+MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
 MATCH_KEYS = ("script", "device", "torch")
 EVIDENCE_KEYS = ("speedup", "interval", "baseline_ns", "best_ns", "measured_on")
@@ -178,7 +179,8 @@ class _Reader:
     def args(self, table: Table) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for flag, value in table.items():
-            if not flag.startswith("-") or not flag.strip("-") or any(letter.isspace() for letter in flag):
+            odd = any(letter.isspace() or letter == "\0" for letter in flag)
+            if not flag.startswith("-") or not flag.strip("-") or odd:
                 self.fail(
                     ("args", flag), f'{_shown(flag)} is not a flag; write it as the script does: "--workers"'
                 )
@@ -190,6 +192,8 @@ class _Reader:
                 )
             if isinstance(value, str) and "\0" in value:
                 self.fail(("args", flag), f"{flag} holds a NUL character")
+            if isinstance(value, int) and abs(value) >= MOST_NUMBER:
+                self.fail(("args", flag), f"{flag} is {_shown(value)}; in quotes it is passed on unchanged")
             found[flag] = value
         return found
 
@@ -199,7 +203,7 @@ class _Reader:
             known = VARIABLES.get(name)
             if known is None:
                 self.fail(("env", name), f"no variable {_shown(name)} that a recipe may set{meant(name)}")
-            text = str(value) if type(value) is int else value
+            text = str(value) if type(value) is int and abs(value) < MOST_NUMBER else value
             problem = known.problem_with(text) if isinstance(text, str) else f"must be {known.says}"
             if not isinstance(text, str) or problem is not None:
                 self.fail(("env", name), f"{name} {problem}, not {_shown(value)}")

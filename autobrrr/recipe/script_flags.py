@@ -101,7 +101,9 @@ def own_words(command: Sequence[str]) -> int | None:
     if ran.how != "-c" and os.path.basename(ran.target) in LAUNCHERS:
         return _after_launcher(words, begins)
     runner = ran.how != "-c" and not ran.target.endswith(".py") and script_of(words[begins:]) is not None
-    return None if runner or _runs_another(words[begins:]) else begins
+    own = set() if ran.how else known_flags(Path(ran.target))  # `-m` and `-c` may be the script's
+    behind = [word for word in words[begins:] if word not in (own or ())]
+    return None if runner or _runs_another(behind) else begins
 
 
 def _behind_wrappers(words: Sequence[str]) -> int | None:
@@ -124,12 +126,15 @@ def ignores_environment(command: Sequence[str]) -> bool:
     at = _behind_wrappers(command)
     if at is None or not is_python(command[at]):
         return False
-    for word in itertools.takewhile(lambda word: word.startswith("-") and word != "-", command[at + 1 :]):
+    at += 1
+    while at < len(command) and (word := command[at]).startswith("-") and word != "-":
         letters = re.match("-([A-Za-z]*?)([mcWX].*)?$", word)
         if letters is not None and set(letters[1]) & set("EI"):
             return True
-        if letters is not None and letters[2] is not None and letters[2][0] in "mc":
+        value = letters[2] if letters is not None else None
+        if value is not None and value[0] in "mc":
             return False
+        at += 2 if value in ("W", "X") or word == "--check-hash-based-pycs" else 1  # with what it takes
     return False
 
 

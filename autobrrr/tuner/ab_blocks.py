@@ -27,6 +27,8 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
+SURELY = 3.5  # standard deviations of a share
+MANY = 10  # long steps
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -129,8 +131,34 @@ def log_speed_ratio(
     if len(without) < FEWEST_SLOW_STEPS or len(with_it) < FEWEST_SLOW_STEPS:
         return None
     if not rare:
-        low, high = np.quantile(np.concatenate([without, with_it]), (0.25, 0.75))
-        cap = high + 6 * (high - low)
+        cap = _cap(without, with_it)
         without, with_it = np.minimum(without, cap), np.minimum(with_it, cap)
     a_ns, b_ns = float(without.mean()), float(with_it.mean())
     return float(np.log(a_ns / b_ns)) if a_ns > 0 and b_ns > 0 else None
+
+
+def _cap(without: NDArray[np.float64], with_it: NDArray[np.float64]) -> float:
+    low, high = np.quantile(np.concatenate([without, with_it]), (0.25, 0.75))
+    return float(high + 6 * (high - low))
+
+
+class AllSteps:
+    """Time and long steps of both sides, over all pairs: a mean of log-ratios understates what is rare."""
+
+    def __init__(self) -> None:
+        self._totals = np.zeros((2, 3))  # by side: nanoseconds, steps, long ones
+
+    def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
+        """Two neighbouring blocks."""
+        cap = _cap(without, with_it)
+        for side, steps in enumerate((without, with_it)):
+            self._totals[side] += steps.sum(), len(steps), (steps > cap).sum()
+
+    def log_speed_ratio(self) -> float | None:
+        """log(speed with / without), where long steps surely come more often with it; None elsewhere."""
+        (a_ns, a_steps, a_long), (b_ns, b_steps, b_long) = self._totals
+        share = b_steps / max(1.0, a_steps + b_steps)
+        expected, both = share * (a_long + b_long), a_long + b_long
+        if both == 0 or b_long - expected <= SURELY * np.sqrt(both * share * (1 - share)) or b_long < MANY:
+            return None
+        return float(np.log((a_ns / a_steps) / (b_ns / b_steps)))

@@ -17,6 +17,7 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
     FEWEST_STEPS,
     LONGEST_BLOCK_NS,
+    AllSteps,
     BlockPlan,
     Side,
     in_balance,
@@ -109,6 +110,7 @@ class _Run:
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.typical: list[float] = []
         self.throughput: list[float] = []
+        self.all_steps = AllSteps()
         self.without_means: list[float] = []
         self.step_ns = asked.step_ns
         self.steps = 0
@@ -182,6 +184,7 @@ class _Run:
         by_length = self.by_length.log_speed_ratio(without, with_it)
         self.typical.append(typical if by_length is None else by_length)
         self.throughput.append(plain)
+        self.all_steps.add(without.steps, with_it.steps)
         self.without_means.append(float(without.steps.mean()))
         self.step_ns = float(np.median(self.without_means[-8:]))
         self.plan = self.plan_for(self.step_ns)
@@ -309,6 +312,7 @@ class _Run:
             typical=mean_interval(self.typical, self.asked.alpha),
             throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
             pause_ns=max(self.pause_ns, self.price_ns),
+            whole=self.all_steps.log_speed_ratio(),
         )
 
     def interval(self, standing: PairStanding) -> Interval | None:

@@ -16,7 +16,7 @@ from autobrrr.records import Reverted
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, Steps, durations_ns, timed
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, Steps, durations_ns, timed
 from autobrrr.tuner.stop_rules import Decision, PairStanding, times_as_fast
 
 SUSPICIOUS_STEPS = 32
@@ -75,10 +75,22 @@ class GainGuard:
             ),
         )
         if found.decision not in ("hopeless", "harmful"):
-            self.board.go(on)
-            return []
-        self.board.go(())
+            return self._hold(on)
+        self._hold(())
         return [Reverted(remedy=choice.label, why=f"the guard reverted it: {found.why}") for choice in on]
+
+    def _hold(self, arm: Arm) -> list[Reverted]:
+        """Bring the job under an arm, less what has gone off by itself: it stays off, and is returned."""
+        while True:
+            on = {applied.choice for applied in self.board.active}
+            off = [each for each in arm if each in self.board.lost and each not in on]
+            try:
+                self.board.go(tuple(each for each in arm if each not in off))
+            except RemedyLost:
+                if len(self.board.active) == len(on):  # not by itself: it can't be switched
+                    raise
+                continue
+            return [Reverted(remedy=each.label, why=self.board.lost[each]) for each in off]
 
     def _put_back(self, on: Arm, why: str) -> list[Reverted]:
         """After a refusal: the others go on again; what does not is reported."""

@@ -323,7 +323,7 @@ class _LiveTuning:
             return None
         self.closed = self.kept
         proven = found.interval is not None and found.interval.low > 0
-        confirmed = proven and found.decision not in ("harmful", "failed")
+        confirmed = proven and found.decision in ("better", "undecided")
         if found.decision != "cancelled" and not confirmed:
             said = found.why if proven or found.interval is None else times_as_fast(found.interval)
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
@@ -433,15 +433,16 @@ class _LiveTuning:
             AutobrrrError: a remedy can't be switched.
         """
         for _ in range(SWITCH_ATTEMPTS):
+            on = {applied.choice for applied in self.board.active}
+            for choice in [each for each in self.kept if each in self.board.lost and each not in on]:
+                self.kept = tuple(other for other in self.kept if other != choice)
+                self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
+                self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
             try:
                 self.board.go(self.kept)
                 return
             except RemedyLost as lost:
                 why = str(lost)
-                for choice in [each for each in self.kept if each in self.board.lost]:
-                    self.kept = tuple(other for other in self.kept if other != choice)
-                    self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
-                    self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
             except NotApplied as refused:
                 why = str(refused)
                 present = {applied.choice for applied in self.board.active}

@@ -17,6 +17,7 @@ Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "canc
 
 FEWEST_PAIRS = 6
 MOST_PAIRS = 600
+LONG_STEPS = "long steps come more often with it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class PairStanding:
     typical: Interval | None  # log-ratio of speeds, outlying steps capped
     throughput: Interval | None  # the same from plain means: all steps at their full length
     pause_ns: int  # longest own work of the agent at a change of remedies
+    whole: float | None = None  # log-ratio over all steps, where long ones surely come more often with it
 
 
 StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
@@ -48,6 +50,8 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
         least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
         if now.throughput is not None and now.throughput.high < 0:
             return "hopeless", f"throughput falls: {times_as_fast(now.throughput)}"
+        if now.whole is not None and now.whole < 0:
+            return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
         if interval.high < least:
             return "hopeless", f"no gain of {share(math.expm1(least), 1)} or more: {times_as_fast(interval)}"
         if interval.low > 0 and interval.mean >= least:
@@ -69,6 +73,8 @@ def precision(worthwhile: float, rare: bool) -> StopRule:
         half = (interval.high - interval.low) / 2
         if interval.high < 0:
             return "hopeless", f"slower together: {times_as_fast(interval)}"
+        if now.whole is not None and now.whole < 0:
+            return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
         if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:

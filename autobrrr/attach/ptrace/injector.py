@@ -24,7 +24,7 @@ from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
-HELPER_TIMEOUT_S = 20.0
+HELPER_TIMEOUT_S = 30.0  # killed in the middle of a call it would end the job: more than all its waits
 
 
 class InjectionWay(Enum):

@@ -37,7 +37,7 @@ SOURCE_AT = TABLE_AT + 64
 READ_EXECUTE = 5  # PROT_READ | PROT_EXEC
 RETURN_TO = 16  # in the page that nobody can map: a fault there ends the call
 # The thread slept, so that nobody waits for it; on a busy machine it waits for a CPU, and for malloc. The
-# call can't be called back safely. All together is less than `inject.HELPER_TIMEOUT_S`.
+# call can't be called back safely. All together is less than `injector.HELPER_TIMEOUT_S`.
 STEP_S, CALL_S = 1.5, 8.0
 
 

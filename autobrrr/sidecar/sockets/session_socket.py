@@ -244,7 +244,8 @@ def served(target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Pat
 def sweep(folder: Folder, proc: Path = procfs.PROC) -> list[str]:
     """Remove what sessions and agents left that are gone; returns the names.
 
-    A session is gone when nobody holds its lock, an agent when its process is.
+    A session is gone when nobody holds its lock, an agent when its process is; one that is of another
+    container, and has this folder too, answers.
     """
     removed: list[str] = []
     for name in sorted(folder.names()):
@@ -255,7 +256,7 @@ def sweep(folder: Folder, proc: Path = procfs.PROC) -> list[str]:
             if name.endswith(".lock"):
                 gone = _sweep_lock(folder, name)
             else:
-                gone = stat.S_ISSOCK(folder.kind(name)) and not _is_there(named, proc)
+                gone = not _is_there(named, proc) and _is_silent(folder, name)
                 if gone:
                     folder.remove(name)
             if gone:
@@ -273,6 +274,19 @@ def _sweep_lock(folder: Folder, name: str) -> bool:
         folder.remove(whose)
     folder.unlock(name, lock)
     return True
+
+
+def _is_silent(folder: Folder, name: str) -> bool:
+    """Whether it is a socket on which nobody listens; the pid in its name may be of another container."""
+    if not stat.S_ISSOCK(folder.kind(name)) or folder.holds_lock(f"{name}.lock"):
+        return False
+    try:
+        folder.connect(name, trusted_for(folder.uid)).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _is_there(named: re.Match[str], proc: Path) -> bool:

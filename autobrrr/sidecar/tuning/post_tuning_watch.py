@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from autobrrr.diagnosis.measurements import Durations
-from autobrrr.records import Reverted, Tuning
+from autobrrr.records import NoClaim, Reverted, Tuning
 
 SECOND_NS = 1_000_000_000
 FEWEST_STEPS = 32
 RECENT_STEPS = 256
 FIRST_NS = 10 * SECOND_NS
 LONGEST_NS = 1800 * SECOND_NS
+NEVER_NS = 1 << 62  # no gain is claimed that could go: the loss alone is watched
 PATIENCE = 2.0  # each comparison that changed nothing makes the next wait so much longer
 
 
@@ -68,11 +69,15 @@ class PostTuningWatch:
 
 def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWatch | None:
     """A watch over what a tuning has kept; None where it kept nothing that was measured."""
-    if not result.kept or not result.baseline or not result.best or result.speedup <= 1:
+    claimed = result.speedup > 1
+    if not result.kept or not result.baseline or not result.best:
+        return None
+    if not claimed and result.no_claim is not NoClaim.CROWDED:
         return None
     return PostTuningWatch(
         baseline_ns=result.baseline,
         best_ns=result.best,
         since_ns=now_ns,
+        pause_ns=FIRST_NS if claimed else NEVER_NS,
         loss_was_finite=not loss_lost,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model import channels_last
 from autobrrr.injected.remedies.model.layout_call import MOST_KINDS, LaidOut
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.injected.remedies import picture, training
@@ -281,3 +283,24 @@ def test_the_job_may_swap_weights_for_others_while_the_layout_is_on() -> None:
     assert loop.model.second.weight is weight
     assert weight.is_contiguous()
     assert not weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_what_fails_half_way_lays_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(lambda _model, x: x.flatten(1))
+
+    def strides() -> list[object]:
+        weights = [loop.model.first.weight, loop.model.second.weight]
+        states = [each for weight in weights for each in loop.optimizer.state[weight].values()]
+        return [each.stride() for each in (*weights, *(weight.grad for weight in weights), *states)]
+
+    before, calls, copy = strides(), itertools.count(1), channels_last._copy
+
+    def fails_once(*args: object) -> torch.Tensor:
+        if next(calls) == 6:  # of the second weight: after its gradient or before its state
+            raise RuntimeError("out of memory")
+        return copy(*args)  # type: ignore[arg-type, return-value]
+
+    monkeypatch.setattr(channels_last, "_copy", fails_once)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        LAYOUT.apply(loop.job, {})
+    assert strides() == before

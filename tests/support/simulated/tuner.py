@@ -247,12 +247,17 @@ class SimulatedJob:
     def _effect(self, name: str, key: str) -> Effect:
         return self.effects.get(key) or self.effects.get(name, NOTHING)
 
+    def lose(self, remedy: str) -> None:
+        """It goes off by itself."""
+        for token in [token for token, (name, _, _) in self.on.items() if name == remedy]:
+            del self.on[token]
+            self._lost[token] = "the job replaced its optimizer"
+
     def _lose(self) -> None:
-        for token, (name, _, since) in list(self.on.items()):
+        for name, _, since in list(self.on.values()):
             limit = self.effects.get(name, NOTHING).lost_after_steps
             if limit is not None and self._count - since > limit:
-                del self.on[token]
-                self._lost[token] = "the job replaced its optimizer"
+                self.lose(name)
 
     @staticmethod
     def _key(remedy: str, options: Mapping[str, object]) -> str:

@@ -239,3 +239,11 @@ def test_a_thread_that_is_ready_to_run_is_given_time_to_come_to_its_stop(
     with pytest.raises(CannotAttach, match=said):
         borrowed_thread._once(by_call(), 10, 0, borrowed_thread.InjectedCall())
     assert waited == ([1.0, 5.0] if ready else [1.0])
+
+
+def test_the_injector_has_more_time_than_all_of_its_waits() -> None:
+    """Killed in the middle of a call it would end the job; after the deadline nothing comes up any more."""
+    stop_s = borrowed_thread.STOP_S + borrowed_thread.STARVED_S
+    work_s = max(2 * thread_start.STEP_S + thread_start.CALL_S, 2 * borrowed_thread.CALL_S)
+    waits_s = borrowed_thread.RETRY_FOR_S + stop_s + work_s + borrowed_thread.STOP_S
+    assert 1.25 * waits_s < injector.HELPER_TIMEOUT_S < injector.DEADLINE_S

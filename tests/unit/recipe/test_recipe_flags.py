@@ -222,3 +222,21 @@ def test_a_script_file_that_is_called_like_a_module_of_pythons_gets_its_flags(sc
 def test_a_python_behind_a_wrapper_may_ignore_its_environment_too() -> None:
     assert recipe.ignores_environment(["nice", "-n", "1", "python", "-I", "train.py"])
     assert not recipe.ignores_environment(["env", "-i", "python", "train.py"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python -X dev -I t.py", "python -W ignore -E t.py", "python --check-hash-based-pycs never -I t.py"],
+)
+def test_an_option_with_a_value_apart_hides_no_isolation(command: str) -> None:
+    assert recipe.ignores_environment(command.split())
+
+
+def test_a_script_may_have_flags_that_are_pythons_elsewhere(tmp_path: Path) -> None:
+    script, launcher = tmp_path / "train.py", tmp_path / "launch.py"
+    adds = "import argparse\np = argparse.ArgumentParser()\n{}p.add_argument('--lr')\np.parse_args()\n"
+    script.write_text(adds.format("p.add_argument('-m')\n"))
+    launcher.write_text(adds.format(""))
+    for file, placed in ((script, True), (launcher, False)):
+        command = ["python", str(file), "-m", "resnet50"]
+        assert (recipe.with_flags(command, {"--lr": 1}) != command) is placed

@@ -136,6 +136,19 @@ def test_a_fault_is_one_line_with_its_place(text: str, says: str) -> None:
     assert fault(text).startswith("r.toml:")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f'[args]\n"--x" = 0x{"f" * 5000}', "--x is a number that large"),
+        (f"[env]\nOMP_NUM_THREADS = 0x{'f' * 5000}", "must be a whole number from 1 to 4096"),
+        ('[args]\n"--x\\u0000y" = 1', "is not a flag"),
+    ],
+)
+def test_what_no_command_line_can_hold_is_a_fault_of_the_file(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=f"^r.toml:3: .*{says}"):
+        parse(f"schema = 1\n{text}", "r.toml")
+
+
 def test_keys_inside_values_are_not_taken_for_keys() -> None:
     text = 'a = """\nschema = 9\n"""\nb = [ # c = 1\n  "d = 2",\n]\n\'e.f\' = "\\"g = 3"\n[h."i.j"]\nk = { l = 1 }\n'
     places = KeyLines(text)

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from autobrrr.errors import TargetGone
-from autobrrr.records import Attach, JobFacts
+from autobrrr.records import Attach, JobFacts, NoClaim, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
+from autobrrr.sidecar.tuning.post_tuning_watch import watch_over
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
@@ -253,3 +254,25 @@ def test_steps_that_lie_in_the_ring_are_found_without_a_tick_of_the_loop(shop: W
     for _ in range(5):
         shop.writer.step(MS)
     assert list(shop.bench.steps(3, 5, 10 * SECOND_NS)["seq"]) == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("no_claim", "is_watched"), [(NoClaim.CROWDED, True), (None, False)])
+def test_what_is_kept_beside_other_programs_is_watched_for_its_loss(
+    no_claim: NoClaim | None, is_watched: bool
+) -> None:
+    result = Tuning(
+        objective="step_ns",
+        baseline=2e6,
+        best=2e6,
+        speedup=1.0,
+        interval=None,
+        class_="rounding",
+        kept=["optimizer.fused"],
+        reverted=[],
+        trials=[],
+        recipe=None,
+        no_claim=no_claim,
+    )
+    watch = watch_over(result, 0, loss_lost=False)
+    assert (watch is not None) is is_watched
+    assert watch is None or (watch.loss_was_finite and not watch.due(100_000 * SECOND_NS))

@@ -344,3 +344,17 @@ def test_what_is_gone_is_swept_and_nothing_else(me: SessionTarget, env: dict[str
         assert sorted(folder.names()) == kept
         os.close(held)
         assert sweep(folder) == [f"{me.name}.lock"]  # its job is there, its session was killed
+
+
+def test_a_session_and_an_agent_of_another_container_keep_their_sockets(env: dict[str, str]) -> None:
+    with Folder.private(paths.runtime_dir(env), os.geteuid()) as folder:
+        session, agent = "4194304-7.sock", "agent-4194304-7.sock"  # of a process that is not seen from here
+        held = folder.lock(f"{session}.lock")
+        assert held is not None
+        with folder.listen(session, 4), folder.listen(agent, 4):
+            assert sweep(folder) == []
+            for name in (session, agent):
+                folder.connect(name, (os.geteuid(),)).close()
+        os.close(held)
+        sweep(folder)
+        assert folder.names() == []

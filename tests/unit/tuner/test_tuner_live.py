@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -464,6 +465,62 @@ def test_the_gain_of_all_is_not_claimed_for_those_that_are_left() -> None:
     found = tuned(job, budget_s=80, only=("optimizer.fused", "gc.freeze"))
     assert (found.kept, found.interval) == (["gc.freeze"], None)
     assert found.speedup < 1.2
+
+
+def test_what_makes_usual_steps_shorter_and_all_of_them_longer_is_not_claimed() -> None:
+    class Stalls(SimulatedJob):
+        """With the remedy one step in 60 is ten times as long: 1.05 x typically, 0.91 x over all."""
+
+        def _run(self, count: int) -> None:
+            first = self._count
+            super()._run(count)
+            if not self.names_on:
+                return
+            part = self._records[first : self._count]
+            took = (part["end_ns"] - part["start_ns"]).astype(float)
+            took = np.where(self._random.random(len(part)) < 1 / 60, 10 * took, took)
+            ends = int(part["start_ns"][0]) + np.cumsum(took.astype(np.int64))
+            part["end_ns"], part["start_ns"] = ends, ends - took.astype(np.int64)
+            self._clock_ns = int(ends[-1])
+
+    for seed in range(3):
+        job = Stalls(seed=seed, effects={"optimizer.fused": Effect(speed=1.05)})
+        found = tuned(job, budget_s=60, only=("optimizer.fused",))
+        assert (found.kept, found.speedup, job.names_on) == ([], 1.0, [])
+
+
+def test_what_went_off_by_itself_in_the_trial_of_another_stays_off() -> None:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
+
+    def told(now: TuneProgress) -> None:
+        if now.stage == "trial" and now.remedy == "gc.freeze" and now.pairs == 3 and not job.lost():
+            job.lose("optimizer.fused")
+
+    only = TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
+    found = tune(job, settings=only, on_progress=told)
+    assert "optimizer.fused" not in [*found.kept, *job.names_on]
+    assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
+
+
+@pytest.mark.parametrize("after", [470, 493, 498])
+def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) -> None:
+    class GoesOff(SimulatedJob):
+        began: int | None = None
+
+        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
+            if count == GUARD_STEPS and self.began is None:
+                self.effects = {**self.effects, "optimizer.fused": Effect(speed=0.7)}
+                self.began = self._count
+            return super().steps(first_seq, count, timeout_ns)
+
+        def _lose(self) -> None:
+            super()._lose()
+            if self.began is not None and self._count - self.began > after:
+                self.lose("optimizer.fused")
+
+    job = GoesOff(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
+    found = tuned(job, budget_s=80, only=("optimizer.fused", "gc.freeze"))
+    assert "optimizer.fused" not in [*found.kept, *job.names_on]
 
 
 def test_a_remedy_with_which_the_loss_is_not_finite_is_undone_at_once() -> None:

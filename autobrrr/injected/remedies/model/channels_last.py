@@ -116,8 +116,10 @@ def _relay_all(job: Job, place: Place, weight: Tensor, left: list[Place]) -> Und
         left: Takes where the undo leaves the layout.
     """
     torch, before = job.torch, weight.stride()
-    for each in _together(job, weight):
-        each.data = _copy(torch, each.data, None)
+    found = _together(job, weight)
+    laid_out = [_copy(torch, each.data, None) for each in found]  # all of them, or none: memory may be short
+    for each, data in zip(found, laid_out, strict=True):
+        each.data = data
     ours = weight.stride()
 
     def undo() -> None:
