@@ -85,7 +85,7 @@ def mode_of_the_job(torch: ModuleType) -> tuple[str, object] | None:
     for kind, modes in (("dispatch", dispatch), ("function", function_modes(torch))):
         for mode in modes:
             # What `torch.set_default_device` puts on only says where tensors are made.
-            home = type(mode).__module__.partition(".")[0]
+            home = str(type(mode).__module__).partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
                 return kind, mode
     return None
@@ -161,7 +161,7 @@ def own_code(torch: ModuleType, kinds: Iterable[type], target: object = None) ->
     What that keeps, no scan finds.
     """
     for kind in kinds:
-        if kind.__module__.partition(".")[0] != "torch" and runs_own_code(torch, kind):
+        if str(kind.__module__).partition(".")[0] != "torch" and runs_own_code(torch, kind):
             return (
                 f"tensors of the kind {kind.__name__}, whose code would run again in replays, are in the step"
             )
