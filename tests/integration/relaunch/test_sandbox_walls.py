@@ -263,7 +263,8 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
         "from autobrrr.relaunch.trial import live_trial as running\n"
         f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
         "launch = relaunch.launch(file)\n"
-        "with TrialFactory(command=launch.command, folder=file.parent, environment=launch.environment,\n"
+        "own = launch.environment | {'TMPDIR': str(here / 'tmp')}\n"
+        "with TrialFactory(command=launch.command, folder=file.parent, environment=own,\n"
         "            runtime=here / 'run', cache=here / 'cache') as stable:\n"
         "    stable._no_overlay = 'told so'\n"
         "    trial = stable.start()\n"
@@ -271,6 +272,7 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
         "    print(trial.token, flush=True); time.sleep(100)\n"
     )
     root = Path(__file__).resolve().parents[3]
+    (tmp_path / "tmp").mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", study],
         env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
@@ -282,11 +284,13 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
         left = list((tmp_path / "cache/scratch").glob("study-*/t1/tree/train.py"))
         killed.kill()
     assert len(left) == 1
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
     deadline = time.monotonic() + 5
     while list(orphans.found(token)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    orphans.sweep(tmp_path / "run", tmp_path / "cache/scratch")
+    orphans.sweep(tmp_path / "run", tmp_path / "cache/scratch", tmp_path / "tmp")
     assert list((tmp_path / "cache/scratch").iterdir()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert list((tmp_path / "run").iterdir()) == []
     assert relaunch.fingerprint(file.parent) == before
 
