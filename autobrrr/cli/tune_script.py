@@ -122,7 +122,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         runtime=paths.runtime_dir(),
         cache=paths.cache_dir(),
         walled=not args.allow_writes,
-        open_folders=() if keep is None else (keep,),
+        kept=keep,
         copy_limit_bytes=_bytes(args.copy_limit),
         tell=narrate,
     ) as stable:
@@ -157,7 +157,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             NARRATOR.clear()
             narrate("stopped; all trials have ended. Run the same command again to resume")
             raise
-    return _tell(args, words, tuning, found)
+    return _tell(args, command, tuning, found)
 
 
 def _storage(url: str) -> Storage:
@@ -198,7 +198,7 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
     return search
 
 
-def _tell(args: argparse.Namespace, words: list[str], tuning: Tuning, found: object) -> int:
+def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: object) -> int:
     from autobrrr import recipe
     from autobrrr.report.html.study_html import relaunch_html
     from autobrrr.report.text.next_step import after_trials
@@ -216,7 +216,7 @@ def _tell(args: argparse.Namespace, words: list[str], tuning: Tuning, found: obj
         print(to_json(tuning), flush=True)
     else:
         show(relaunch_table(tuning, columns()))
-        NARRATOR.next_step(after_trials(tuning, words))
+        NARRATOR.next_step(after_trials(tuning, command))
     return EXIT_DONE
 
 

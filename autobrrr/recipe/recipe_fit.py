@@ -75,8 +75,9 @@ def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
         if "cuda" in remedy.needs and now.device == "cpu":
             found[chosen.name] = "this machine has no GPU"
         elif remedy.environment is not None and now.environment is not None:
+            begins_with = {**now.environment, **recipe.env}
             try:
-                remedy.environment(remedy.option_values(chosen.options), now.environment)
+                remedy.environment(remedy.option_values(chosen.options), begins_with)
             except Refused as refused:
                 found[chosen.name] = str(refused)
     return found

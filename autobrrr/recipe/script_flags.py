@@ -246,6 +246,8 @@ def misplaced(command: Sequence[str], flags: Mapping[str, object]) -> dict[str, 
     found = dict.fromkeys(unknown_flags(script, flags), f"{script} has no such flag")
     for flag, value in flags.items():
         why = _why_kept(words, flag, first) if value is None or value is False else None
+        if value is True and any(words[at] != flag for at in _places(words, flag, first)):
+            why = "it stands there with a value"
         if why is not None:
             found.setdefault(flag, why)
     return found

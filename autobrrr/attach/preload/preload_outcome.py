@@ -34,7 +34,9 @@ class PreloadOutcome:
         self._read_bytes: dict[Path, int] = {}
         self._heard: set[tuple[object, ...]] = set()
         self._times: dict[Path, dict[str, object]] = {}
+        self._on: set[tuple[Path, object]] = set()
         self.remedies: list[Line] = []
+        self.lost: str | None = None  # a remedy that was on in a process, and went off there, and why
 
     @property
     def step_ns(self) -> dict[str, object] | None:
@@ -48,6 +50,7 @@ class PreloadOutcome:
         for file in sorted(self._folder.glob("outcome-*"), key=self._rank_of):
             for line in self._lines(file):
                 if _is_of_remedy(line):
+                    self._follow(file, line)
                     said = (line["remedy"], line["status"], line.get("class"))
                     if said not in self._heard:
                         self._heard.add(said)
@@ -70,6 +73,13 @@ class PreloadOutcome:
         ]
         self.remedies += fresh
         return fresh
+
+    def _follow(self, file: Path, line: Line) -> None:
+        remedy = line["remedy"]
+        if line["status"] == "applied":
+            self._on.add((file, remedy))
+        elif (file, remedy) in self._on:
+            self.lost = f"{remedy} went off by itself: {line.get('why')}"
 
     def _lines(self, file: Path) -> list[Line]:
         try:

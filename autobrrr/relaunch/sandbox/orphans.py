@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import stat
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,18 +31,18 @@ def new_token(proc: Path = procfs.PROC) -> str:
 
 
 def own_name(proc: Path = procfs.PROC) -> str:
-    """This process, beyond doubt: its pid, when it started, the namespace that counts so."""
-    return f"{os.getpid()}-{procfs.start_ticks(os.getpid(), proc)}-{_pid_namespace(proc)}"
+    """This process, beyond doubt: its pid, when it started, the machine and namespace that count so."""
+    return f"{os.getpid()}-{procfs.start_ticks(os.getpid(), proc)}-{_counting(proc)}"
 
 
 def is_gone(token: str, proc: Path = procfs.PROC) -> bool:
     """Whether the process that made a token, or that `own_name` named, has surely ended.
 
-    Of what was named in another container nothing is sure.
+    Of what was named in another container, or on another machine that shares a folder, nothing is sure.
     """
     parts = token.split("-")
     pid = number(parts[0])
-    if len(parts) < 3 or pid is None or parts[2] != str(_pid_namespace(proc)):
+    if len(parts) < 3 or pid is None or parts[2] != str(_counting(proc)):
         return False
     return str(procfs.start_ticks(pid, proc)) != parts[1]
 
@@ -97,8 +99,10 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _pid_namespace(proc: Path) -> int:
+def _counting(proc: Path) -> int:
+    """Who counts pids: a machine's namespace; the first one has the same inode on every machine."""
     try:
-        return os.stat(proc / "self/ns/pid").st_ino
+        namespace = os.stat(proc / "self/ns/pid").st_ino
     except OSError:
-        return 0
+        namespace = 0
+    return zlib.crc32(f"{socket.gethostname()} {namespace}".encode())

@@ -166,7 +166,8 @@ def _raise(size_bytes: int, folder: str, needed: Sequence[str], open_folders: Se
     for path, fd in own:
         if all(upper.covers != path for upper in uppers):
             uppers += _overlay(path, f"/proc/self/fd/{home}", len(uppers), f"/proc/self/fd/{fd}")
-    if SHARED_MEMORY in visible:
+    # What lies in shared memory may be data that the script reads; what it makes there is no output of it.
+    if SHARED_MEMORY in visible and not _overlay(SHARED_MEMORY, f"/proc/self/fd/{home}", len(uppers)):
         _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
     for path in needed:
         if not any(path == upper.covers or path.startswith(upper.covers + "/") for upper in uppers):

@@ -41,6 +41,7 @@ class Keeper:
         self._child = 0
         self._ended = False
         self._uppers: list[overlay_mounts.Upper] = []
+        self._kept: int | None = None
         self._wake, waker = socket.socketpair()
         for end in (self._wake, waker):
             end.setblocking(False)
@@ -54,6 +55,8 @@ class Keeper:
         if order is None:
             return
         try:
+            if order.get("kept"):  # before the walls are raised: it lies outside of them
+                self._kept = os.open(str(order["kept"]), os.O_PATH | os.O_DIRECTORY)
             fence = order.get("walls")
             if isinstance(fence, dict) and "place" in fence:
                 self._uppers = [self._copied(**fence)]
@@ -173,8 +176,9 @@ class Keeper:
             time.sleep(LOOK_S / 10)
 
     def _keep_output(self, destination: str, most_bytes: int) -> None:
+        into = destination if self._kept is None else f"/proc/self/fd/{self._kept}"
         try:
-            count, size = overlay_mounts.copy_out(self._uppers, destination, most_bytes)
+            count, size = overlay_mounts.copy_out(self._uppers, into, most_bytes)
             self._say({"kept": count, "bytes": size})
         except OSError as error:
             self._say({"not_kept": error.strerror or str(error)})

@@ -17,7 +17,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
-from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags
+from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
@@ -67,6 +67,12 @@ def flag_parameter(
     read = [switched.get(str(level), level) for level in levels]
     now = given_value(command, name, declared)
     found, given = _with_given(read, now)
+    for i, level in enumerate(found):
+        if i != given and level is not None and with_flags(command, {name: level}) == list(command):
+            raise UsageError(
+                f"--param {name}: {shown(level)} leaves the command as it is",
+                "name the flag that sets it, such as --no-amp, or its values as the script reads them",
+            )
     cls: ExactnessClass = "changes-training"
     if WORKERS.match(name):  # a dataset that draws random numbers draws others in workers
         cls = "bitwise" if PINS.match(name) else "stream"

@@ -22,7 +22,7 @@ from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.tuner.candidate_space import widest
 
 BATCH = re.compile(r"-(?!.*(eval|test|val)\w*[-_])(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
-ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
+ACCUMULATE = re.compile(r"-(?!.*(eval|test|val)\w*[-_]).*(accum|grad[-_]acc)", re.IGNORECASE)
 WORKERS = re.compile(
     r"--?((no|n|num|train|data|loader|data[-_]?loader|dl|persistent)[-_])*"
     r"((n|num)?workers?|prefetch([-_](factor|batches|size))?|pin[-_]?mem(ory)?)$|-j$",
@@ -245,14 +245,15 @@ class Result:
         return self.value if self.low is None else self.low
 
 
-def agreed_ratio(told: float | None, seen: float | None) -> float:
+def agreed_ratio(told: float | None, seen: float | None, *, accumulates: bool = False) -> float:
     """Samples of a step against another trial's, to count with.
 
     Args:
         told: As flags say. Where they say the same, agents are not asked: they may have seen something else.
         seen: As agents saw. Where both speak and differ, the smaller gain counts.
+        accumulates: Flags say the same only if one does what its name says; agents are asked.
     """
-    if told == 1.0 or seen is None:
+    if seen is None or (told == 1.0 and not accumulates):
         return told or 1.0
     return seen if told is None else min(told, seen)
 

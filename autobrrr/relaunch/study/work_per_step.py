@@ -146,8 +146,10 @@ class Counting:
         """Samples of a step against the other's: as flags say and agents saw; the smaller gain counts."""
         seen = candidate.samples / base.samples if candidate.samples and base.samples else None
         told = self.space.told_ratio(point, its_point)
-        counted = agreed_ratio(told, seen)
-        if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > NOTICEABLE:
+        accumulates = self.space.batch_of(point) != self.space.batch_of(its_point)
+        counted = agreed_ratio(told, seen, accumulates=accumulates)
+        asked = told != 1.0 or accumulates
+        if told and seen and asked and abs(math.log(seen / told)) > NOTICEABLE:
             self.notes.append(
                 f"steps hold {seen:.3g} times the samples but flags say {told:.3g}: the smaller gain counts"
             )

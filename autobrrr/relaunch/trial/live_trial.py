@@ -202,6 +202,7 @@ class LiveTrial:
         self._ask({"pause": 1}, "paused")
         self.paused = True
         self._paused_ns = time.perf_counter_ns()
+        self._see_what_went_off()
         return self._paused_ns
 
     def taken(self) -> Bytes:
@@ -285,6 +286,13 @@ class LiveTrial:
             names = ", ".join(self.launch.remedies)
             why = f"{names}: it was not applied within {self.limits.settle_s:.0f} s of steps"
             self.ending = self._given_up("not_applied", why)
+
+    def _see_what_went_off(self) -> None:
+        """What has been measured since the last look was not all with it."""
+        self.told.news()
+        lost = self.witnesses.lost or self.told.lost
+        if lost is not None and self.ending is None:
+            self.ending = self._given_up("not_applied", lost)
 
     def _send(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
@@ -429,6 +437,7 @@ def start(
         "environment": prepared.environment,
         "folder": str(launch.folder),
         "walls": _fence(walls, folder, launch),
+        "kept": None if walls is None else walls.kept,
         "temporary": None if launch.temporary is None else str(launch.temporary),
     }
     running._send(order)

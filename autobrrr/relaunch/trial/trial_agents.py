@@ -39,7 +39,12 @@ CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class TrialAgents:
-    """One agent. `pid` is its process as seen from here; 0 where it can't be seen."""
+    """One agent.
+
+    Attributes:
+        pid: Its process as seen from here; 0 where it can't be seen.
+        lost: Which remedy has gone off by itself, and why; None: none has.
+    """
 
     def __init__(self, link: socket.socket) -> None:
         told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
@@ -49,6 +54,7 @@ class TrialAgents:
         self.steps = TrialSteps()
         self.cadence = CLOSE
         self.frames: FrameSamples | None = None
+        self.lost: str | None = None
         self.draining = False  # it was asked to let its device work off what is queued
         self._ring: RingReader | None = None
 
@@ -61,6 +67,8 @@ class TrialAgents:
                     self._hello(event)
                 elif event.get("event") == "facts":
                     self._know(event)
+                elif event.get("event") == "remedy_lost":
+                    self.lost = f"{event.get('remedy')} went off by itself: {event.get('why')}"
                 elif event.get("event") == "frames":
                     with contextlib.suppress(msgspec.ValidationError):
                         self.frames = msgspec.convert(event.get("frames"), FrameSamples)
@@ -153,6 +161,11 @@ class Witnesses:
     @property
     def facts(self) -> JobFacts | None:
         return None if self.chief is None else self.chief.facts
+
+    @property
+    def lost(self) -> str | None:
+        """A remedy that has gone off by itself in one of them, and why."""
+        return next((each.lost for each in self._by_name.values() if each.lost is not None), None)
 
     @property
     def pid(self) -> int | None:

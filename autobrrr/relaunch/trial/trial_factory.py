@@ -36,7 +36,7 @@ class TrialFactory:
     Args:
         runtime: The runtime folder.
         walled: Trials run within walls; else they write where they want.
-        open_folders: What is written there stays, also from within walls.
+        kept: Where output is kept; what trials write there themselves is within their walls.
         copy_limit_bytes: Largest copy of the working folder, where walls need one; 0: none is made.
         tell: Hears one line, once, where trials work in a copy.
     """
@@ -48,7 +48,7 @@ class TrialFactory:
     cache: Path
     space: Space = field(default_factory=lambda: Space(parameters=()))
     walled: bool = True
-    open_folders: tuple[Path, ...] = ()
+    kept: Path | None = None
     copy_limit_bytes: int = COPY_LIMIT_BYTES
     tell: Callable[[str], None] = lambda line: None
     limits: Limits = field(default_factory=Limits)
@@ -136,8 +136,8 @@ class TrialFactory:
         launch = replace(launch, command=tuple(words), environment=env)
         if not self.walled:
             return self._begin(self._tidy(launch), None)
-        opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
-        fence = trial_environment.walls(launch.folder, launch.environment, opened)
+        fence = trial_environment.walls(launch.folder, launch.environment, (str(self.home),))
+        fence = fence if self.kept is None else replace(fence, kept=str(self.kept.resolve()))
         try:
             if self._no_overlay is None:
                 return self._begin(launch, fence)
@@ -170,6 +170,7 @@ class TrialFactory:
             limit_bytes=self.copy_limit_bytes,
             size_bytes=fence.size_bytes,
             open_folders=fence.open_folders,
+            kept=fence.kept,
         )
         try:
             if not self.copy_limit_bytes:

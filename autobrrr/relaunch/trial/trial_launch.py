@@ -31,11 +31,16 @@ class TrialLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walls:
-    """What a trial may write, where it must be able to, and what stays open."""
+    """What a trial may write, where it must be able to, and what stays open.
+
+    Attributes:
+        kept: A folder outside of the walls, for what is kept of the trial's output.
+    """
 
     size_bytes: int
     needed: tuple[str, ...]
     open_folders: tuple[str, ...] = ()
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +50,14 @@ class Copy:
     Attributes:
         place: A folder that does not exist yet; the copy lies there.
         size_bytes: What may be written into shared memory.
+        kept: A folder outside of the walls, for what is kept of the trial's output.
     """
 
     place: Path
     limit_bytes: int
     size_bytes: int
     open_folders: tuple[str, ...] = ()
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

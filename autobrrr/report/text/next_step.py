@@ -83,7 +83,7 @@ def after_trials(tuning: Tuning, command: Sequence[str]) -> str:
     if tuning.kept and tuning.recipe:
         return started_with(tuning.recipe, command)
     if tuning.kept:
-        return "the same command with --recipe fast.toml   (goes on from these trials, and writes the winner)"
+        return "the same command with --recipe fast.toml   (measures anew, and writes the winner)"
     return f"autobrrr run -- {_command(command)}   (then autobrrr diagnose says what limits it)"
 
 

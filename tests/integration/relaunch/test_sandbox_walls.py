@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,23 @@ def test_the_script_sees_its_changes_and_the_user_none(tmp_path: Path) -> None:
         assert not [name for name in set(os.listdir(folder)) - earlier if name.startswith("autobrrr-test")]
 
 
+def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) -> None:
+    staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
+    text = (
+        f"print(open({str(staged)!r}).read(), flush=True)\nopen({str(staged)!r}, 'w').write('of the trial')\n"
+        "print('up', flush=True)\nimport time; time.sleep(100)"
+    )
+    staged.write_text("of the user")
+    try:
+        trial = begin(relaunch.script(tmp_path / "user", text), tmp_path)
+        until_printed(trial, "up")
+        trial.close()
+        assert trial.lines == ("of the user", "up")
+        assert staged.read_text() == "of the user"
+    finally:
+        staged.unlink()
+
+
 def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Path) -> None:
     file = tree(tmp_path)
     before = relaunch.fingerprint(file.parent)
@@ -147,6 +165,38 @@ def test_an_open_folder_is_the_real_one_and_output_is_kept_on_demand(tmp_path: P
     assert trial.kept.problem is None
     assert (shared / str(file.parent).lstrip("/") / "model.pt").read_text() == "weights"
     assert not (file.parent / "model.pt").exists()
+
+
+def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_path: Path) -> None:
+    text = (
+        "import os\nprint(open('runs/last.pt').read(), flush=True)\n"
+        "open('runs/last.pt', 'w').write('of a trial')\nopen('runs/new.pt', 'w').write('of a trial')\n"
+        "print('up', flush=True)\nimport time; time.sleep(100)"
+    )
+    file = relaunch.script(tmp_path / "user", text)
+    runs = file.parent / "runs"
+    runs.mkdir()
+    (runs / "last.pt").write_text("of the user")
+    launch = relaunch.launch(file)
+    for no_overlay in (None, "told so"):
+        with TrialFactory(
+            command=launch.command,
+            folder=file.parent,
+            environment=launch.environment,
+            runtime=tmp_path / "run",
+            cache=tmp_path / "cache",
+            kept=runs,
+        ) as stable:
+            stable._no_overlay = no_overlay
+            trial = stable.start()
+            until_printed(trial, "up")
+            assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
+            trial.close(keep=runs, keep_bytes=1 << 20)
+        assert trial.kept.problem is None
+        assert (runs / "last.pt").read_text() == "of the user"
+        kept = runs / str(runs).lstrip("/")
+        assert (kept / "last.pt").read_text() == (kept / "new.pt").read_text() == "of a trial"
+        shutil.rmtree(runs / tmp_path.parts[1])
 
 
 def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_path: Path) -> None:

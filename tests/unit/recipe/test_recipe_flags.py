@@ -82,6 +82,14 @@ def test_what_can_not_be_had_here_is_a_line_and_stays_out_of_the_plan() -> None:
     )
 
 
+def test_a_remedy_that_the_recipe_s_own_variables_rule_out_is_left_out() -> None:
+    name, text = "PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.8"
+    found = recipe.Recipe(remedies=(recipe.Chosen(name="cuda.allocator"),), env={name: text})
+    left_out = recipe.unavailable(found, recipe.Here(device="cuda", environment={}))
+    assert left_out == {"cuda.allocator": f"{name} is set to {text} already"}
+    assert recipe.environment(found, {}, left_out) == {name: text}
+
+
 def test_variables_of_a_recipe_are_those_of_its_remedies() -> None:
     found = recipe.parse(
         'schema = 1\n[remedies]\n"cuda.allocator" = { expandable_segments = false }\n'
@@ -122,6 +130,13 @@ def test_the_last_flag_counts_and_none_stands_where_no_flag_is_read(
     words: str, flags: dict[str, object], became: str
 ) -> None:
     assert recipe.with_flags(["train.py", *words.split()], flags) == ["train.py", *became.split()]
+
+
+def test_a_flag_that_stands_with_a_value_is_said_not_to_become_a_switch() -> None:
+    assert recipe.misplaced(["python", "train.py", "--amp=false"], {"--amp": True}) == {
+        "--amp": "it stands there with a value"
+    }
+    assert recipe.misplaced(["python", "train.py", "--amp"], {"--amp": True}) == {}
 
 
 def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:

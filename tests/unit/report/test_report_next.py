@@ -125,6 +125,7 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     line = "autobrrr run --recipe 'fast one.toml' -- python 'my job.py'"
     assert after_tuning(written, 7, command) == line
     assert after_trials(written, command) == line
+    assert "measures anew" in after_trials(tuned("a"), command)  # a finished study is not gone on with
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
     assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
     assert after_tuning(written, 7, []).endswith("-- CMD")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+
+import pytest
 
 from autobrrr.relaunch.sandbox import orphans
 
@@ -44,6 +47,21 @@ def test_of_another_container_s_study_nothing_is_sure(tmp_path: Path) -> None:
     pid, ticks, namespace = orphans.own_name().split("-")
     assert not orphans.is_gone(f"{pid}-{int(ticks) - 1}-{int(namespace) + 1}-ab")
     assert not orphans.is_gone("nonsense")
+
+
+def test_a_study_of_another_machine_that_shares_the_folder_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+    pid, ticks, counting = orphans.own_name().split("-")
+    there = tmp_path / f"{orphans.FOLDER_PREFIX}{pid}-{int(ticks) - 1}-{counting}"
+    (there / "t1/tree").mkdir(parents=True)
+    monkeypatch.setattr(socket, "gethostname", lambda: "node2")
+    orphans.sweep(tmp_path)
+    assert there.exists()
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+    orphans.sweep(tmp_path)
+    assert not there.exists()
 
 
 def test_processes_are_found_by_the_word_in_their_environment(tmp_path: Path) -> None:

@@ -161,6 +161,26 @@ def test_of_two_counts_of_samples_the_smaller_gain_is_believed(
     assert agreed_ratio(told, seen) == counted
 
 
+@pytest.mark.parametrize("words", [["--no-amp"], ["--amp", "on"], ["--amp", "off"], []])
+def test_a_level_that_would_leave_the_command_as_it_is_is_no_level(words: list[str]) -> None:
+    command, on = ["python", "train.py", *words], {"--amp": Declared(default=True)}
+    with pytest.raises(UsageError, match="leaves the command as it is"):
+        parse_parameter("--amp=choice:on,off", command, {}, on)
+
+
+def test_where_accumulation_is_to_keep_the_samples_agents_are_asked() -> None:
+    assert agreed_ratio(1.0, 0.25, accumulates=True) == 0.25
+    assert agreed_ratio(1.0, 4.0, accumulates=True) == 1.0
+    assert agreed_ratio(1.0, None, accumulates=True) == 1.0
+
+
+def test_what_an_evaluation_accumulates_keeps_no_batch_of_the_training() -> None:
+    command = ["python", "train.py", "--batch_size=16", "--eval_accumulation_steps=8"]
+    parameter = parse_parameter("--batch_size=choice:8,16", command, {}, {})
+    with pytest.raises(UsageError, match="may change training results"):
+        make_space([parameter], command, {}, USUAL)
+
+
 def test_the_batch_of_an_evaluation_is_not_the_batch() -> None:
     names = ["--test-batch-size", "--eval_batch_size", "--val-bs", "--per_device_eval_batch_size"]
     assert not [name for name in names if BATCH.match(name)]

@@ -135,6 +135,13 @@ def held(space: Space, base: SimpleNamespace, candidate: SimpleNamespace, point:
     return math.exp(value)
 
 
+def test_a_flag_that_accumulates_something_else_makes_a_smaller_batch_no_gain() -> None:
+    space = Space(parameters=(flag("--batch-size", 32, 8),), accumulate="--accum-logs", samples_an_update=32)
+    assert space.told_ratio((1,), space.base) == 1.0
+    assert held(space, trial(samples=32, length=None), trial(samples=8, length=None), (1,)) == 0.25
+    assert held(space, trial(samples=32, length=None), trial(samples=32, length=None), (1,)) == 1.0
+
+
 @pytest.mark.parametrize(
     ("parameter", "base", "said"),
     [

@@ -136,6 +136,33 @@ def test_where_compilation_has_had_its_steps_a_silence_is_a_hang(tmp_path: Path)
     assert compiled.ending.kind == "hang"
 
 
+def stood_still(folder: Path, lost: str | None = None) -> LiveTrial:
+    """A trial with a remedy that has had its turn."""
+    found = trial(folder, Keeper(), "optimizer.fused")
+    found.witnesses = SimpleNamespace(  # type: ignore[assignment]
+        look=lambda: None, steps=TrialSteps(), drain=lambda patience_s: None, lost=lost
+    )
+    found.pause()
+    return found
+
+
+def test_a_trial_whose_remedy_goes_off_by_itself_is_measured_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveTrial, "_ask", lambda self, command, answer: None)
+    say(tmp_path, "optimizer.fused")
+    line = {"remedy": "optimizer.fused", "status": "refused", "why": "in another order"}
+    (tmp_path / "outcome-0-2").write_text(json.dumps(line) + "\n")  # of a process in which it was never on
+    assert stood_still(tmp_path).ending is None
+    why = "optimizer.fused went off by itself: in another order"
+    heard = stood_still(tmp_path, why)
+    with open(tmp_path / "outcome-0-1", "a") as file:
+        file.write(json.dumps(line) + "\n")
+    for each in (heard, stood_still(tmp_path)):
+        assert each.ending is not None
+        assert (each.ending.kind, each.ending.why) == ("not_applied", why)
+
+
 @pytest.mark.parametrize(("steps", "took_ns"), [(1, 1), (40, 1), (40, 1 << 60)])
 def test_a_step_that_ends_in_the_future_or_took_for_ever_puts_off_no_end(
     tmp_path: Path, steps: int, took_ns: int, monkeypatch: pytest.MonkeyPatch
@@ -147,7 +174,7 @@ def test_a_step_that_ends_in_the_future_or_took_for_ever_puts_off_no_end(
     made = TrialSteps()
     made.add(records)
     drained: list[float] = []
-    forges.witnesses = SimpleNamespace(look=lambda: None, steps=made, drain=drained.append)  # type: ignore[assignment]
+    forges.witnesses = SimpleNamespace(look=lambda: None, steps=made, drain=drained.append, lost=None)  # type: ignore[assignment]
     forges.look()
     assert forges.ending is None
     later_ns = time.perf_counter_ns() + 31_000_000_000
