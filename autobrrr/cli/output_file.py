@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -9,6 +10,9 @@ from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.folders import open_named
+
+# Of file systems that reserve nothing (NFS 3, FUSE): glibc would read the file, which is open for writing.
+_NOT_RESERVED = (errno.EBADF, errno.EOPNOTSUPP)
 
 
 def check_places(*targets: Path | str | None) -> None:
@@ -52,5 +56,9 @@ def write_file(
 
 def _reserve(fd: int, size: int) -> None:
     """Take the room before what is there is written over. Raises OSError where there is none."""
-    if size and stat.S_ISREG(os.fstat(fd).st_mode):
-        os.posix_fallocate(fd, 0, size)
+    try:
+        if size and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in _NOT_RESERVED:
+            raise

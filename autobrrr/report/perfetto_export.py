@@ -19,7 +19,7 @@ from autobrrr.folders import open_named
 from autobrrr.trace.gap_lane import GapLane
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
 
-_START = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*(?:\xef\xbb\xbf)?\s*\[')
+_START = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*(?:\xef\xbb\xbf\s*)?\[')
 _LANE_PID = 990_000_000
 
 

@@ -110,7 +110,7 @@ def _gained(session: PastSession) -> Answer:
 
 def _safe(session: PastSession) -> Answer:
     tuned, cost = session.tuned, session.last.cost
-    said = "no remedy was kept"
+    said = "no tuning kept what is on" if session.last.active else "no remedy was kept"
     if tuned is not None and tuned.kept:
         said = CLASS_WORDS.get(tuned.class_, tuned.class_)
     own = "" if cost.share is None else f"watching took {share(cost.share)} of each step"

@@ -66,7 +66,8 @@ def _kept(session: SessionData) -> str:
         return "not tuned"
     if not tuned.kept:
         return "nothing"
-    return f"{', '.join(tuned.kept)}: {gain_words(tuned.speedup, tuned.interval)}"
+    said = "no speed-up claimed" if tuned.interval is None else gain_words(tuned.speedup, tuned.interval)
+    return f"{', '.join(tuned.kept)}: {said}"
 
 
 def _figures(before: Diagnosis, after: Diagnosis) -> Iterator[ComparedFigure]:

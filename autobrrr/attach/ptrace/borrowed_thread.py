@@ -43,6 +43,9 @@ MACHINERY = (
 READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 CALL_S = 1.0  # it takes microseconds, once the thread has a CPU; called back half-way it may keep a lock
 STOP_S = 1.0
+BACK_S = (
+    120.0  # another thread may keep a system call waiting (it maps much at once); let go in it the job ends
+)
 STARVED_S = 5.0  # and for a thread that is ready to run: it needs a CPU to come to the stop
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
@@ -78,7 +81,7 @@ class InjectedCall:
 
 
 class NotInTime(Exception):
-    """The borrowed thread got no CPU for a system call; another try may find it one."""
+    """A system call of the borrowed thread took too long; another try may find a better moment."""
 
 
 class InterpreterDown(Exception):
@@ -216,7 +219,7 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
                     f"kill -CONT {target.pid}, then try again",
                 ) from None
             except NotInTime:
-                state.why = "its thread got no CPU for a system call each time"
+                state.why = "a system call of its thread took too long each time"
             except InterpreterDown:
                 raise _down(target.pid, proc) from None
             except OSError as error:
@@ -312,7 +315,7 @@ def _restore(
 ) -> None:
     if not thread.stopped:
         thread.interrupt()
-        if not thread.wait_interrupted(STOP_S, keep_signals=True):
+        if not thread.wait_interrupted(BACK_S, keep_signals=True):
             raise OSError("the borrowed thread did not come back")
     for note, saved in extended:
         thread.set_extended(note, saved)

@@ -24,7 +24,7 @@ from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
-HELPER_TIMEOUT_S = 30.0  # killed in the middle of a call it would end the job: more than all its waits
+HELPER_TIMEOUT_S = 150.0  # killed in the middle of a call it would end the job: more than all its waits
 
 
 class InjectionWay(Enum):
@@ -36,9 +36,9 @@ class InjectionWay(Enum):
 
 _ROOT = Path(__file__).resolve().parents[3]
 
-# Runs on the training thread. Bare `except:` needs no name that the script could have taken.
+# Runs on the training thread, among the script's own names: it needs none that the script could have taken.
 _OUTER = """try:
- exec({inner!r}, {{"__builtins__": __builtins__}})
+ (lambda: 0).__builtins__["exec"]({inner!r}, {{"__builtins__": (lambda: 0).__builtins__}})
 except:
  pass
 """

@@ -11,6 +11,8 @@ import signal
 import struct
 import time
 
+from autobrrr.machine import kernel_text, procfs
+
 _CONT, _SINGLESTEP, _DETACH = 7, 9, 17
 _GETREGSET, _SETREGSET = 0x4204, 0x4205
 _SEIZE, _INTERRUPT = 0x4206, 0x4207
@@ -69,20 +71,29 @@ class Tracee:
     def wait_interrupted(self, timeout_s: float, *, keep_signals: bool = False) -> bool:
         """Wait for the stop that `interrupt` asked for; False where it did not come in time.
 
-        A signal on its way to the thread is handed on, or (`keep_signals`) held back; but not a fault, which
-        is the late end of what it was made to do: sent to the target it would end it.
+        A signal on its way to the thread is handed on. A borrowed thread (`keep_signals`) is waited for to be
+        put back: signals are held back, job control's stop is a stop like others, and so is a fault, which is
+        the late end of what it was made to do. One that is still due is fetched: let go with it, the job ends.
         """
         end = time.monotonic() + timeout_s
         while (status := self._wait(end)) is not None:
             number = os.WSTOPSIG(status)
             if status >> 16 == _EVENT_STOP:
-                if number in _STOP_SIGNALS:
+                if number in _STOP_SIGNALS and not keep_signals:
                     raise JobStopped
+                if not keep_signals or not self._fault_is_due():
+                    return True
+            elif keep_signals and number in _FAULTS:
                 return True
-            if keep_signals and number not in _FAULTS:
+            elif keep_signals:
                 self.held_back.append(number)
             self._resume(_CONT, 0 if keep_signals else number)
         return False
+
+    def _fault_is_due(self) -> bool:
+        """Whether the thread gets a fault before it runs another instruction."""
+        due = kernel_text.number(procfs.status(self._tid).get("SigPnd"), 16) or 0
+        return any(due >> (number - 1) & 1 for number in _FAULTS)
 
     def step(self, timeout_s: float) -> bool:
         """Run one instruction; False where it did not end in time."""

@@ -86,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
             "--recipe applies remedies; --readonly and --outside do not allow that",
             "drop one of the two flags",
         )
+    if args.web is not None and args.foreground:
+        raise UsageError("--foreground ends the session with this command, and --web shows it in others")
     if args.web is not None:
         return serve(_words_of(args), args.web)
     remedies = live_remedies(args.recipe) if args.recipe else []
@@ -220,6 +222,7 @@ def _words_of(args: argparse.Namespace) -> list[str]:
     named = [
         f"--{name.replace('_', '-')}={value}"
         for name, value in (
+            ("for", None if args.for_s is None else f"{args.for_s:f}s"),
             ("recipe", os.path.abspath(args.recipe) if args.recipe else None),
             ("metrics", args.metrics),
             ("log_to", args.log_to),

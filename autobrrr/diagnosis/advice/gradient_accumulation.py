@@ -18,7 +18,7 @@ from autobrrr.machine.kernel_text import number
 BATCH_FLAG = re.compile(
     r"-+(?:(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_]?)?(?:batch[-_]?size|batch|bs|b))$"
 )
-ACCUMULATION_FLAG = re.compile(r"-+(?:gradient|grad)?[-_]?accum\w*(?:[-_]\w+)*$")
+ACCUMULATION_FLAG = re.compile(r"-+(?:gradient|grad)?[-_]?accum\w*(?:-\w+)*$")
 
 
 def accumulation(measured: Measurements) -> str | None:

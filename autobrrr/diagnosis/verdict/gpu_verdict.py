@@ -8,6 +8,8 @@ left of overhead is a lower bound. For whom the device waits in plain steps, its
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from autobrrr.diagnosis import thresholds
@@ -77,8 +79,9 @@ def _of_window(measured: Measurements) -> Verdict | None:
         verdict = _limit_left(_regime_left(verdict, shares, longer, measured.pid), shares, longer)
     if held is None:
         return verdict
-    if verdict.regime in (*NOT_LIMITING.get(held, ()), *ahead):
-        return _contradicted(verdict, shares, measured.pid)
+    denied = _denied(verdict, shares, (*NOT_LIMITING.get(held, ()), *ahead))
+    if denied is not None:
+        return _contradicted(verdict, denied, shares, measured.pid)
     return _beside_plain_steps(verdict, shares, held)
 
 
@@ -140,8 +143,23 @@ def _sure(verdict: Verdict, why: str) -> Verdict:
     return msgspec.structs.replace(verdict, limit_confidence="high", limit_reason=reason)
 
 
-def _contradicted(verdict: Verdict, shares: Shares, pid: int) -> Verdict:
-    why = f"{verdict.regime} in the profiled steps, but in plain ones the device does not wait for that"
+def _denied(verdict: Verdict, shares: Shares, excluded: Collection[str]) -> str | None:
+    """What of a verdict plain steps deny: its regime, or its limit where less than half of a step is left."""
+    if verdict.regime in excluded:
+        return verdict.regime
+    of_limit = {
+        name: share
+        for name, share in measured_shares(shares).items()
+        if LIMIT_OF_REGIME.get(name) == verdict.limit
+    }
+    left = sum(share for name, share in of_limit.items() if name not in excluded)
+    if left >= thresholds.NAMED_AT or of_limit.keys().isdisjoint(excluded):
+        return None
+    return f"limited by {verdict.limit}"
+
+
+def _contradicted(verdict: Verdict, what: str, shares: Shares, pid: int) -> Verdict:
+    why = f"{what} in the profiled steps, but in plain ones the device does not wait for that"
     return msgspec.structs.replace(
         verdict,
         regime="unknown",

@@ -212,6 +212,24 @@ def _long_steps(case: JudgedCase) -> Undecided | None:
     )
 
 
+def _delayed(case: JudgedCase) -> Undecided | None:
+    """Two signals carry what leads, but others may have made much of it: they took so much of the time."""
+    shares = measured_shares(case.shares)
+    for regime in (one.regime for one in carried(case.readings)):
+        delay = case.delay(regime)
+        if delay >= thresholds.BUSY_AT and leads_all(regime, shares):
+            return (
+                "unknown",
+                Sentence(
+                    known=f"{of_one(shares[regime])} of {case.step} is {WORDS[regime]}",
+                    adds=f"for {of_one(delay)} of the time others kept the training thread from a CPU, and "
+                    "all of that may lie in it",
+                ),
+                _again(case),
+            )
+    return None
+
+
 def _stood(case: JudgedCase) -> str:
     """What the stacks say of all the time, where one place has most of it."""
     speaking = [one for one in map(case.readings.get, STACKS) if one is not None and one.says is not None]
@@ -327,6 +345,7 @@ GROUNDS: tuple[Ground, ...] = (
     _contradiction,
     _crowded,
     _long_steps,
+    _delayed,
     _full_kernels,
     _unsupported,
     _mixture,

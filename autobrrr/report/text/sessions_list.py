@@ -43,7 +43,8 @@ def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
         return "-", "-", "-", "can't be read"
     script = "?" if found.last.job is None else Path(found.last.job.script).name
     regime = f"{found.last.regime} ({found.last.confidence})"
-    gain = "-" if found.tuned is None or not found.tuned.kept else factor_words(found.tuned.speedup)
+    tuned = found.tuned
+    gain = "-" if tuned is None or tuned.interval is None or not tuned.kept else factor_words(tuned.speedup)
     return readable(script), regime, gain, readable(found.ended) or "still running, or killed"
 
 

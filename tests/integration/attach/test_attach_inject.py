@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -173,13 +174,17 @@ def test_code_that_fails_is_not_noticed(source: str, tmp_path: Path) -> None:
         assert target.process.stderr.read() == ""
 
 
-def test_a_script_that_took_our_names_is_left_alone(tmp_path: Path) -> None:
-    taken = "exec = compile = print = __import__ = None\nwhile True: beats += 1"
+def test_names_that_a_script_took_are_not_called(tmp_path: Path) -> None:
+    called = tmp_path / "called"
+    taken = (
+        f"def exec(*words): open({str(called)!r}, 'w').close()\n"
+        "compile = print = __import__ = exec\nwhile True: beats += 1"
+    )
     with child("spin", source=taken) as target:
-        inject(target.pid, leaves(tmp_path / "never"))
-        time.sleep(0.3)
+        inject(target.pid, leaves(tmp_path / "answer"))
+        eventually((tmp_path / "answer").exists)
         assert target.alive()
-        assert not (tmp_path / "never").exists()
+        assert not called.exists()
 
 
 def test_a_call_that_fires_too_late_or_twice_does_nothing(tmp_path: Path) -> None:
@@ -262,6 +267,57 @@ def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(wha
         borrowed_thread._restore(thread, registers, extended, mask)
         assert thread.held_back == []
         thread.detach()
+        assert target.alive()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_thread_whose_system_call_was_given_up_on_is_put_back(*, stopped: bool) -> None:
+    with child("with_sleeper") as target:
+        site = borrowed_thread.aim(target.pid)
+        cpu = site.architecture
+        thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
+        thread.interrupt()
+        assert thread.wait_interrupted(10)
+        registers, mask = thread.registers(), thread.signal_mask()
+        extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
+        thread.set_signal_mask()
+        pause = 34  # what ends it is that we want the thread back: its trap comes after that stop
+        thread.set_registers(cpu.for_syscall(registers, site.gadget, pause, ()))
+        assert not thread.step(0.2)
+        if stopped:
+            beside = procfs.threads(target.pid)[-1]
+            os.kill(beside, signal.SIGSTOP)
+            eventually(lambda: "T" in procfs.status(target.pid, tid=beside)["State"])
+        borrowed_thread._restore(thread, registers, extended, mask)
+        assert thread.registers() == registers
+        thread.detach()
+        os.kill(target.pid, signal.SIGCONT)
+        time.sleep(0.2)
+        assert target.alive()
+
+
+_MAPS_MUCH = """
+import ctypes, threading
+libc = ctypes.CDLL(None)
+libc.prctl(41, 1, 0, 0, 0)  # no large pages
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+print("maps", flush=True)
+threading.Thread(target=libc.mmap, args=(None, 6 << 30, 1, 0x8022, -1, 0), daemon=True).start()
+beats = 0
+while True: beats += 1
+"""  # read only and at once: page tables of 12 MiB, and no other call that maps for some seconds
+
+
+def test_a_thread_that_waits_to_map_memory_is_waited_for(tmp_path: Path) -> None:
+    with child("maps_much", source=_MAPS_MUCH) as target:
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "maps\n"
+        time.sleep(0.05)
+        with contextlib.suppress(CannotAttach):  # where it takes longer than is tried
+            inject(target.pid, "pass")
+        inject(target.pid, leaves(tmp_path / "answer"))
+        eventually((tmp_path / "answer").exists)
         assert target.alive()
 
 

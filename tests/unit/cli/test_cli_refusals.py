@@ -11,6 +11,7 @@ import pytest
 from autobrrr.cli import main, terminal_screen
 from autobrrr.cli.output_file import check_places
 from autobrrr.cli.tune_script import _output_folder, _own
+from autobrrr.cli.verbs import attach
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search.search_space import Result, Space
 from support.relaunch import parameter
@@ -59,6 +60,14 @@ def test_an_option_of_a_script_is_named_where_none_is_started(
     said = capsys.readouterr().err
     assert f"{next(word for word in words if word[0] == '-')} is for a script that is started" in said
     assert hint in said
+
+
+def test_what_a_browser_is_served_has_all_flags_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[list[str]] = []
+    monkeypatch.setattr(attach, "serve", lambda words, port: served.append(words) or 0)
+    assert main(["attach", "1", "--web", "--for", "1.5m", "--readonly"]) == 0
+    assert served == [["attach", "1", "--readonly", "--for=90.000000s"]]
+    assert main(["attach", "1", "--web", "--foreground"]) == 2
 
 
 def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:

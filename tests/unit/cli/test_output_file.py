@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -42,3 +43,17 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_new(
 
 def test_what_is_no_file_is_written_to() -> None:
     output_file.write_file("/dev/null", "gone")
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.EOPNOTSUPP])
+def test_a_file_is_written_over_where_no_room_can_be_reserved(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(fd: int, start: int, length: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuses)
+    file = tmp_path / "recipe.toml"
+    for text in ("a longer text", "one"):
+        output_file.write_file(file, text)
+        assert file.read_text() == text

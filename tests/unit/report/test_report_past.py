@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import socket
 from pathlib import Path
 
 import msgspec
@@ -178,6 +179,29 @@ def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyP
 def test_only_pages_of_this_server_may_press_keys(origin: str | None, host: str, own: bool) -> None:
     serving = pytest.importorskip("autobrrr_tui.browser_serving")
     assert serving.is_own_page(origin, host, 8000) is own
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_kernel_says_who_connects_to_a_served_screen(host: str) -> None:
+    serving = pytest.importorskip("autobrrr_tui.browser_serving")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        theirs = socket.create_connection(server.getsockname()[:2])
+        ours, _ = server.accept()
+        with ours, theirs:
+            ends = ours.getpeername(), ours.getsockname()
+            assert serving.user_of(*ends) == os.getuid()
+            theirs.shutdown(socket.SHUT_WR)  # from here on the kernel may name root
+            assert serving.user_of(*ends) is None
+
+
+def test_a_served_screen_is_for_who_started_it_and_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = pytest.importorskip("autobrrr_tui.browser_serving")
+    monkeypatch.setattr(serving.os, "geteuid", lambda: 1000)
+    assert serving.allowed_users({"SUDO_UID": "1001"}) == {0, 1000}
+    monkeypatch.setattr(serving.os, "geteuid", lambda: 0)
+    assert serving.allowed_users({"SUDO_UID": "1001"}) == {0, 1001}
+    assert serving.allowed_users({}) == {0}
 
 
 def test_what_a_signal_means_is_known_without_a_session() -> None:

@@ -13,7 +13,10 @@ from autobrrr import recipe
 from autobrrr.records import Record
 from autobrrr.report.html.session_html import page
 from autobrrr.report.session_answers import answers
+from autobrrr.report.session_data import session_data
+from autobrrr.report.session_diff import compare_sessions
 from autobrrr.report.text.session_text import past_session
+from autobrrr.report.text.sessions_list import ListedSession, sessions_table
 from support.screens import tui
 
 UNSURE = tui.snapshot(
@@ -95,3 +98,20 @@ def test_an_untried_remedy_is_what_to_do(tmp_path: Path, reach: str, command: st
     found = said(tmp_path, ("snapshot", tui.snapshot(advice=[one])))
     assert found["What to do?"].startswith("try loader.workers; autobrrr tune ")
     assert command in found["What to do?"]
+
+
+def test_what_a_session_leaves_on_without_a_tuning_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+    found = said(tmp_path, ("snapshot", tui.snapshot(active=["batch.larger"])))
+    assert found["How does it stand?"].endswith("on at the end: batch.larger")
+    assert found["Is it safe?"].startswith("no tuning kept what is on")
+
+
+def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None:
+    unconfirmed = msgspec.structs.replace(tui.tuned(), interval=None)
+    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", unconfirmed))
+    assert found["What was gained?"].startswith("nothing is claimed")
+    session = past_session(tmp_path / "one.jsonl")
+    assert "1.56" not in sessions_table([ListedSession(name="one", found=session)])
+    both = compare_sessions(session_data(session), session_data(session)).comparison
+    (kept,) = [each for each in both.words if each.name == "kept"]
+    assert kept.after == "optimizer.fused: no speed-up claimed"

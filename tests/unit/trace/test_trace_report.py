@@ -231,6 +231,14 @@ def test_a_bare_list_gets_its_lane_too(tmp_path: Path) -> None:
     assert isinstance(json.loads(target.read_text()), list)
 
 
+def test_blanks_before_the_trace_hold_up_no_export(tmp_path: Path) -> None:
+    padded = tmp_path / "padded.json"
+    padded.write_text(f'{" " * 1_000_000}{{"traceEvents": [{",".join(busy_scene(1, 5).events)}]}}')
+    target = tmp_path / "lanes.json"
+    assert run(str(padded), "--perfetto", str(target)) == 0
+    assert json.loads(target.read_text())["traceEvents"]
+
+
 def test_wrong_words_end_with_one_line_and_exit_2(tmp_path: Path, trace: Path) -> None:
     for words in (
         [

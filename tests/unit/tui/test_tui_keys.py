@@ -349,11 +349,12 @@ def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> N
     at_desk(tui.judged(), work)
 
 
+@pytest.mark.parametrize("error", [OverflowError("float infinity to integer"), IndexError("out of range")])
 def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def overflow(view: View, width: int, height: int, choice: ListChoice) -> Page:
-        raise OverflowError("cannot convert float infinity to integer")
+        raise error
 
     monkeypatch.setitem(PANES, "steps", replace(PANES["steps"], page=overflow))
     assert "these figures can't be drawn" in text_after(tui.judged(), "1")

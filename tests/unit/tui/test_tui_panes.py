@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr import quantities
-from autobrrr.records import Phases, RankLine
+from autobrrr.records import Phases, RankLine, Tuning
 from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
@@ -20,6 +20,7 @@ from autobrrr_tui.panes import glance_pane, glance_parts, job_header, recipe_pan
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
+from autobrrr_tui.view_reducer import take
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 
@@ -319,3 +320,27 @@ def test_a_slow_step_has_a_reason_or_a_dash_that_is_explained() -> None:
     known = msgspec.structs.replace(history, slow=[step for step in history.slow if step.why is not None])
     view = replace(tui.judged(), details=tui.details(history=known))
     assert steps_pane.DASH not in "\n".join(plain(line) for line in steps_pane.page(view, 80, 20).rows)
+
+
+def test_of_ranks_on_another_machine_only_the_slowest_is_called_so() -> None:
+    far = [RankLine(rank=r, pid=None, machine="node2", step_ns=10_000_000, slowest=r == 3) for r in (2, 3)]
+    near = RankLine(rank=0, pid=1, step_ns=9_000_000)
+    said = "".join(plain(tuple(line)) for line in strip([near, *far], 99))
+    assert said.count("slowest") == 1
+    assert "[3 10.0 ms slowest]" in said
+
+
+def test_many_ranks_of_which_none_has_a_step_yet_are_counted() -> None:
+    ranks = [RankLine(rank=rank, pid=100 + rank) for rank in range(64)]
+    assert [plain(tuple(line)) for line in strip(ranks, 67)] == ["64 ranks"]
+
+
+def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:
+    tuned: Tuning = tui.tuned()
+    view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
+    assert "proven" in plain(glance_parts.gain(view, 90)[0])
+    other = take(view, tui.snapshot(active=["gc.threshold"]))
+    assert not any("proven" in plain(line) for line in glance_parts.gain(other, 90))
+    assert not glance_parts.gain_of(other)
+    both = take(view, tui.snapshot(active=[*tuned.kept, "gc.threshold"]))
+    assert plain(glance_parts.gain(both, 90)[0]).endswith(f"proven with {', '.join(tuned.kept)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Diagnosis, NoClaim, Phases
 from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
@@ -164,8 +166,9 @@ def gain_of(view: View) -> str:
             return ""
         return f"{WITH_ALL if view.progress.remedy is None else WITH_IT}, {SURE}"
     tuned = view.tuned
-    told = tuned is not None and tuned.kept and tuned.interval is not None and tuned.no_claim is None
-    return f"{WITH_ALL}, {SURE}" if told else ""
+    if tuned is None or not tuned.kept or tuned.interval is None or tuned.no_claim is not None:
+        return ""
+    return f"{WITH_ALL}, {SURE}" if not _on(view) or _is_on(view, tuned.kept) else ""
 
 
 def remedies_of(view: View) -> str:
@@ -182,17 +185,23 @@ def _on(view: View) -> list[str]:
     return list(view.snapshot.active) if view.snapshot is not None else []
 
 
+def _is_on(view: View, kept: Sequence[str]) -> bool:
+    """Whether all that a tuning has kept is on now: its figure is of all of it."""
+    return bool(kept) and set(kept) <= set(_on(view))
+
+
 def _proven(view: View) -> list[Row]:
     tuned = view.tuned
-    if tuned is not None and tuned.no_claim is NoClaim.CROWDED:
+    if tuned is not None and tuned.no_claim is NoClaim.CROWDED and _is_on(view, tuned.kept):
         return [row(piece("faster beside other programs; nothing is claimed", "warn"))]
-    if tuned is None or not tuned.kept or tuned.interval is None:
+    if tuned is None or tuned.interval is None or not _is_on(view, tuned.kept):
         return [row(piece("not measured against the job without it; t does", "dim"))]
     rows: list[Row] = []
     figures: list[Piece] = []
     if tuned.objective == "step_ns" and tuned.baseline and tuned.best:
         figures = [piece(f"{duration(tuned.baseline)} → {duration(tuned.best)}   ", "strong")]
-    rows.append(row(*figures, piece(gain_words(tuned.speedup, tuned.interval), "good"), "   proven"))
+    whose = "" if set(_on(view)) == set(tuned.kept) else f" with {', '.join(tuned.kept)}"
+    rows.append(row(*figures, piece(gain_words(tuned.speedup, tuned.interval), "good"), f"   proven{whose}"))
     if tuned.speedup > 1:
         minutes = 60 * (1 - 1 / tuned.speedup)
         rows.append(row(f"saves {minutes:.0f} min of every hour of training"))

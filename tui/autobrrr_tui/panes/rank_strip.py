@@ -32,8 +32,9 @@ def _many(ranks: Sequence[RankLine], slowest: RankLine | None, room: int) -> lis
     if slowest is not None:
         said.append(piece(f"  [{number(slowest)} {duration(slowest.step_ns)} slowest]", "bad"))
     known = [one.step_ns for one in ranks if one.step_ns is not None]
-    if known:
-        said.append(piece(f"  median {duration(median(known))}", "dim"))
+    if not known:
+        return [said]
+    said.append(piece(f"  median {duration(median(known))}", "dim"))
     bars = [
         piece(text, "bad" if slowest in group else "good")
         for text, group in zip(sparkline(times, len(times)), groups, strict=True)
@@ -42,7 +43,7 @@ def _many(ranks: Sequence[RankLine], slowest: RankLine | None, room: int) -> lis
 
 
 def _cell(each: RankLine, slowest: RankLine | None, *, spelled: bool) -> Piece:
-    if slowest is not None and each.pid == slowest.pid:
+    if each is slowest:  # by its pid many are alike: on another machine none is known
         return piece(f"[{number(each)} {duration(each.step_ns)} slowest]", "bad")
     tone = "dim" if each.step_ns is None else "good"
     return piece(f"[{number(each)} {duration(each.step_ns)}]" if spelled else f"[{number(each)}]", tone)

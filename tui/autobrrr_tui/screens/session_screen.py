@@ -425,7 +425,7 @@ class SessionScreen(Screen[None]):
         room = self.size.height - len(head) - 3
         try:
             self._list(width, room)
-        except (ArithmeticError, ValueError) as error:  # figures beyond sense, of a damaged recording say
+        except (ArithmeticError, LookupError, ValueError) as error:  # figures of a damaged recording, say
             self._show("body", [row(piece(f"  these figures can't be drawn ({error})", "warn"))])
         searching = self._search.display
         self.query_one("#note").display = not searching

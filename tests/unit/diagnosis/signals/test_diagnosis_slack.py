@@ -144,6 +144,7 @@ def said(limit: str, regime: str, **shares: float) -> Verdict:
 
 
 LAUNCHES = said("host", "overhead", overhead=0.8, memory=0.2)
+MIXED_HOST = said("host", "mixed", overhead=0.45, host=0.3, memory=0.25)  # half of it is none of both
 READS = said("sync", "sync", sync=0.6, overhead=0.2, memory=0.2)
 FED = said("input", "input", input=0.7, memory=0.3)
 PRODUCTS = said("kernels", "unknown", compute=0.62, overhead=0.25, memory=0.13)
@@ -158,6 +159,9 @@ NOTHING = said("mixed", "mixed", overhead=0.45, compute=0.5, memory=0.05)
         (LAUNCHES, None, 5.0, ("unknown", "low")),
         (LAUNCHES, NOBODY, 1.0, ("unknown", "low")),
         (LAUNCHES, OTHERS, 1.0, ("unknown", "low")),
+        (MIXED_HOST, HOST, 1.0, ("host", "high")),
+        (MIXED_HOST, NOBODY, 1.0, ("unknown", "low")),  # without the dispatch 30 % are left
+        (MIXED_HOST, OTHERS, 1.0, ("unknown", "low")),
         (
             said("host", "overhead", overhead=0.7, sync=0.2, memory=0.1),
             HOST,
@@ -185,7 +189,9 @@ def test_plain_steps_make_a_limit_sure_or_contradict_it(
     assert found.regime != "overhead" or held not in (NOBODY, OTHERS)
 
 
-@pytest.mark.parametrize("verdict", [LAUNCHES, FED])
+@pytest.mark.parametrize(
+    "verdict", [LAUNCHES, FED, MIXED_HOST, said("input", "unknown", input=0.7, memory=0.3)]
+)
 def test_a_device_that_is_steps_behind_the_host_waits_for_nothing_of_its_doing(verdict: Verdict) -> None:
     taken = replace(measured(verdict, None), ahead=np.ones(40, dtype=np.bool_))
     found = device_verdict(taken, busy_machine(taken))

@@ -526,3 +526,30 @@ def test_waits_that_others_made_longer_are_no_input_once_those_are_gone(delays: 
 
 def test_a_clear_wait_is_named_though_others_had_the_machine_before() -> None:
     assert verdict(half_asleep(0.94, (0.44, 0.02))).regime == "input"
+
+
+def test_what_two_signals_carry_is_withheld_for_the_time_that_others_took_and_the_reason_says_so() -> None:
+    shares = {"data_wait": 0.68, "forward": 0.07, "backward": 0.07, "optimizer": 0.04, "other": 0.14}
+    kernels = {"forward": 0.7, "backward": 0.7, "optimizer": 0.7, "other": 0.0, "data_wait": 0.0}
+    one = diagnosis.machine()[0]
+
+    def crowded(delay: float) -> Measurements:
+        """Others took so much of the time until ten seconds ago."""
+        looks = [
+            msgspec.structs.replace(one, t_ns=at * 1000 * MS, run_delay_share=delay if at < 20 else 0.01)
+            for at in range(30)
+        ]
+        return diagnosis.measured(
+            20 * MS,
+            shares,
+            trace=diagnosis.traced(20 * MS, shares, kernels=kernels, operations=50),
+            stacks=diagnosis.frames(loader=140, host=30, model=30, queue_empty_share=0.95),
+            workers=2,
+            host=tuple(looks),
+        )
+
+    assert verdict(crowded(0.1)).regime == "input"
+    for delay in (0.45, 0.8):  # what is left leads the largest rival, or nothing
+        found = verdict(crowded(delay))
+        assert found.regime == "unknown"
+        assert "of the time others kept the training thread from a CPU" in found.reason
