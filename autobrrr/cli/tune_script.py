@@ -107,7 +107,10 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
     from autobrrr.tuner.candidate_space import allowed_classes
 
-    command = [*shlex.split(args.launcher or ""), *words]
+    try:
+        command = [*shlex.split(args.launcher or ""), *words]
+    except ValueError as error:
+        raise UsageError(f"--launcher: not a command: {error}") from None
     refuse_elsewhere(command)
     storage = None if args.storage is None else _storage(args.storage)
     allowed = allowed_classes(args.allow)

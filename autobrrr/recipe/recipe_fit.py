@@ -6,6 +6,8 @@ import fnmatch
 import importlib.metadata
 import os
 import re
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,17 @@ class Here:
     environment: Mapping[str, str] | None = None
 
 
-def here(script: str | None = None, root: Path = Path("/")) -> Here:
-    """This machine, found without importing torch."""
+def here(script: str | None = None, program: str | None = None, root: Path = Path("/")) -> Here:
+    """This machine, found without importing torch.
+
+    Args:
+        program: What is to run. Where it does not lie beside our own interpreter, its torch is not known.
+    """
+    found = None if program is None else shutil.which(program)
+    ours = os.path.dirname(sys.executable)
     try:
-        version = importlib.metadata.version("torch")
+        is_ours = program is None or (found is not None and os.path.dirname(os.path.abspath(found)) == ours)
+        version = importlib.metadata.version("torch") if is_ours else None
     except importlib.metadata.PackageNotFoundError:
         version = None
     gpu = (root / "dev/nvidiactl").exists() or (root / "dev/kfd").exists()

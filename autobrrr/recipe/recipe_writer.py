@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
     return Recipe(
         match=Match()
         if job is None
-        else Match(script=Path(job.script).name or None, device=job.recipe_device),
+        else Match(script=glob.escape(Path(job.script).name) or None, device=job.recipe_device),
         remedies=tuple(Chosen(name=trial.remedy, options=_values(trial.options)) for trial in kept),
         # Without an interval the speed-up was not confirmed by a closing run: no evidence.
         evidence=None

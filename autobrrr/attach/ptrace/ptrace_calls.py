@@ -73,7 +73,7 @@ class Tracee:
 
         A signal on its way to the thread is handed on. A borrowed thread (`keep_signals`) is waited for to be
         put back: signals are held back, job control's stop is a stop like others, and so is a fault, which is
-        the late end of what it was made to do. One that is still due is fetched: let go with it, the job ends.
+        the late end of what it was made to do. One still due is fetched: let go with it, the job ends.
         """
         end = time.monotonic() + timeout_s
         while (status := self._wait(end)) is not None:

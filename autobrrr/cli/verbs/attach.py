@@ -26,6 +26,7 @@ from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, answer_calls, compare_sessions
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
+from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, RankLine, to_json
 from autobrrr.records.wire_answers import Ended, RemedyChoice
 from autobrrr.report.text.live_line import live_line
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--foreground ends the session with this command, and --web shows it in others")
     if args.web is not None:
         return serve(_words_of(args), args.web)
-    remedies = live_remedies(args.recipe) if args.recipe else []
+    remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)
     if launched and (args.metrics or args.log_to):
@@ -260,7 +261,7 @@ def _farewell(pid: int, ending: Ended | None, interrupted: bool, ended_with_us: 
     return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
 
-def live_remedies(path: str) -> list[RemedyChoice]:
+def live_remedies(path: str, pid: int) -> list[RemedyChoice]:
     """The remedies of a recipe that a running job can take; the others are named.
 
     Raises:
@@ -270,7 +271,9 @@ def live_remedies(path: str) -> list[RemedyChoice]:
 
     loaded = recipe.load(path)
     live, left_out = recipe.live_remedies(loaded)
-    for line in (*recipe.misfits(loaded, recipe.here()), *left_out):
+    words = [each.raw for each in procfs.cmdline(pid)]
+    now = recipe.here(recipe.script_of(words), words[0] if words else None)
+    for line in (*recipe.misfits(loaded, now), *left_out):
         narrate(f"recipe: {line}")
     return live
 

@@ -123,7 +123,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
 
     loaded = recipe.load(file)
     script = recipe.script_of(command)
-    now = recipe.here(script)
+    now = recipe.here(script, command[0])
     unfit = recipe.misplaced(command, loaded.args)
     said = [NO_AGENT] if recipe.ignores_environment(command) else []
     said += [

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
-from autobrrr.recipe import script_of
+from autobrrr.recipe import ignores_environment, script_of
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 
 ROOM = 1.25  # times what the baseline takes must be left for a candidate
@@ -61,11 +61,16 @@ def refuse_crowding(taken: int | None, free: int | None) -> None:
 
 
 def refuse_elsewhere(command: Sequence[str]) -> None:
-    """A command by whose own words a daemon will start the script.
+    """A command by whose own words a daemon will start the script, or nobody sees it train.
 
     Raises:
         UsageError: it is one.
     """
+    if ignores_environment(command):
+        raise UsageError(
+            "python -E and -I start without what PYTHONPATH names, and so without an agent to see steps",
+            "leave -E and -I out",
+        )
     script = script_of(command) or "-m"
     before = command[: command.index(script)] if script in command else command[:1]
     found = next((word for word in before if Path(word).name in ELSEWHERE), None)

@@ -273,6 +273,8 @@ class Study:
                 if not self._warm_both(whole, part, f"testing whether {label} helps", "ablation"):
                     continue
                 found = self._apart(part, whole, peeled, winner)
+                if any(each.ending is not None and not each.ending.is_orderly for each in (whole, part)):
+                    continue  # it failed while it was compared: nothing is known of it
                 if found.interval is not None and found.interval.low <= 0:
                     self._notes.append(f"{label} was dropped: {times_as_fast(found.interval)} on its own")
                     winner = peeled

@@ -6,6 +6,7 @@ Out: `Trial`s, a `Tuning`, a `Recipe` with its evidence.
 
 from __future__ import annotations
 
+import glob
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -200,7 +201,7 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
     refilled = space.told_ratio(winner, space.base) != 1.0
     return replace(
         space.recipe(winner),
-        match=Match(script=base.script, device=device),
+        match=Match(script=base.script and glob.escape(base.script), device=device),
         evidence=Measured(
             speedup=found.factor,
             interval=(low, high),

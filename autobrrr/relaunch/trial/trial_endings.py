@@ -101,7 +101,8 @@ def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[K
             return kind, _with_line(said, pattern, lines)
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "oom", "killed by the system, probably because memory ran out"
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    named = {each.value: each.name for each in signal.Signals}  # most real-time signals have no name
+    how = f"killed by {named.get(-code, f'signal {-code}')}" if code < 0 else f"exit code {code}"
     last = lines[-1] if lines else "it printed nothing"
     return "crash", _shorten(f"{how}: {last}")
 

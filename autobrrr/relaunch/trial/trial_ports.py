@@ -6,6 +6,7 @@ or the variables name one or would take the usual one. What stands after the scr
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -77,5 +78,8 @@ def _launcher(words: Sequence[str]) -> tuple[str, int] | None:
 
 
 def _end_of_launcher(words: Sequence[str]) -> int:
+    """Where the script stands, or the module that is none of a launcher's."""
     script = script_of(words)
-    return len(words) if script is None else words.index(script)
+    pairs = enumerate(itertools.pairwise(words))
+    modules = (i for i, (word, its) in pairs if word in ("-m", "--module") and its not in MODULES)
+    return min(len(words) if script is None else words.index(script), next(modules, len(words)))

@@ -49,6 +49,12 @@ def test_the_machine_is_not_measured_for_what_can_t_be(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_launcher_with_an_open_quote_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    assert main(["tune", "--launcher", "torchrun 'x", "--param", "gc.freeze", "--", "python", "t.py"]) == 2
+    assert "--launcher: not a command: No closing quotation" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [(["1", "--html", "x"], "autobrrr report PID --html"), (["--trials", "3"], "autobrrr tune --trials …")],

@@ -52,6 +52,27 @@ def test_what_the_search_has_shown_to_help_is_not_tried_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "left"), [("oom", (1, 1)), ("not_applied", (1, 1)), ("too_short", (1, 0)), (None, (1, 0))]
+)
+def test_a_winner_is_not_peeled_down_to_what_failed_while_it_was_compared(
+    kind: Kind | None, left: Point, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = course(WINNER, result((0, 1), 0.1))
+
+    def start(point: Point) -> SimpleNamespace:
+        ending = None if kind is None or point == (1, 1) else TrialEnding(kind=kind, why="it failed")
+        return SimpleNamespace(ending=ending, close=lambda: None)
+
+    study.stable.start = start  # type: ignore[method-assign, assignment]
+    alike = Duel(
+        values=(0.0,) * 4, interval=Interval(mean=0.0, low=-0.1, high=0.1, count=4), steps=8, base_ns=1.0
+    )
+    monkeypatch.setattr(Study, "_warm_both", lambda *_: True)
+    monkeypatch.setattr(Study, "_apart", lambda *_: alike)
+    assert study._ablate((1, 1)) == left
+
+
+@pytest.mark.parametrize(
     "part",
     [
         result((1, 0), 0.47),

@@ -44,6 +44,7 @@ def test_an_end_without_error_is_told_by_its_steps() -> None:
 
 def test_a_reason_names_the_signal_and_the_last_line() -> None:
     assert ending_of(-11, ("about to fault",), steps=1, left=0).why == "killed by SIGSEGV: about to fault"
+    assert ending_of(-35, ("done",), steps=1, left=0).why == "killed by signal 35: done"
 
 
 def test_a_progress_bar_counts_as_its_last_state() -> None:

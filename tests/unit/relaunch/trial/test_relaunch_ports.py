@@ -31,6 +31,10 @@ from autobrrr.relaunch.trial.trial_ports import free_port, with_own_port
         ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
         ("srun -n 2 python train.py", "srun -n 2 python train.py"),
         ("torchrun -m package.train --lr 1", "torchrun -m package.train --lr 1"),
+        ("torchrun -m package.train --master_port 1", "torchrun -m package.train --master_port 1"),
+        ("python -m train --strategy deepspeed", "python -m train --strategy deepspeed"),
+        ("python -m train --strategy deepspeed c.py", "python -m train --strategy deepspeed c.py"),
+        ("deepspeed --module train --lr 1", "deepspeed --master_port 7 --module train --lr 1"),
     ],
 )
 def test_a_port_that_the_launcher_names_is_replaced(command: str, expected: str) -> None:
