@@ -66,6 +66,27 @@ class Tuning(Record, frozen=True, kw_only=True):
     clock: Literal["host", "device"] = "host"  # by which its figures were taken
     no_claim: NoClaim | None = None
 
+    def without(self, undid: Reverted) -> Tuning:
+        """The same once its guard has reverted a remedy: what is left was not measured by itself."""
+        told = msgspec.structs.replace(self, guard_undid=[*self.guard_undid, undid])
+        if undid.remedy not in self.kept:
+            return told
+        why = f"reverted by the guard: {undid.why}"
+        return msgspec.structs.replace(
+            told,
+            best=self.baseline,
+            speedup=1.0,
+            interval=None,
+            kept=[each for each in self.kept if each != undid.remedy],
+            trials=[
+                msgspec.structs.replace(each, outcome="undone", why=why)
+                if each.remedy == undid.remedy and each.outcome == "kept"
+                else each
+                for each in self.trials
+            ],
+            recipe=None,
+        )
+
 
 class TuneProgress(Record, frozen=True, kw_only=True):
     """Where a tuning stands; sent after every pair of blocks."""

@@ -31,8 +31,11 @@ def take(view: View, word: Told) -> View:
     if isinstance(word, Diagnosis):
         return _snapshot(view, word)
     if isinstance(word, Details):
-        if word.tuned is not None and view.tuned is None:
-            view = replace(view, tuned=word.tuned, trials=tuple(word.tuned.trials))
+        known = view.tuned
+        if word.tuned is not None and (
+            known is None or len(word.tuned.guard_undid) > len(known.guard_undid)  # since it was through
+        ):
+            view = retuned(view, word.tuned)
         return replace(view, details=word)
     if isinstance(word, ActivityLine):
         return heard(view, word)
@@ -45,6 +48,11 @@ def take(view: View, word: Told) -> View:
         return said(view, tuned_line(word))
     text = f"{word.message}; {word.hint}" if word.hint else word.message
     return said(replace(_through(view), failed=text), f"tuning failed: {text}")
+
+
+def retuned(view: View, tuned: Tuning) -> View:
+    """What the last tuning has come to by now."""
+    return replace(view, tuned=tuned, trials=tuple(tuned.trials))
 
 
 def heard(view: View, line: ActivityLine, t_ns: int | None = None) -> View:

@@ -24,11 +24,13 @@ def after_diagnosis(found: Diagnosis) -> str:
     if crowded and found.contention:
         who = found.contention[0]
         return f"end {readable(who.command)} (pid {who.pid}), then autobrrr diagnose {found.pid}"
-    live = [each for each in found.advice if each.reach == "live"]
+    live = [each for each in found.advice if is_tried(each)]
     if live:
-        allow = "" if any(each.class_ in TRIED for each in live) else f" --allow {live[0].class_}"
+        usual = [each for each in live if each.class_ in TRIED]
+        allow = "" if usual else f" --allow {live[0].class_}"
+        tried = usual or [each for each in live if each.class_ == live[0].class_]
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
-        return f"{command}   (tries {_names(live)}; autobrrr detach reverts all)"
+        return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
     at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
     if at_start:
         return f"{proving(at_start[0])}   (starts the script again)"
@@ -39,6 +41,15 @@ def after_diagnosis(found: Diagnosis) -> str:
         return found.decide_with
     word = found.limit if found.regime == "unknown" else found.regime
     return f"autobrrr explain {word}"
+
+
+def is_tried(advice: Advice) -> bool:
+    """Whether a tuning of a running job tries it, once its class is allowed; some are tried only by name."""
+    from autobrrr.injected.remedies.families import REGISTRY  # not for --help
+
+    remedy = REGISTRY.get(advice.remedy)
+    by_name = remedy is not None and (remedy.unproven or remedy.only_named or remedy.leaves)
+    return advice.reach == "live" and not by_name
 
 
 def proving(advice: Advice) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, FrameSamples, Trial, Tuning
+from autobrrr.records import Diagnosis, FrameSamples, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.record_base import as_record
@@ -72,6 +72,8 @@ def past_session(path: Path) -> PastSession:
             judged = found if found.regime != "unknown" or found.limit != "unknown" else judged
         elif isinstance(found, Tuning):
             tuned, trials = found, []
+        elif isinstance(found, Reverted) and tuned is not None:
+            tuned = tuned.without(found)
         elif isinstance(found, Trial):
             trials.append(found)
         elif isinstance(found, SessionEnding):

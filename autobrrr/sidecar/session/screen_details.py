@@ -5,6 +5,7 @@ In: a session, the last tuning. Out: `wire_answers.Details`. Asked for about onc
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from typing import get_args
 
@@ -56,16 +57,15 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
     active = list(on)
     if not active:
         return None
-    names = sorted(each.remedy for each in active)
-    if tuned is not None and sorted(tuned.kept) == names:
-        made = recipe.from_tuning(tuned)
-    else:
+    chosen = [recipe.Chosen(name=each.remedy, options=_values(each)) for each in active]
+    made = None if tuned is None else recipe.from_tuning(tuned)
+    if made is None or sorted(made.remedies, key=_name) != sorted(chosen, key=_name):
         made = recipe.Recipe(
             match=recipe.Match(
-                script=None if facts is None else facts.script.rsplit("/", 1)[-1] or None,
+                script=None if facts is None else glob.escape(facts.script.rsplit("/", 1)[-1]) or None,
                 device="cpu" if facts is None else facts.recipe_device,
             ),
-            remedies=tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in active),
+            remedies=tuple(chosen),
         )
     text = recipe.dump(made)
     try:
@@ -108,6 +108,10 @@ def _remedies(
         for advice in judged.advice
         if advice.remedy not in listed
     ]
+
+
+def _name(chosen: recipe.Chosen) -> str:
+    return chosen.name
 
 
 def _values(applied: ActiveRemedy) -> dict[str, Value]:

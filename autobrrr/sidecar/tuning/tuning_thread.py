@@ -174,6 +174,7 @@ class TuningThread:
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
             self._session.record(each)
+            self.tuned = None if self.tuned is None else self.tuned.without(each)
             self._session.say(ActivityLine(text=f"the guard reverted {each.remedy}: {each.why}"))
         if undid:
             push(GuardUndid(undid=undid))

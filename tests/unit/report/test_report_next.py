@@ -31,7 +31,9 @@ def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Ad
 
 
 LIVE = advice("optimizer.fused", "live")
-RISKY = advice("precision.tf32", "live", "changes-training")
+RISKY = advice("precision.autocast_bf16", "live", "changes-training")
+BY_NAME = advice("host.malloc", "live", "bitwise")
+UNPROVEN = advice("compile.graphed", "live")
 NEXT = advice("loader.workers", "next_epoch")
 EDIT = advice("sync.item", "edit")
 
@@ -40,7 +42,10 @@ EDIT = advice("sync.item", "edit")
     ("given", "begins"),
     [
         ([LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
-        ([LIVE, RISKY, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused and 1 more;"),
+        ([RISKY, LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
+        ([BY_NAME, UNPROVEN, LIVE], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
+        ([BY_NAME, RISKY], "autobrrr tune {pid} --allow changes-training --recipe"),
+        ([BY_NAME, UNPROVEN, NEXT], "autobrrr tune --param loader.workers -- CMD"),
         ([RISKY], "autobrrr tune {pid} --allow changes-training --recipe"),
         ([NEXT, EDIT], "autobrrr tune --param loader.workers -- CMD"),
         ([EDIT], "edit the script (sync.item)"),

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from autobrrr import recipe
-from autobrrr.records import Record
+from autobrrr.records import Record, Reverted
 from autobrrr.report.html.session_html import page
 from autobrrr.report.session_answers import answers
 from autobrrr.report.session_data import session_data
 from autobrrr.report.session_diff import compare_sessions
-from autobrrr.report.text.session_text import past_session
+from autobrrr.report.text.session_text import past_session, report_text
 from autobrrr.report.text.sessions_list import ListedSession, sessions_table
 from support.screens import tui
 
@@ -115,3 +115,15 @@ def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None
     both = compare_sessions(session_data(session), session_data(session)).comparison
     (kept,) = [each for each in both.words if each.name == "kept"]
     assert kept.after == "optimizer.fused: no speed-up claimed"
+
+
+def test_what_the_guard_has_reverted_since_is_neither_proven_nor_to_be_started_with(tmp_path: Path) -> None:
+    kept = msgspec.structs.replace(tui.tuned(), recipe="fast.toml")
+    undid = Reverted(remedy=kept.kept[0], why="the loss is no longer finite")
+    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", kept), ("guard", undid))
+    assert found["What was gained?"].startswith("no remedy was proven faster")
+    assert "--recipe" not in found["What to do?"]
+    assert found["Is it safe?"].startswith("no remedy was kept")
+    text = report_text(tmp_path / "one.jsonl")
+    assert f"the guard reverted {kept.kept[0]}: the loss is no longer finite" in text
+    assert "1.56x [1.52" not in text

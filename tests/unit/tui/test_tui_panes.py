@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr import quantities
-from autobrrr.records import Phases, RankLine, Tuning
+from autobrrr.records import Phases, RankLine, Reverted, Tuning
 from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
@@ -344,3 +344,12 @@ def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:
     assert not glance_parts.gain_of(other)
     both = take(view, tui.snapshot(active=[*tuned.kept, "gc.threshold"]))
     assert plain(glance_parts.gain(both, 90)[0]).endswith(f"proven with {', '.join(tuned.kept)}")
+
+
+def test_what_the_guard_has_reverted_since_is_not_called_proven() -> None:
+    tuned = tui.tuned()
+    undone = tuned.without(Reverted(remedy=tuned.kept[0], why="the gain has gone"))
+    view = take(take(View(standing=ScreenStanding.LIVE), tui.snapshot(active=tuned.kept)), tuned)
+    view = take(take(view, tui.snapshot(active=[])), tui.details(tuned=undone))
+    assert not any("proven:" in plain(line) for line in glance_parts.gain(view, 90))
+    assert view.trials[0].outcome == "undone"

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.records import Diagnosis, VerdictLine, verdict_line
+from autobrrr.records import Diagnosis, Reverted, VerdictLine, verdict_line
 from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr_tui.view_reducer import heard, left_on, said, take
+from autobrrr_tui.view_reducer import heard, left_on, retuned, said, take
 from autobrrr_tui.view_state import View
 
 
@@ -64,6 +64,8 @@ class ViewReader:
         elif isinstance(found, StepHistory):
             known = self.view.details or Details(history=found)
             self.view = replace(self.view, details=msgspec.structs.replace(known, history=found))
+        elif isinstance(found, Reverted) and self.view.tuned is not None:
+            self.view = retuned(self.view, self.view.tuned.without(found))
         elif isinstance(found, SessionEnding):
             self.ended = found.why
             self.view = left_on(said(self.view, f"ended: {self.ended}", t_ns))

@@ -84,6 +84,17 @@ def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None
     assert recipe_now([], RESULT, None) is None
 
 
+def test_a_remedy_that_was_kept_with_other_options_is_written_as_it_is_on() -> None:
+    trial = msgspec.structs.replace(RESULT.trials[0], remedy="threads.intra_op", options={"threads": 1})
+    tuned = msgspec.structs.replace(RESULT, kept=["threads.intra_op"], trials=[trial])
+    for threads in (1, 2):
+        applied = ActiveRemedy(token=3, remedy="threads.intra_op", options={"threads": threads})
+        found = recipe_now([applied], tuned, None)
+        assert found is not None
+        assert f"threads = {threads}" in found.text
+        assert ("[evidence]" in found.text) == (threads == 1)
+
+
 def test_a_remedy_that_no_recipe_can_hold_says_so() -> None:
     found = recipe_now([ActiveRemedy(token=1, remedy="no.such")], None, None)
     assert found is not None
