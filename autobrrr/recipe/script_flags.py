@@ -121,6 +121,13 @@ def _behind_wrappers(words: Sequence[str]) -> int | None:
     return at if at < len(words) else None
 
 
+def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """Variables that `env` before the program sets, whatever the command starts with, and why not."""
+    at = _behind_wrappers(command) or 0
+    own = {word.partition("=")[0] for word in command[:at] if "=" in word and not word.startswith("-")}
+    return {name: "the command sets it itself" for name in names if name in own}
+
+
 def ignores_environment(command: Sequence[str]) -> bool:
     """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
     at = _behind_wrappers(command)

@@ -206,6 +206,7 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
 
     found = recipe.load(file)
     missing = recipe.unavailable(found, recipe.here()) | recipe.misplaced(given.command, found.args)
+    missing |= recipe.overruled(given.command, found.env)
     if missing:
         name, why = next(iter(missing.items()))
         raise UsageError(f"{file}: {name}: {why}", "prove a recipe that holds what can be had here")

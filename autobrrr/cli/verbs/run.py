@@ -124,11 +124,11 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     loaded = recipe.load(file)
     script = recipe.script_of(command)
     now = recipe.here(script, command[0])
-    unfit = recipe.misplaced(command, loaded.args)
+    unfit = recipe.misplaced(command, loaded.args) | recipe.overruled(command, loaded.env)
     said = [NO_AGENT] if recipe.ignores_environment(command) else []
     said += [
         *recipe.misfits(loaded, now),
-        *(f"{flag} is left out: {why}" for flag, why in unfit.items()),
+        *(f"{name} is left out: {why}" for name, why in unfit.items()),
     ]
     for misfit in said:
         if strict:
@@ -140,6 +140,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     if script is not None:
         plan["script"] = None  # it has been looked at; else each process that trains compares itself
     variables = recipe.environment(loaded, os.environ, left_out)
+    variables = {name: value for name, value in variables.items() if name not in unfit}
     begun = begun_with(loaded, flags, variables, left_out)
     if begun is not None:
         narrate(begun)

@@ -100,15 +100,31 @@ class Upper:
 
 
 def mounts(text: str) -> list[Mount]:
-    """The visible mounts, those nearer to the root first; of two at one place the later one."""
+    """The visible mounts, those nearer to the root first; of two at one place the later one.
+
+    What was mounted inside a folder before another mount came over that folder can't be reached by anybody.
+    """
     found: dict[str, Mount] = {}
+    parents: dict[str, str] = {}
     for line in filter(None, text.split("\n")):
         fields, _, rest = line.partition(" - ")
-        words = fields.split()
-        at = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), words[4])
-        found.pop(at, None)
-        found[at] = Mount(at=at, kind=rest.split()[0], options=tuple(words[5].split(",")))
-    return sorted(found.values(), key=lambda mount: (mount.at.count("/") if mount.at != "/" else 0, mount.at))
+        number, parent, _, _, place, options, *_ = fields.split()
+        at = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), place)
+        found[number] = Mount(at=at, kind=rest.split()[0], options=tuple(options.split(",")))
+        parents[number] = parent
+    shown: dict[str, str] = {}  # by place
+    places = {mount.at for mount in found.values()}
+    for at in sorted(places, key=lambda at: (at.count("/") if at != "/" else 0, at)):
+        below = shown.get(
+            max((place for place in shown if _below(at, [place.rstrip("/")])), key=len, default="")
+        )
+        left = [number for number, mount in found.items() if mount.at == at]
+        while on_it := [
+            each for each in left if parents[each] in (below, each) or parents[each] not in found
+        ]:
+            below = shown[at] = on_it[0]
+            left.remove(below)
+    return [found[number] for number in shown.values()]
 
 
 def targets(folder: str, mounted: Iterable[str]) -> Iterator[str]:

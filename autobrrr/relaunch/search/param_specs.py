@@ -17,7 +17,14 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
-from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
+from autobrrr.recipe.script_flags import (
+    NO_PLACE,
+    overruled,
+    own_words,
+    script_of,
+    unknown_flags,
+    with_flags,
+)
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
@@ -44,6 +51,8 @@ def parse_parameter(
     if name.startswith("-"):
         return flag_parameter(name, levels, ordered, command, declared)
     if name.startswith("env:"):
+        if why := overruled(command, [name.removeprefix("env:")]):
+            raise UsageError(f"--param {spec}: {next(iter(why.values()))}", "leave it out of the command")
         return _variable(spec, name, levels, ordered, env)
     return _option(spec, name, levels)
 

@@ -25,6 +25,24 @@ def test_mounts_come_from_the_root_on_and_the_later_one_hides_the_earlier() -> N
     assert found[3].flags == overlay_mounts.MS_NOEXEC
 
 
+def test_a_mount_below_a_folder_that_another_mount_covers_is_not_seen() -> None:
+    info = """27 1 254:0 / / rw - ext4 /dev/vda rw
+31 27 0:40 / /p rw - tmpfs old rw
+32 31 0:41 / /p/c rw - tmpfs hidden rw
+33 31 0:42 / /p rw - xfs new rw
+34 27 0:43 / /q/c rw - tmpfs hidden rw
+35 27 0:44 / /q rw - xfs new rw
+36 35 0:45 / /q/c/d rw - tmpfs seen rw
+"""
+    found = overlay_mounts.mounts(info)
+    assert [(mount.at, mount.kind) for mount in found] == [
+        ("/", "ext4"),
+        ("/p", "xfs"),
+        ("/q", "xfs"),
+        ("/q/c/d", "tmpfs"),
+    ]
+
+
 def test_a_folder_without_mounts_inside_is_one_target(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert list(overlay_mounts.targets(str(tmp_path), [str(tmp_path), "/elsewhere"])) == [str(tmp_path)]

@@ -168,6 +168,13 @@ def test_a_level_that_would_leave_the_command_as_it_is_is_no_level(words: list[s
         parse_parameter("--amp=choice:on,off", command, {}, on)
 
 
+def test_a_variable_that_the_command_sets_itself_can_not_be_varied() -> None:
+    with pytest.raises(UsageError, match="the command sets it itself"):
+        parse_parameter(
+            "env:OMP_NUM_THREADS=choice:1,2", ["env", "OMP_NUM_THREADS=8", "python", "train.py"], {}, {}
+        )
+
+
 def test_where_accumulation_is_to_keep_the_samples_agents_are_asked() -> None:
     assert agreed_ratio(1.0, 0.25, accumulates=True) == 0.25
     assert agreed_ratio(1.0, 4.0, accumulates=True) == 1.0
