@@ -23,7 +23,7 @@ from .one_session import Occupied, claimed
 from .recipe_startup import RecipeStartup
 from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
-from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, listen
+from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, file_behind, listen
 
 # What may lie in the folder of an injection.
 BROUGHT = ("boot.json", "code", "source", "request.py", "link.sock", "taken", "failed")
@@ -147,10 +147,21 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
     ready = boot.get("ready")
     if callable(ready):
         ready()
-    pid = os.getpid()
-    guard = fork_guard.guard(server.close)
+    pid, made = os.getpid(), file_behind(server.fileno())
+
+    def is_open() -> bool:
+        return file_behind(server.fileno()) == made
+
+    def hang_up() -> None:
+        """Where the job has closed it, what it has opened under that number stays."""
+        if is_open():
+            server.close()
+        else:
+            server.detach()
+
+    guard = fork_guard.guard(hang_up)
     try:
-        while os.getpid() == pid:
+        while os.getpid() == pid and is_open():
             link = accept(server)
             if link is not None:
                 with suppress(NotUp):  # the sidecar sees the link close; the next one may fare better
@@ -159,7 +170,7 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
                     _serve(boot, torch, whole, active)
     finally:
         guard.release()
-        server.close()
+        hang_up()
         if os.getpid() == pid:
             os.unlink(path)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 
+from .live_torch.dispatch_modes import unseen
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import attention_in
 from .measure.stack_sampler import foreign_folders
@@ -23,6 +24,11 @@ MOST_NAMED = 4
 
 def read_anatomy(loop: TrainLoop) -> dict[str, object]:
     """The anatomy as far as it is known now; raises RuntimeError where training changes it meanwhile."""
+    with unseen():
+        return _read(loop)
+
+
+def _read(loop: TrainLoop) -> dict[str, object]:
     job = loop.job
     optimizers = job.optimizers
     tensors, elements, size = _count(_parameters(optimizers))

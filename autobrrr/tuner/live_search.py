@@ -156,15 +156,17 @@ class _LiveTuning:
                 self.ablate()
             if self.kept and not self.bench.cancelled():
                 closing = self.close()
-            if self.kept and closing is not None and not self.bench.cancelled():
+            if self.kept and closing is not None:
                 self.mind_crowd(closing)
-                self.guard(closing)
+                if not self.bench.cancelled():
+                    self.guard(closing)
         except BaseException:
             self.leave()
             raise
         self.settle()
         if self.bench.cancelled():
-            self.note = "stopped by the user before the tuning was through"
+            stopped = "stopped by the user before the tuning was through"
+            self.note = stopped if self.note is None else f"{stopped}; {self.note}"
         elif self.untried and self.note is None:
             self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
         return self.result(closing)
@@ -265,10 +267,10 @@ class _LiveTuning:
             return
         if found.decision == "better":
             self.kept = arm
-            self.settle()
             for other in replaced:
                 self.ledger.revise(other, f"{choice.label} is faster still")
             self.end(study, asked, found, "kept", found.why + _priced(found))
+            self.settle()  # last: what goes off here is revised
         else:
             if found.interval is not None and found.decision in ("hopeless", "undecided"):
                 self.undone.append(

@@ -52,8 +52,8 @@ THREAD_BODY = bytes.fromhex(
     "ffe0"  # jmp rax
 )
 
-# Starts such a thread: int start(table), in front of which the body's address and pthread_create's stand. Where
-# no thread can be started the source runs at once, to say so.
+# Starts such a thread: int start(table), in front of which the addresses of the body and of pthread_create
+# stand. Where no thread can be started the source runs at once, to say so.
 THREAD_START = bytes.fromhex(
     "53"  # push rbx
     "4883ec10"  # sub rsp, 16

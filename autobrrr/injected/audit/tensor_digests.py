@@ -57,13 +57,17 @@ def plain(torch: ModuleType, tensor: Any) -> Any:
 
 
 def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
-    """The length of all tensors together; None without one, and where it is not finite."""
+    """The length of all tensors together; None without one, and where it is not finite or can't be read."""
     total, seen = 0.0, False
-    for tensor in tensors:
-        if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
-            continue
-        seen = True
-        total += float(torch.linalg.vector_norm(plain(torch, tensor), dtype=torch.float64)) ** 2
+    try:
+        for tensor in tensors:
+            if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
+                continue
+            seen = True
+            total += float(torch.linalg.vector_norm(plain(torch, tensor), dtype=torch.float64)) ** 2
+    except (RuntimeError, TypeError) as error:
+        let_through(error)
+        return None
     return math.sqrt(total) if seen and math.isfinite(total) else None
 
 
@@ -74,15 +78,16 @@ def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]
     any length: how far apart two runs are can be told without keeping either. Of a tensor with more than a
     million elements evenly spaced ones stand for all. Empty where they are not finite.
     """
-    found = torch.zeros(PROJECTIONS, dtype=torch.float64)
+    found = torch.zeros(PROJECTIONS, dtype=torch.float64, device="cpu")
     for number, tensor in enumerate(tensors):
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
             continue
         flat = plain(torch, tensor).reshape(-1)
         stride = max(1, -(-flat.numel() // MOST_PROJECTED))
         taken = flat[::stride].cpu().double()
-        draw = torch.Generator().manual_seed(number)
-        signs = torch.randint(0, 2, (PROJECTIONS, len(taken)), generator=draw, dtype=torch.int8)
+        draw = torch.Generator("cpu").manual_seed(number)
+        shape = PROJECTIONS, len(taken)
+        signs = torch.randint(0, 2, shape, generator=draw, dtype=torch.int8, device="cpu")
         found += (signs.double() * 2 - 1) @ taken * math.sqrt(stride)
     return [float(each) for each in found] if bool(found.isfinite().all()) else []
 

@@ -23,8 +23,10 @@ from ..live_torch import op_flops
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import first, patched
+from ..loop.root_modules import make_hook
 from ..phases.batch_shapes import batch_size, token_count
 from ..remedies.model.float32_settings import Float32Settings
+from ..wire.agent_socket import file_behind
 from . import outside_calls, tensor_digests
 from .outside_calls import OutsideCalls
 
@@ -78,6 +80,7 @@ class WorkAudit:
     def __init__(self, torch: ModuleType, path: str, offset: int) -> None:
         self._torch = torch
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = file_behind(self._fd)
         self._offset = offset % FLOPS_EVERY
         self._pid = os.getpid()
         self._account = StepAccount()
@@ -113,8 +116,9 @@ class WorkAudit:
             patched(torch.autograd, name, self._backward)
         patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
         modules = torch.nn.modules.module
-        modules.register_module_forward_pre_hook(self._enter)
-        modules.register_module_forward_hook(self._leave, always_call=True)
+        compiler = getattr(torch, "compiler", None)
+        modules.register_module_forward_pre_hook(make_hook(compiler, self._enter))
+        modules.register_module_forward_hook(make_hook(compiler, self._leave), always_call=True)
         optimizers = sys.modules["torch.optim.optimizer"]
         optimizers.register_optimizer_step_pre_hook(self._before_update)
         optimizers.register_optimizer_step_post_hook(self._updated)
@@ -131,6 +135,9 @@ class WorkAudit:
             numpy.random.seed(SEED)
 
     def _write(self, line: dict[str, object]) -> None:
+        if file_behind(self._fd) != self._file:  # the job has closed it, and may have a file of its own there
+            self._broken = True
+            return
         os.write(self._fd, json.dumps(line).encode() + b"\n")
 
     def _note(self, kind: str, what: object) -> None:
@@ -186,9 +193,8 @@ class WorkAudit:
         return backward
 
     def _passes(self) -> bool:
-        """Whether a module's call is none of the script's: ours, a child's, a compiler's, a checkpoint's."""
-        is_ours = self._busy or self._backwards > 0 or os.getpid() != self._pid
-        return is_ours or bool(self._torch.compiler.is_compiling())
+        """Whether a module's call is none of the script's: ours, a child's, a checkpoint's."""
+        return self._busy or self._backwards > 0 or os.getpid() != self._pid
 
     def _enter(self, module: Any, args: Any) -> None:
         if self._passes():
@@ -196,7 +202,7 @@ class WorkAudit:
         self._depth += 1
         if self._depth == 1:
             trains = self._torch.is_grad_enabled() and module.training
-            named = sys._getframe(1).f_locals.get("kwargs")  # torch gives such a hook no keyword arguments
+            named = sys._getframe(2).f_locals.get("kwargs")  # of torch: it gives such a hook none by keyword
             given = (*args, *named.values()) if isinstance(named, dict) else args
             self._guarded(lambda: self._called(module, given, trains=trains))
             if trains:

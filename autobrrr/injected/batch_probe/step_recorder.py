@@ -22,6 +22,7 @@ from typing import cast
 from ..job_state import autocast_state
 from ..job_state.operator_log import before_enabling
 from ..live_torch import available_memory
+from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import (
     function_modes,
     own_code,
@@ -111,7 +112,7 @@ class Recorder:
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
         self._patches: list[Patch] = []
-        self._witnesses: list[Patch] = []  # of the job's own profiler
+        self._witnesses: list[Patch] = []  # of the job's own profiler, and of what it compiles
         self._watch: CollectiveWatch | None = None
 
     def start(self) -> None:
@@ -126,7 +127,11 @@ class Recorder:
         for name in _FAST:
             layer = getattr(torch.nn, name, None)
             self._patches += patched(layer, "forward", lambda forward: _forward_of(self, forward))
-        self._witnesses = before_enabling(self._give_way)  # after the watch, which has its own
+        profiler, compiler = "a profiler of the job's own begins", "the job has code compiled or traced"
+        self._witnesses = [  # after the watch, which has its own
+            *before_enabling(lambda *_, **__: self._give_way(profiler)),
+            *before_compiling(torch, lambda: self._give_way(compiler)),
+        ]
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
         torch._C._push_on_torch_function_stack(self._mode)
@@ -170,12 +175,13 @@ class Recorder:
             take_off_all(self._patches)
             self._below = []
 
-    def _give_way(self, *_: object, **__: object) -> None:
-        """The job switches a profiler on: that is to see the step as it is."""
+    def _give_way(self, what: str) -> None:
+        """To what of the job's is to see the step as it is."""
         if threading.get_ident() == self._thread:
             self.another_may_do = True
-            self._failed = self._failed or "a profiler of the job's own begins within each recorded step"
+            self._failed = self._failed or f"{what} within each recorded step"
             self.abandon()
+            take_off_all(self._patches)  # also where the function mode has to wait
 
     def _pop(self) -> bool:
         """Take the modes off this thread's stacks; whether they were where they had to be."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 
 from .module_call_slot import beneath
+from .patches import Patch, first, patched
 
 STEADY = ("torch.num_threads",)
 """What remedies set and dynamo compiles anew for."""
@@ -42,6 +43,28 @@ def compiles_now(ident: int) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def before_compiling(torch: ModuleType, do: Callable[[], None]) -> list[Patch]:
+    """Patches, put on, that call this before code is compiled or traced, and before compiled code is called.
+
+    dynamo compiles nothing under a mode, raises where it must, and traces what stands in for calls.
+    """
+
+    def before(*_: object, **__: object) -> None:
+        do()
+
+    def before_callback(callback: object) -> None:
+        if callable(callback):  # else it is switched off
+            do()
+
+    dynamo, switch = sys.modules.get("torch._dynamo.eval_frame"), first(before_callback)
+    return [
+        *patched(torch, "compile", first(before)),
+        *patched(getattr(torch, "jit", None), "trace", first(before)),
+        *patched(getattr(torch, "export", None), "export", first(before)),
+        *(patched(dynamo, "_maybe_set_eval_frame", switch) or patched(dynamo, "set_eval_frame", switch)),
+    ]
 
 
 def holds_code_of(torch: ModuleType, code: CodeType) -> bool:

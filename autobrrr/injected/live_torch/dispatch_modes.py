@@ -228,4 +228,8 @@ def mode_base(torch: ModuleType) -> type:
         def _should_skip_dynamo(cls) -> bool:
             return False  # else torch wraps the handler, and imports all of dynamo at its first call
 
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True  # else what the job compiles within the step runs uncompiled, or raises
+
     return StepMode

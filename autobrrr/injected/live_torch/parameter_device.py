@@ -12,6 +12,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Protocol
 
+from .dispatch_modes import unseen
 from .live_job import Job
 from .torch_types import Device
 
@@ -46,13 +47,14 @@ class EventSource:
 def parameter_device(job: Job) -> Device | None:
     """The device of any parameter that is not on the CPU, else the CPU; None while no parameter is seen."""
     found: Device | None = None
-    for parameter in _some_parameters(job):
-        device: Device | None = getattr(parameter, "device", None)
-        if device is None:
-            continue
-        if device.type != "cpu":
-            return device
-        found = device
+    with unseen():
+        for parameter in _some_parameters(job):
+            device: Device | None = getattr(parameter, "device", None)
+            if device is None:
+                continue
+            if device.type != "cpu":
+                return device
+            found = device
     return found
 
 

@@ -74,7 +74,9 @@ class RootSearch:
         self._codes = (call.__code__,)
         self._calls = 0
         self._hooks = hooks
-        self._compile += patched(self._job.torch, "compile", first(self._before_compile))
+        torch = self._job.torch
+        self._compile += patched(torch, "compile", first(self._before_compile))
+        self._compile += patched(getattr(torch, "export", None), "export", first(self._before_export))
         # Not kept here: a search that is over must not wait for a collection.
         hooks[self._key] = make_hook(getattr(self._job.torch, "compiler", None), self._called)
         return True
@@ -94,7 +96,10 @@ class RootSearch:
         self.compiles = True
         self._leave()
 
-    def _called(self, module: object) -> None:
+    def _before_export(self, *_: object, **__: object) -> None:
+        self._leave()  # a strict one can't be made under a global hook
+
+    def _called(self, module: object, _args: object) -> None:
         if get_ident() != self._owner and self._owner:
             return
         try:
@@ -134,17 +139,17 @@ class RootSearch:
         return True
 
 
-def make_hook(compiler: object, called: Callable[[object], None]) -> AnyCall:
-    """The global hook, of which dynamo sees no more than its first line.
+def make_hook(compiler: object, called: Callable[..., None]) -> AnyCall:
+    """A global hook, of which dynamo sees no more than its first line.
 
     What it reads are cells of its own: its module has no name under which dynamo could import it.
     """
     compiling: Callable[[], bool] = getattr(compiler, "is_compiling", bool)
 
-    def hook(module: object, _args: object) -> None:
+    def hook(*given: object) -> None:
         if compiling():
             return
-        called(module)
+        called(*given)
 
     hook.__code__ = hook.__code__.replace(co_filename=TRACED)  # a graph would break at one left out
     return hook

@@ -2,7 +2,8 @@
 
 In: `GradScaler.step` and `Module.eval`, class attributes replaced for the time of the session;
 they cost nothing in a step that calls neither. Out: `skipped` when a scaler held an update back,
-the flag EVALUATION on a step that calls `eval` more often than this loop's steps do.
+the flag EVALUATION on a step that calls `eval` more often than this loop's steps do. Where compiled code
+calls `eval`, dynamo sees what stood there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import ModuleType
 
 from ..live_torch.patches import Patch, patched
 from ..wire import ring_layout
+from .root_modules import TRACED
 from .step_hook import Hot
 from .step_pattern import Usual
 
@@ -59,20 +61,25 @@ class Marks:
             self._is_learnt = self._usual.learnt
 
     def _eval(self, original: AnyCall) -> AnyCall:
-        hot = self._hot
+        compiling: Callable[[], bool] = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
+        saw = self._saw_eval
 
-        @functools.wraps(original)
         def eval(self_: object) -> object:
-            if get_ident() == hot.owner:
-                try:
-                    self._saw_eval()
-                except Exception as error:  # noqa: BLE001
-                    self._fail(error)
+            if not compiling():
+                saw()
             return original(self_)
 
-        return eval
+        eval.__code__ = eval.__code__.replace(co_filename=TRACED)  # a graph would break at one left out
+        return functools.wraps(original)(eval)
 
     def _saw_eval(self) -> None:
+        if get_ident() == self._hot.owner:
+            try:
+                self._count_eval()
+            except Exception as error:  # noqa: BLE001
+                self._fail(error)
+
+    def _count_eval(self) -> None:
         if self._evals_in != self._hot.steps:
             self._evals_in = self._hot.steps
             self._evals = 0

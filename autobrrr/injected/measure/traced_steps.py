@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import cast
 
 from ..job_state.operator_log import before_enabling
+from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import foreign_mode, leave
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
@@ -57,7 +58,7 @@ class TraceTask:
         self._emit = emit
         self._mode: dispatch_timer.TimingMode | None = None
         self._stuck: dispatch_timer.TimingMode | None = None
-        self._witnesses: list[Patch] = []  # of the job's own profiler
+        self._witnesses: list[Patch] = []  # of the job's own profiler, and of what it compiles
         self._kind = ""
         self._turn = 0
         self._tries = 0
@@ -190,6 +191,7 @@ class TraceTask:
             boundary.mark |= ring_layout.TRACED
             self._mode = dispatch_timer.enter(self._torch, self._loop.phases)
             self._witnesses += before_enabling(lambda *_, **__: self._let_go())
+            self._witnesses += before_compiling(self._torch, self._let_go)
             if last:
                 count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
                 self._mode.count = self._alone.noting(count)

@@ -1,12 +1,18 @@
 """The batch size and the count of tokens, as the shapes of a batch or of a root call show them.
 
-Shapes and kinds of numbers only: no tensor is read, and no mode of the job's own sees that they are.
+Shapes and kinds of numbers only: no tensor is read, and no mode of the job's own sees that they are. Nor does
+code of the job's own run: a batch that is made as it is read would draw random numbers once more.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import GetSetDescriptorType, MemberDescriptorType
 
+from ..job_code.installed_code import home_of, is_library
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.handler_errors import let_through
 
@@ -45,7 +51,7 @@ def _within(of: Measure, thing: object, deep: int) -> int:
 
 
 def _found(of: Measure, thing: object, deep: int) -> int:
-    shape = getattr(thing, "shape", None)
+    shape = _shape(thing)
     if isinstance(shape, tuple):
         size = of(thing, shape)
         return size if type(size) is int else -1
@@ -55,6 +61,15 @@ def _found(of: Measure, thing: object, deep: int) -> int:
             if size >= 0:
                 return size
     return -1
+
+
+def _shape(thing: object) -> object:
+    """What it says is its shape; of the job's own classes, what lies there as it is."""
+    if is_library(home_of(type(thing))):
+        return getattr(thing, "shape", None)
+    found = inspect.getattr_static(thing, "shape", None)
+    in_c = isinstance(found, (GetSetDescriptorType, MemberDescriptorType))
+    return found.__get__(thing) if in_c else found
 
 
 def _length(_tensor: object, shape: tuple[int, ...]) -> int:
@@ -72,7 +87,13 @@ def _counts(dtype: object) -> bool:
 
 
 def _parts(thing: object) -> Iterator[object]:
-    if isinstance(thing, (tuple, list)):
-        yield from thing[:_WIDE]
-    elif isinstance(thing, Mapping):
+    if isinstance(thing, tuple):
+        yield from tuple.__getitem__(thing, slice(_WIDE))
+    elif isinstance(thing, list):
+        yield from list.__getitem__(thing, slice(_WIDE))
+    elif isinstance(thing, dict):
+        yield from list(islice(dict.values(thing), _WIDE))
+    elif isinstance(thing, UserDict):
+        yield from _parts(vars(thing).get("data"))
+    elif isinstance(thing, Mapping) and is_library(home_of(type(thing))):
         yield from list(thing.values())[:_WIDE]

@@ -56,7 +56,7 @@ class PhaseHooks:
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
         """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
         optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
-        left = self._wrap(owner, optimizers)
+        left = self._wrap(owner, optimizers, compiled=compiled)
         hooked_for = (owner, *map(id, roots))
         if hooked_for != self._hooked_for:
             self.make_root_hooks(owner, roots)
@@ -111,10 +111,10 @@ class PhaseHooks:
         if self.before_backward is not None:
             self.before_backward()
 
-    def _wrap(self, owner: int, optimizers: list[object]) -> list[str]:
+    def _wrap(self, owner: int, optimizers: list[object], *, compiled: bool) -> list[str]:
         iterator = loader_iterator_class()
         classes = zero_grad_classes(optimizers)
-        wrapped_for = (owner, iterator, *classes)
+        wrapped_for = (owner, compiled, iterator, *classes)
         if wrapped_for == self._wrapped_for:
             return []
         left = self.take_off_wrappers()
@@ -123,10 +123,11 @@ class PhaseHooks:
         self._update = make_update(phases, owner, fail)
         autograd = getattr(self._torch, "autograd", None)
         tell = (fail, self._backward_door)
-        self._gradients = [
-            *prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, tell)),
-            *prepared(autograd, "grad", lambda f: make_grad(f, self._torch, phases, owner, tell)),
-        ]
+        self._gradients = prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, tell))
+        if not compiled:  # what was compiled with a call of it would be compiled anew
+            self._gradients += prepared(
+                autograd, "grad", lambda f: make_grad(f, self._torch, phases, owner, tell)
+            )
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )

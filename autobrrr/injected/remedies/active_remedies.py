@@ -18,7 +18,7 @@ from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
-from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class
+from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
 
 Undo = Callable[[], None]
 
@@ -172,14 +172,15 @@ class ActiveRemedies:
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
         widened = undo.cls if isinstance(undo, WatchedUndo) else None
+        cls = widened or remedy.class_on(job)
         applied = AppliedRemedy(
             token=self._next,
             remedy=remedy,
             options=dict(options),
             undo=undo,
-            cls=widened or remedy.class_on(job),
+            cls=cls,
             planned=planned,
-            allowed=allowed,
+            allowed=allowed if planned else up_to(cls),  # what is told of it holds for what comes later
             together=together,
         )
         self._next += 1
@@ -293,9 +294,7 @@ def gone(token: object) -> str:
 
 def _check_device(job: Job, remedy: Remedy) -> None:
     """Raises Refused while the job captures a graph, and where the memory that it takes is not there."""
-    if not cuda_in_use():
-        return
-    if job.torch.cuda.is_current_stream_capturing():
+    if cuda_in_use() and job.torch.cuda.is_current_stream_capturing():
         raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
     why = None if remedy.takes is None else why_no_room(job, remedy.takes(job))
     if why is not None:

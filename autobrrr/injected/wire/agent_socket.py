@@ -130,7 +130,7 @@ class AgentSocket:
         self._bell_out, self._bell_in = socket.socketpair()
         self._bell_out.setblocking(False)
         self._bell_in.setblocking(False)
-        self._made = [(each, _file(each)) for each in (link, self._bell_out, self._bell_in)]
+        self._made = [(each, file_behind(each.fileno())) for each in (link, self._bell_out, self._bell_in)]
         self._poll = select.poll()
         self._poll.register(link.fileno(), select.POLLIN)
         self._poll.register(self._bell_out.fileno(), select.POLLIN)
@@ -198,14 +198,14 @@ class AgentSocket:
 
     def _forget_taken(self) -> None:
         for each, made in self._made:
-            if each.fileno() >= 0 and _file(each) != made:
+            if each.fileno() >= 0 and file_behind(each.fileno()) != made:
                 each.detach()
 
 
-def _file(link: socket.socket) -> tuple[int, int] | None:
-    """What lies behind a socket's number; None where it was closed."""
+def file_behind(number: int) -> tuple[int, int] | None:
+    """What lies behind a descriptor's number, by now maybe a file of the job; None where it was closed."""
     try:
-        found = os.fstat(link.fileno())
+        found = os.fstat(number)
     except OSError:
         return None
     return found.st_dev, found.st_ino

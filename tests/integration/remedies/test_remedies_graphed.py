@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.compile.graphed_calls import Replays, beside_threads, graph_calls, graphed
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training
 
@@ -285,3 +287,44 @@ def test_without_a_gpu_it_is_refused() -> None:
     loop = training()
     with pytest.raises(Refused, match="CUDA"):
         graphed(loop.job, {})
+
+
+class Frozen(Recorder):
+    """A graph keeps what Python decided when it was recorded; tensors alone are read anew."""
+
+    def __call__(self, module, sample, allow_unused_input=False):  # type: ignore[no-untyped-def]
+        kept = {id(each): each for each in (*module.parameters(), *module.buffers())}
+        return super().__call__(copy.deepcopy(module, kept), sample, allow_unused_input)
+
+
+class Annealed(nn.Module):
+    """Reads a number that the script sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.scale = nn.Linear(16, 8), nn.BatchNorm1d(8), 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.norm(self.one(x)) * self.scale)
+
+
+@pytest.mark.parametrize("what", ["a number", "an evaluated part"])
+def test_what_the_script_sets_on_its_model_later_counts(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+    found = []
+    for on in (False, True):
+        loop = loop_of(Annealed)
+        recorder = Frozen()
+        undo = graph_calls(loop.job, recorder) if on else lambda: None
+        torch.manual_seed(5)
+        loop.train(4)
+        assert (recorder.replays > 0) is on
+        if what == "a number":
+            loop.model.scale = 3.0  # type: ignore[assignment]
+        else:
+            loop.model.norm.eval()  # type: ignore[union-attr,operator]
+        loop.train(4)
+        undo()
+        found.append([each.detach().clone() for each in loop.model.parameters()])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)

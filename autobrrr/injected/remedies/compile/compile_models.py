@@ -15,7 +15,7 @@ import shutil
 import sys
 import sysconfig
 import weakref
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -192,7 +192,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                     run,
                     dynamic=dynamic,
                     backwards=Backwards(torch),
-                    depends=torch.get_num_threads,
+                    depends=_holds_for(torch, module),
                 )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:
@@ -214,6 +214,13 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         applied = undo.pop_all()
     watch, widened = StormWatch(calls), "stream" if fast and _draws(modules) else None
     return WatchedUndo(applied.close, watch.trouble, widened, watch.times)
+
+
+def _holds_for(torch: ModuleType, module: Module) -> Callable[[], object]:
+    """What compiled code holds for, and dynamo does not look at: threads, and the forward of each class."""
+    kinds = list(dict.fromkeys(map(type, module.modules())))
+    threads = torch.get_num_threads
+    return lambda: (threads(), *[kind.forward for kind in kinds])  # type: ignore[attr-defined]
 
 
 def _workers() -> int:

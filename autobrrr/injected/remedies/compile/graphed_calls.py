@@ -1,9 +1,9 @@
 """`compile.graphed`: a model's forward and backward replayed as CUDA graphs, by `make_graphed_callables`.
 
 A replay writes to the same memory every time. So results and gradients are copied out of it, a second
-forward before the first one's backward runs eagerly, and so does whatever has other shapes or parameters
-that have moved. The capture is rehearsed like compiled code, under a guard that puts random states and
-buffers back, and its results are held against eager ones.
+forward before the first one's backward runs eagerly, and so does whatever has other shapes, parameters that
+have moved, or modules whose plain attributes were set since. The capture is rehearsed like compiled code,
+under a guard that puts random states and buffers back, and its results are held against eager ones.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
+from ..model_calls.call_results import PLAIN
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..registry import Refused, Undo, WatchedUndo, remedy
@@ -126,7 +127,7 @@ class Replays:
     def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
         self._torch, self._capture = torch, capture
         self._module = weakref.ref(module)
-        self._recorded: dict[object, tuple[Call, tuple[int, ...]]] = {}
+        self._recorded: dict[object, tuple[Call, list[object]]] = {}
         self._leave = _leave(torch, self)
         self._autocast = autocast_states(torch)
         self.pending: weakref.ref[Token] | None = None  # a forward whose backward is still to come
@@ -140,7 +141,7 @@ class Replays:
         if self.pending is not None and self.pending() is not None:
             return False
         recorded = self._recorded.get(self._kind(args)) if not kwargs else None
-        return recorded is None or recorded[1] == self._places()
+        return recorded is None or recorded[1] == self._found()
 
     def record(self, *args: object, **kwargs: object) -> None:
         """Record calls with arguments like these.
@@ -157,7 +158,7 @@ class Replays:
         around = _around(torch, cast(Module, self._module()))
         with _without_cached_weights(torch):
             recorded = self._capture(around, given, allow_unused_input=True)
-        self._recorded[self._kind(args)] = recorded, self._places()
+        self._recorded[self._kind(args)] = recorded, self._found()
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Replay; what was not recorded yet is recorded.
@@ -183,9 +184,15 @@ class Replays:
         )
         return self._autocast(), *kinds
 
-    def _places(self) -> tuple[int, ...]:
-        """Where the parameters lie: a graph goes on reading from there."""
-        return tuple(each.data_ptr() for each in cast(Module, self._module()).parameters())
+    def _found(self) -> list[object]:
+        """What a graph goes on with as it was recorded: where parameters lie, which are trained, what modules
+        say of themselves."""
+        module = cast(Module, self._module())
+        found: list[object] = [(each.data_ptr(), each.requires_grad) for each in module.parameters()]
+        for part in module.modules():
+            found.append(type(part))
+            found += [each for each in vars(part).items() if isinstance(each[1], PLAIN)]
+        return found
 
 
 def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:

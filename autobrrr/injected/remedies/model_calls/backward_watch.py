@@ -8,18 +8,24 @@ again is another thing for it than for eager code.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Protocol, cast
 
+from ...live_torch.parameter_places import places_of
 from ...live_torch.pytrees import leaves, map_tree
-from ...live_torch.torch_types import Tensor
+from ...live_torch.torch_types import Module, Tensor
 from .call_layers import Call
 
 CHANGING = "the loss does not always use the same of its results"
+WRITTEN = "what a call reads is written to before its backward, where compiled code may read it again"
 ENOUGH = 2  # calls whose backward was seen, before one is rehearsed
 _MOST_OPEN = 64  # calls whose backward has not come yet
+
+
+Counted = tuple[Callable[[], Tensor | None], int]  # finds a tensor; how often it was written to
 
 
 class _Node(Protocol):
@@ -28,9 +34,14 @@ class _Node(Protocol):
 
 @dataclass(slots=True)
 class Seen:
-    """One call: the backward passes that reached it, and through which of its results."""
+    """One call: the backward passes that reached it, and through which of its results.
+
+    Attributes:
+        read: What it could read, and has not written to.
+    """
 
     kind: object
+    read: list[Counted]
     passes: set[int] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
 
@@ -43,14 +54,26 @@ class Backwards:
         self._tensor: type = torch.Tensor
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self._pass: Callable[[], int] = torch._C._current_graph_task_id
+        self._counts_none: Callable[[Tensor], bool] = torch.is_inference
         self._seen: dict[object, list[Seen]] = {}
         self._used: dict[object, set[int]] = {}  # by kind of arguments, as it was rehearsed
         self._open: list[Seen] = []
 
-    def watch(self, kind: object, result: object) -> None:
-        """Look at what comes back into this call."""
+    def read_by(self, module: Module, given: object) -> list[Counted]:
+        """What a call that is about to be made can read; none of it is kept."""
+        found = [(place.parameter, each) for place, each in places_of([module])]
+        others = [*module.buffers(), *(each for each in leaves(given) if isinstance(each, self._tensor))]
+        found += [(weakref.ref(each), each) for each in cast("list[Tensor]", others)]
+        return [(find, each._version) for find, each in found if not self._counts_none(each)]
+
+    def watch(self, kind: object, result: object, read: Sequence[Counted] = ()) -> None:
+        """Look at what comes back into this call.
+
+        Args:
+            read: What it could read, as it was before.
+        """
         ends = self._ends(result)
-        call = Seen(kind)
+        call = Seen(kind, _unwritten(read))
         nodes: dict[_Node, list[tuple[int, int]]] = {}
         for number, end in enumerate(ends):
             if end.grad_fn is not None:
@@ -102,6 +125,9 @@ class Backwards:
         if now in call.passes:
             return
         call.passes.add(now)
+        if len(_unwritten(call.read)) < len(call.read):
+            self._tell(WRITTEN)
+        call.read = []
         if len(call.passes) > 1:
             self._tell("more than one backward goes through a call of it")
         elif call.kind not in self._used:
@@ -120,3 +146,9 @@ class Backwards:
             if call.passes and call.used != self._used[call.kind]:
                 self._tell(CHANGING)
         self._open = [call for call in self._open if not call.passes][-_MOST_OPEN:]
+
+
+def _unwritten(read: Sequence[Counted]) -> list[Counted]:
+    """Those of them that nobody has written to since."""
+    found = [(find(), find, count) for find, count in read]
+    return [(find, count) for each, find, count in found if each is None or each._version == count]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves
-from .backward_watch import Backwards
+from .backward_watch import Backwards, Counted
 from .call_layers import Call, autocast_states, or_plainly, watched_or_transformed
 from .rehearsal import Rehearsal
 from .timed_calls import CallTimes
@@ -89,6 +89,9 @@ class CompiledCall:
             count[kind] = count.get(kind, 0) + 1
             if state is None:
                 state = self._rehearse(kind, eager, args, kwargs)
+            read: list[Counted] = []
+            if backwards is not None and state is None:
+                read = backwards.read_by(rehearsal.module, (args, kwargs))
             if state:
                 before = compiled_graphs()
                 result = compiled(*args, **kwargs)
@@ -96,7 +99,7 @@ class CompiledCall:
             else:
                 result = eager(*args, **kwargs)
             if backwards is not None and state is not False:
-                backwards.watch(kind, result)
+                backwards.watch(kind, result, read)
             return result
 
         return call

@@ -49,7 +49,7 @@ def _class_for(job: Job) -> str:
     doc="Update parameters as lists of tensors: fewer operator calls for many small parameters.",
     targets=(IMPLEMENTATION,),
     class_for=_class_for,
-    takes=parameter_bytes,  # lists of temporaries
+    takes=lambda job: 2 * parameter_bytes(job),  # two lists of temporaries
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)

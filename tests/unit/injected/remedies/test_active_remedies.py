@@ -9,11 +9,17 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from autobrrr.injected.live_torch import available_memory
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies import device_headroom
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.optimizer.optimizer_updates import flags_of
 from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
+from support.injected.remedies import training
 from support.simulated.bare_torch import bare_torch
 
 
@@ -332,3 +338,29 @@ def test_a_mode_of_the_jobs_own_sees_the_functions_that_it_saw_before(
             with pytest.raises(Refused, match=r"mode of the job's own is active \(Sees\)"):
                 levers.apply(job, "a", {})
     assert len(levers.applied) == goes_on
+
+
+def test_an_optimizer_that_comes_later_never_widens_the_class_that_was_told() -> None:
+    loop, active = training("Adam"), ActiveRemedies(REGISTRY)
+    applied = active.apply(loop.job, "optimizer.foreach", {}, allowed=["bitwise", "rounding"])
+    assert applied.cls == "bitwise"
+    late = nn.Linear(4, 4)
+    another = torch.optim.NAdam(late.parameters())
+    for _ in range(2):
+        late(torch.ones(2, 4)).sum().backward()
+        another.step()
+        loop.job.saw_optimizer(another)
+        active.renew(loop.job)
+    assert flags_of(another) == {}
+    assert active.undo_all() == []
+
+
+@pytest.mark.parametrize("name", ["optimizer.foreach", "compile.default"])
+def test_what_takes_more_memory_than_a_cpu_has_left_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, active = training(), ActiveRemedies(REGISTRY)
+    for place in (available_memory, device_headroom):
+        monkeypatch.setattr(place, "available_bytes", lambda torch, root: 1000, raising=False)
+    with pytest.raises(Refused, match="of memory, 0 MiB are free"):
+        active.apply(loop.job, name, {})

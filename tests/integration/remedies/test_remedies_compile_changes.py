@@ -1,0 +1,73 @@
+"""What a script changes of its model while compiled code stands for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.live_torch.compiled_code import compiled_graphs
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
+from support.injected.remedies import loop_of
+
+pytestmark = pytest.mark.integration
+
+
+class Margin(nn.Module):
+    """Compiled code reads the margin again in backward; eager code does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 4)
+        self.margin = nn.Parameter(torch.zeros(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(nn.functional.softplus(torch.tanh(self.one(x)) - self.margin))  # type: ignore[no-any-return]
+
+
+def test_a_weight_that_is_written_to_before_backward_is_seen_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+    loop = loop_of(Margin)
+    undo = REGISTRY["compile.default"].apply(loop.job, {})
+    for _ in range(ENOUGH + 2):
+        out = loop.model(torch.randn(8, 16))
+        with torch.no_grad():
+            loop.model.margin.clamp_(-1, 1)  # type: ignore[union-attr,operator]
+        out.square().mean().backward()
+    assert "before its backward" in str(undo.trouble())  # type: ignore[attr-defined]
+    assert compiled_graphs() == 0
+    undo()
+
+
+class Staged(nn.Module):
+    """Has a second stage, in which a head is trained that had no gradient before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.late = nn.Linear(16, 16), nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(torch.tanh(self.one(x)))  # type: ignore[no-any-return]
+
+    def second(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(torch.tanh(self.one(x))) + self.late(x)  # type: ignore[no-any-return]
+
+
+def test_a_forward_that_the_script_puts_into_the_class_later_is_the_one_that_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+    loop = loop_of(Staged)
+    undo = REGISTRY["compile.default"].apply(loop.job, {})
+    loop.train(ENOUGH + 1)
+    assert compiled_graphs() == 1
+    monkeypatch.setattr(Staged, "forward", Staged.second)
+    loop.train(1)
+    assert loop.model.late.weight.grad is not None  # type: ignore[union-attr]
+    undo()
+    REGISTRY["compile.default"].release(torch)  # type: ignore[misc]

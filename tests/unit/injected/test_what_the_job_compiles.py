@@ -1,0 +1,288 @@
+"""What a job compiles, traces or exports while something of ours is on is what it would be without us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from _thread import get_ident
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.audit import tensor_digests
+from autobrrr.injected.batch_probe.step_recorder import Recorder
+from autobrrr.injected.live_torch.compiled_code import before_compiling
+from autobrrr.injected.live_torch.dispatch_modes import leave
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.parameter_device import parameter_device
+from autobrrr.injected.live_torch.patches import take_off_all
+from autobrrr.injected.live_torch.torch_types import Abstain
+from autobrrr.injected.loop.root_modules import RootSearch
+from autobrrr.injected.loop.skipped_steps import Marks
+from autobrrr.injected.loop.step_hook import Hot
+from autobrrr.injected.measure import dispatch_timer
+from autobrrr.injected.phases.batch_shapes import batch_size, token_count
+from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.phase_clock import PhaseClock
+from autobrrr.injected.phases.phase_hooks import PhaseHooks
+from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
+
+ONES = torch.ones(2, 4)
+GRAPHS = torch._dynamo.utils.counters
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.frozen = nn.Linear(4, 4), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.frozen.eval()
+        out: torch.Tensor = self.frozen(self.line(x)).relu()
+        return out
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    GRAPHS.clear()
+    yield
+    torch._dynamo.reset()
+    GRAPHS.clear()
+
+
+def compiled(model: nn.Module) -> object:
+    return torch.compile(model, fullgraph=True, backend="eager")(ONES)
+
+
+def function(model: nn.Module) -> object:
+    return torch.compile(lambda x: model(x) + 1, fullgraph=True, backend="eager")(ONES)
+
+
+def condition(model: nn.Module) -> object:
+    return torch.cond(ONES.sum() > 0, lambda x: x + 1, lambda x: x - 1, (ONES,))
+
+
+def traced(model: nn.Module) -> object:
+    return torch.jit.trace(model, ONES)(ONES)
+
+
+def exported(model: nn.Module) -> object:
+    return torch.export.export(model, (ONES,), strict=True).module()(ONES)
+
+
+WAYS: list[Callable[[nn.Module], object]] = [compiled, function, condition, traced, exported]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recording_gives_way_to_what_the_job_compiles_or_traces(way: Callable[[nn.Module], object]) -> None:
+    model, recorder = Net(), Recorder(torch)
+    wanted, call = way(model), nn.Module.__call__
+    torch._dynamo.reset()
+    recorder.start()
+    assert torch.equal(way(model), wanted)  # type: ignore[arg-type]
+    with pytest.raises(Abstain, match="compiled or traced"):
+        recorder.stop()
+    assert torch._C._len_torch_function_stack() == 0
+    assert nn.Module.__call__ is call
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_under_a_mode_of_ours_the_job_compiles_as_without(way: Callable[[nn.Module], object]) -> None:
+    model = Net()
+    wanted, graphs = way(model), GRAPHS["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+    GRAPHS.clear()
+    mode = dispatch_timer.enter(torch, None)
+    try:
+        assert torch.equal(way(model), wanted)  # type: ignore[arg-type]
+    finally:
+        leave(torch, mode)
+    assert GRAPHS["stats"]["unique_graphs"] == graphs
+
+
+def test_who_wants_to_know_is_told_before_code_is_compiled_and_before_it_is_called() -> None:
+    told: list[str] = []
+    optimizer = torch.optim.SGD(Net().parameters())
+    call = torch.compile(Net(), backend="eager")
+    patches = before_compiling(torch, lambda: told.append(""))
+    try:
+        optimizer.zero_grad()  # dynamo is switched off in it
+        assert not told
+        call(ONES)
+        assert told
+    finally:
+        take_off_all(patches)
+
+
+class Made(Mapping[str, object]):
+    """Makes what it holds as it is read."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        self.made += 1
+        return (8, 4)
+
+    def __getitem__(self, name: str) -> object:
+        self.made += 1
+        return torch.ones(8, 4)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("x",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+class MadeList(list[object]):
+    made = 0
+
+    def __getitem__(self, place: object) -> object:
+        self.made += 1
+        return super().__getitem__(place)  # type: ignore[call-overload]
+
+
+class MadeDict(UserDict[str, object]):
+    made = 0
+
+    def __getitem__(self, name: str) -> object:
+        self.made += 1
+        return super().__getitem__(name)
+
+
+def test_what_a_batch_makes_as_it_is_read_is_not_made_for_its_size() -> None:
+    tokens = torch.ones(8, 4, dtype=torch.int64)
+    batches = Made(), MadeList([tokens]), MadeDict(x=tokens)
+    assert [batch_size([each]) for each in batches] == [-1, 8, 8]
+    assert [token_count([each]) for each in batches] == [-1, 32, 32]
+    assert [each.made for each in batches] == [0, 0, 0]
+
+
+def test_compiled_code_that_calls_eval_is_compiled_in_one_graph_while_a_session_is_on() -> None:
+    patches = Marks(torch, Hot(0), lambda _: None, fail).put_on()
+    try:
+        torch.compile(Net(), fullgraph=True, backend="eager")(ONES)
+    finally:
+        take_off_all(patches)
+    assert GRAPHS["stats"]["unique_graphs"] == 1
+
+
+def test_in_a_compiled_job_the_function_for_gradients_stays_what_it_was() -> None:
+    grad, backward, clock = torch.autograd.grad, torch.autograd.backward, PhaseClock()
+    hooks = PhaseHooks(Job(torch), clock, LoaderWatch(), fail)
+    for compiled_, left_alone in ((True, True), (False, False), (True, True)):
+        hooks.put_on(get_ident(), compiled=compiled_)
+        assert (torch.autograd.grad is grad) is left_alone
+        assert torch.autograd.backward is not backward
+        hooks.take_off(at_boundary=True)
+    hooks.take_off_wrappers()
+    assert (torch.autograd.grad, torch.autograd.backward) == (grad, backward)
+
+
+CLOSES = """
+import os, sys
+from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
+log = SharedLog.create()
+os.closerange(3, 256)  # a job that closes what it does not know
+files = [open(sys.argv[1], "w+b", buffering=0) for _ in range(8)]
+try:
+    log.put("1/outcome", "drop")
+except RegisterLost:
+    print("lost")
+log.leave()
+print(*(each.write(b"x") for each in files), os.path.getsize(sys.argv[1]))
+"""
+
+
+def test_a_file_that_the_job_opens_under_a_number_of_ours_is_neither_written_nor_closed(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSES, str(tmp_path / "theirs")], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["lost", *["1"] * 8, "1"], done.stderr
+
+
+def test_a_log_of_ranks_that_was_left_can_not_be_asked() -> None:
+    log = SharedLog.create()
+    log.leave()
+    with pytest.raises(RegisterLost):
+        log.put("1/outcome", "drop")
+
+
+def test_gradients_that_list_some_rows_count_as_dense_ones() -> None:
+    rows = torch.sparse_coo_tensor(torch.tensor([[1, 1, 3]]), torch.arange(6.0).reshape(3, 2), (4, 2))
+    assert tensor_digests.norm(torch, [rows]) == tensor_digests.norm(torch, [rows.to_dense()])
+    assert tensor_digests.projections(torch, [rows]) == tensor_digests.projections(torch, [rows.to_dense()])
+    seen: list[object] = []
+    torch.func.vmap(lambda x: seen.append(tensor_digests.norm(torch, [x])) or x)(ONES)
+    assert seen == [None]
+
+
+def test_digests_are_the_same_wherever_tensors_are_made_by_default() -> None:
+    wanted = tensor_digests.projections(torch, [ONES])
+    with torch.device("meta"):
+        assert tensor_digests.projections(torch, [ONES]) == wanted
+
+
+AUDITED = """
+import sys, torch
+from autobrrr.injected.audit.work_audit import WorkAudit
+WorkAudit(torch, sys.argv[1], 0).begin()
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+step = torch.compile(lambda x: model(x).sum(), fullgraph=True, backend="eager")
+whole = torch.compile(model, fullgraph=True, backend="eager")
+for _ in range(3):
+    (step(torch.ones(8, 4)) + whole(torch.ones(8, 4)).sum()).backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_compiles_in_one_graph_does_so_while_it_is_audited(tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, str(account)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "broken" not in account.read_text()
+
+
+def test_a_model_is_exported_while_root_modules_are_looked_for() -> None:
+    search = RootSearch(Job(torch), 0, fail)
+    search.put_on()
+    try:
+        exported(Net())
+    finally:
+        search.take_off()
+
+
+class Heard(nn.Parameter):
+    heard: ClassVar[list[object]] = []
+
+    @classmethod
+    def __torch_function__(cls, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.heard.append(target)
+        return super().__torch_function__(target, types, args, kwargs or {})
+
+
+def test_parameters_of_the_jobs_own_kind_run_no_code_as_the_agent_looks_at_them() -> None:
+    model, job = Net(), Job(torch)
+    model.line.weight = Heard(model.line.weight.detach())
+    optimizer = torch.optim.SGD(model.parameters())
+    job.saw_optimizer(optimizer)
+    Heard.heard.clear()
+    assert str(parameter_device(job)) == "cpu"
+    assert not Heard.heard
