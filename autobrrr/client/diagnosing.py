@@ -75,7 +75,7 @@ def diagnosed(
     *,
     before: Callable[[Client], None] | None = None,
 ) -> Diagnosis:
-    """Attach to one process, wait for its verdict, take off what was put on.
+    """Attach to one process, wait for its verdict, take off what was put on, unless others use it by then.
 
     Args:
         say: Gets lines of narration; stages too where `doing` does not take them.
@@ -119,9 +119,11 @@ def diagnosed(
                 say(f"the sweep of the {options.sweep} did not finish")
         finally:
             if client.started and client.ending is None:
-                left = client.detach().left
-                if left:
-                    say(f"could not be removed from the job: {', '.join(left)}")
+                ending = client.leave()
+                if ending is None:
+                    say(f"others use the session, which goes on; autobrrr detach {pid} ends it")
+                elif ending.left:
+                    say(f"could not be removed from the job: {', '.join(ending.left)}")
     _refuse_nothing(pid, client)
     return msgspec.structs.replace(found, final=None)
 

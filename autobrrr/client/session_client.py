@@ -254,7 +254,7 @@ class Client:
         self._ask("cancel")
 
     def own(self, owned: bool = True) -> None:
-        """Have the session end when this client goes, unless others listen; or, where False, stay."""
+        """Have the session end when this client goes, unless others listen or tune; or, where False, stay."""
         self._ask("own", owned=owned)
 
     def log(self, lines: int = 50) -> LogTail:
@@ -263,7 +263,15 @@ class Client:
 
     def detach(self, keep: bool = False) -> SessionEnding:
         """End the session; returns when it is over, with what could not be taken off."""
-        left = _typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding)
+        return self._over(_typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding))
+
+    def leave(self) -> SessionEnding | None:
+        """As who started it: as `detach`, unless others listen or tune by now; None where it goes on."""
+        ending = self._ask("leave", DETACH_S).get("ending")
+        return None if ending is None else self._over(_typed(ending, SessionEnding))
+
+    def _over(self, ending: SessionEnding) -> SessionEnding:
+        """Wait for the end of the stream; what came before it can still be read."""
         deadline_s = time.monotonic() + 5
         try:
             while time.monotonic() < deadline_s:
@@ -273,7 +281,7 @@ class Client:
         except AutobrrrError:  # the end of the stream is what was waited for
             pass
         self.close()
-        return left
+        return ending
 
     def close(self) -> None:
         """Leave; the session goes on."""

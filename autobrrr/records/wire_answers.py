@@ -47,14 +47,15 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
 class SessionEnding(Record, frozen=True, kw_only=True):
     """Why a session is over.
 
-    `left` is what could not be taken off the target, `stays` what all ranks of the job keep, `lost_lines` how
-    many lines of the session's log could not be written.
+    `left` is what could not be taken off the target, `stays` what all ranks of the job keep, `on` what is on
+    afterwards of all remedies, `lost_lines` how many lines of the session's log could not be written.
     """
 
     kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
     why: str
     left: tuple[str, ...] = ()
     stays: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
     lost_lines: int | None = None  # as told at a detach; the log itself does not say
 
 

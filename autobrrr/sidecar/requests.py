@@ -54,6 +54,7 @@ class Service:
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         self._unowned_until_ns: int | None = None
+        self._stays = False  # until it is detached, whoever owns it
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
         self._do = {
@@ -79,6 +80,7 @@ class Service:
             "details": self._details,
             "explain": self._explain,
             "own": self._own,
+            "leave": self._leave,
             "detach": self._detach,
             "log": self._read_log,
         }
@@ -163,9 +165,15 @@ class Service:
             self.clients.remove(client)
             if self._tuning.asked_by is client:
                 self._tuning.cancel()
-            if client.owner and not self.watched:
+            if client.owner and not self._is_wanted(client):
                 self._session.detach(False, lambda ending: None)
         return done
+
+    def _is_wanted(self, leaving: ClientConnection) -> bool:
+        """Whether the session goes on without this client: others listen or tune, or it was to stay."""
+        tuned = self._tuning.asked is not None and self._tuning.asked_by is not leaving
+        listens = any(client.every_ns is not None for client in self.clients if client is not leaving)
+        return self._stays or tuned or listens
 
     def say(self, line: ActivityLine) -> None:
         """A line of narration for everybody who listens."""
@@ -253,6 +261,10 @@ class Service:
         outcome: list[Fields] = []
 
         def go_on() -> None:
+            if self._session.state is State.TUNING:  # began meanwhile: the rest would spoil it
+                why = "the job is being tuned"
+                outcome.extend(as_fields(RemedyOutcome(remedy=each.remedy, why=why)) for each in waiting)
+                waiting.clear()
             if not waiting:
                 reply.done(outcome=outcome)
                 return
@@ -402,13 +414,21 @@ class Service:
         )
 
     def _own(self, reply: Reply, message: Fields) -> None:
-        """The session ends with this client, unless somebody else listens by then; or no longer does."""
+        """The session ends with this client, unless it is wanted by then; or stays, whoever owned it."""
         owned = message.get("owned", True)
         if not isinstance(owned, bool):
             raise UsageError(f"owned is {owned!r}; true or false is needed")
-        reply.client.owner = owned
+        reply.client.owner, self._stays = owned, self._stays or not owned
         self._unowned_until_ns = None
         reply.done()
+
+    def _leave(self, reply: Reply, message: Fields) -> None:
+        """Who started the session is through: it ends, unless it is wanted; then there is no ending."""
+        if self._is_wanted(reply.client):
+            reply.client.owner = False
+            reply.done(ending=None)
+        else:
+            self._session.detach(False, lambda ending: reply.done(ending=as_fields(ending)))
 
     def _detach(self, reply: Reply, message: Fields) -> None:
         keep = message.get("keep", False)

@@ -81,8 +81,11 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         say(f"process {pid} has ended, and so has its session")
     elif left.stays:
         say(f"detached; all ranks keep {', '.join(left.stays)}: they could not revert it at one step")
-    elif active:
-        say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(active)}")
+    elif active or left.on:
+        off = [remedy for remedy in active if remedy not in left.on]
+        parts = {"still applied": left.on, "reverted": off}
+        told = [f"{word}: {', '.join(remedies)}" for word, remedies in parts.items() if remedies]
+        say(f"detached; {'; '.join(told)}")
     else:
         say("detached; no remedy was applied")
     if left.lost_lines:

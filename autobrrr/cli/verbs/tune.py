@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -82,6 +83,25 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if _is_script(args):
         return tune_script.run(args, args.target)
+    with _stopped_in_order():
+        return _tune(args)
+
+
+@contextlib.contextmanager
+def _stopped_in_order() -> Iterator[None]:
+    """SIGTERM, and a terminal that closes, stop it as Ctrl-C does: other machines hear that it is over."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:  # else it is to be ignored: nohup
+                signal.signal(number, signal.default_int_handler)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tune(args: argparse.Namespace) -> int:
     pid = _pid(args)
     began_s = time.monotonic()
     for_s = DEFAULT_S if args.for_s is None else args.for_s

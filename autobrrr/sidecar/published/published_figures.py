@@ -82,7 +82,8 @@ def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[Figure]:
         )
     sure = found.confidence == "high" or found.limit_confidence == "high"
     yield Figure(name="confident", value=sure, help="1: limit or regime is sure")
-    yield from _gain(tuned)
+    if tuned is not None and set(tuned.kept) <= set(found.active):  # else what has gained is no longer on
+        yield from _gain(tuned)
     yield Figure(name="remedies_on", value=len(found.active), help="remedies that are on")
     yield from _one("own_cost", found.cost.share, "what autobrrr itself costs in each step", unit="ratio")
     pauses = found.cost.one_off_ns
@@ -91,8 +92,8 @@ def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[Figure]:
     yield from _one("cpu_wait", delay, "time that the training thread waits for a CPU", unit="ratio")
 
 
-def _gain(tuned: Tuning | None) -> Iterator[Figure]:
-    if tuned is None or tuned.interval is None:
+def _gain(tuned: Tuning) -> Iterator[Figure]:
+    if tuned.interval is None:
         return
     low, high = tuned.interval
     for bound, value in (("estimate", tuned.speedup), ("low", low), ("high", high)):

@@ -7,7 +7,7 @@ answer that does not come, becomes an abstention with its reason, and the course
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -27,7 +27,7 @@ from autobrrr.records import (
     Verdict,
 )
 from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard
@@ -96,7 +96,7 @@ class MeasurementSequence:
         self._windows_again = 0
         self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
         self._sampled_early = False  # stacks are being sampled before the first step has ended
-        self._of_job_before = False  # what is being profiled is the job before it was changed
+        self._of_job_before = False  # what is being measured is the job before it was changed
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
@@ -125,8 +125,7 @@ class MeasurementSequence:
         """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
         findings = self._findings
         if probing is not None:
-            old = findings.options
-            findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
+            findings.options = replace(findings.options, probing=probing)
         if self.state is State.JUDGED:
             findings.profile = findings.slack = None
             self._windows_again = 0
@@ -136,8 +135,8 @@ class MeasurementSequence:
             self._enter(State.WATCHING, now_ns, "measuring anew")
 
     def changed(self, now_ns: int) -> None:
-        """A remedy is on or off: what was profiled, or is being profiled, is the job before it."""
-        self._of_job_before = self.state in (State.PROFILING, State.DELAYING)
+        """A remedy is on or off: what was measured, or is being measured, is the job before it."""
+        self._of_job_before = self.state not in (State.WATCHING, State.JUDGED)
         self._findings.profile = self._findings.slack = None
         self._windows_again = 0
         self.again(now_ns)
@@ -411,6 +410,11 @@ class MeasurementSequence:
         findings = self._findings
         if self._held(now_ns):
             return
+        if self._of_job_before:
+            self._of_job_before = False
+            self._window_wanted = self._window_wanted or findings.profile is not None
+            self.again(now_ns)
+            return
         if findings.frames is None and self._noticeable():
             measure: Callable[[int], None] = self._sample
         elif self._window_is_due(now_ns):
@@ -431,9 +435,6 @@ class MeasurementSequence:
     def _window_is_due(self, now_ns: int) -> bool:
         """One was asked for, the job has been changed since the last one, or that one was unlucky."""
         findings = self._findings
-        if self._of_job_before:
-            self._of_job_before, findings.profile, findings.slack = False, None, None
-            self._window_wanted = True
         if self._window_wanted or self._untraceable() is None or findings.options.readonly:
             return self._window_wanted
         window, turn = findings.profile, self._windows_again

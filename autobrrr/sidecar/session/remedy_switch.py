@@ -97,8 +97,12 @@ class RemedySwitch:
         self.found(active)
 
     def only(self, remedies: Sequence[str]) -> None:
-        """The rest has gone with the agent: on are these alone, which could not be reverted."""
-        self.on = {token: applied for token, applied in self.on.items() if applied.remedy in remedies}
+        """The rest has gone with the agent: on are these, which could not be reverted, and the recipe's."""
+        self.on = {
+            token: applied
+            for token, applied in self.on.items()
+            if applied.planned or applied.remedy in remedies
+        }
 
     def lose(self, event: Heard) -> str | None:
         """The agent says that one is off, or can't be taken off; returns a sentence about it."""

@@ -57,15 +57,17 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
     active = list(on)
     if not active:
         return None
-    chosen = [recipe.Chosen(name=each.remedy, options=_values(each)) for each in active]
-    made = None if tuned is None else recipe.from_tuning(tuned)
-    if made is None or sorted(made.remedies, key=_name) != sorted(chosen, key=_name):
+    chosen = tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in active)
+    kept = None if tuned is None else recipe.from_tuning(tuned)
+    if kept is not None and _by_name(kept.remedies) == _by_name(chosen):
+        made = kept
+    else:
         made = recipe.Recipe(
             match=recipe.Match(
                 script=None if facts is None else glob.escape(facts.script.rsplit("/", 1)[-1]) or None,
                 device="cpu" if facts is None else facts.recipe_device,
             ),
-            remedies=tuple(chosen),
+            remedies=chosen,
         )
     text = recipe.dump(made)
     try:
@@ -110,8 +112,8 @@ def _remedies(
     ]
 
 
-def _name(chosen: recipe.Chosen) -> str:
-    return chosen.name
+def _by_name(remedies: Iterable[recipe.Chosen]) -> dict[str, dict[str, Value]]:
+    return {each.name: dict(each.options) for each in remedies}
 
 
 def _values(applied: ActiveRemedy) -> dict[str, Value]:

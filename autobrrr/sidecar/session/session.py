@@ -6,6 +6,7 @@ snapshots, commands. Never waits and knows no sockets: the event loop calls it, 
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +189,8 @@ class Session:
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
+            if isinstance(fd := event.get("fd"), int):  # of a window that nobody reads
+                os.close(fd)
             if name not in self._odd_events:  # once is enough
                 self._odd_events.add(name)
                 self._note(f"the agent's event {name} can't be read: {error}")
@@ -464,10 +467,12 @@ class Session:
         if self.ending is not None:  # the last look ended it
             return
         self._judge_if_stepped(self._clock_ns())
-        self.ending, self._state = ending, State.ENDED
-        self.intake.turn.give()
         if self.active is not None and not self._keeps and "the agent" not in ending.left:
             self.active.only((*ending.left, *ending.stays))
+        if self.active is not None:
+            ending = msgspec.structs.replace(ending, on=tuple(self.active.names))
+        self.ending, self._state = ending, State.ENDED
+        self.intake.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)

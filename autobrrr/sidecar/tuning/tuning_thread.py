@@ -19,12 +19,13 @@ from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event, GuardUndid
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
-from autobrrr.sidecar.session.remedy_switch import RemedySwitch
+from autobrrr.sidecar.session.remedy_switch import RemedySwitch, Switched
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields
 from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
 from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
 from autobrrr.tuner.candidate_space import allowed_classes
+from autobrrr.tuner.job_under_test import RemedyLost
 
 
 class TuneRequest(Record, frozen=True, kw_only=True):
@@ -161,15 +162,31 @@ class TuningThread:
         self._thread.start()
 
     def _undo_for_loss(self, active: RemedySwitch, push: Push) -> None:
-        """At once, and whatever made it: what does not keep the bits goes off."""
+        """At once, and whatever made it: what does not keep the bits goes off, one after the other.
+
+        Ranks that switch together take one change at a time.
+        """
         self._watchman = None
-        why = "the loss is no longer finite"
         suspects = [
             applied for applied in active.on.values() if not applied.planned and applied.class_ != "bitwise"
         ]
-        for applied in reversed(suspects):
-            self._session.undo(applied.token, lambda done: None)
-        self._tell([Reverted(remedy=applied.remedy, why=why) for applied in suspects], push)
+
+        def go_on() -> None:
+            if not suspects:
+                return
+            applied = suspects.pop()
+
+            def switched(done: Switched) -> None:
+                if done.why is None:
+                    self._tell([Reverted(remedy=applied.remedy, why="the loss is no longer finite")], push)
+                else:
+                    text = f"the loss is no longer finite, and {applied.remedy} can't be reverted: {done.why}"
+                    self._session.say(ActivityLine(text=text))
+                go_on()
+
+            self._session.undo(applied.token, switched)
+
+        go_on()
 
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
@@ -181,10 +198,15 @@ class TuningThread:
 
     def _compare(self, bench: LiveBench, watchman: PostTuningWatch, push: Push) -> None:
         undid: list[Reverted] = []
+        kept = [applied.remedy for applied in bench.active()]
         try:
             undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
         except AutobrrrError:
-            pass  # the session ends, or a remedy is lost: said already
+            pass  # the session ends: said already
+        except RemedyLost as lost:
+            on = {applied.remedy for applied in bench.active()}
+            why = f"could not be applied again: {lost}"
+            undid = [Reverted(remedy=each, why=why) for each in kept if each not in on]
         except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
             traceback.print_exc()
         finally:
@@ -237,7 +259,8 @@ class TuningThread:
     def _keep(self, result: TuningResult) -> None:
         self.tuned = result
         lost = self._session.findings.window.loss_lost
-        self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost)
+        # One that was stopped early has no figures of its own for what was on before it.
+        self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost) or self._watchman
         self._session.record(result)
 
     def _through(self) -> None:

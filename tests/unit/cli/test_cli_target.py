@@ -106,3 +106,29 @@ def test_what_could_not_be_written_of_a_session_is_said_at_its_end(
     assert ["could not be written" in line and line.startswith(said) for line in lines[1:]] == [True] * (
         lost > 0
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "on", "said"),
+    [
+        (["gc.freeze"], (), "detached; reverted: gc.freeze"),
+        (["gc.freeze"], ("gc.freeze",), "detached; still applied: gc.freeze"),
+        ([], ("gc.freeze",), "detached; still applied: gc.freeze"),
+        (
+            ["gc.freeze", "optimizer.fused"],
+            ("gc.freeze",),
+            "detached; still applied: gc.freeze; reverted: optimizer.fused",
+        ),
+        ([], (), "detached; no remedy was applied"),
+    ],
+)
+def test_a_detach_says_what_is_on_after_it(
+    before: list[str], on: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = SessionEnding(kind="detached", why="detached", on=on)
+    client = MagicMock(snapshot=lambda: SimpleNamespace(active=before), detach=lambda keep: ending)
+    client.__enter__.return_value = client
+    monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
+    lines: list[str] = []
+    assert detach._detach(7, True, lines.append)
+    assert lines == [said]

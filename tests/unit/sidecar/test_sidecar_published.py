@@ -38,7 +38,14 @@ WAITING = msgspec.structs.replace(sample(0), run_delay_share=0.1)
 
 
 def found(**changes: object) -> Diagnosis:
-    return msgspec.structs.replace(OVERHEAD, **{"job": tui.job(), "steps": 60, **changes})
+    return msgspec.structs.replace(
+        OVERHEAD, **{"job": tui.job(), "steps": 60, "active": GAINED.kept, **changes}
+    )
+
+
+def test_a_gain_that_is_no_longer_on_is_not_told() -> None:
+    assert any(each.name == "gain" for each in published(found(), GAINED).figures)
+    assert not any(each.name == "gain" for each in published(found(active=[]), GAINED).figures)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_CLIENTS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
+from autobrrr.tuner.job_under_test import RemedyLost
 from support.sessions.service import RESULT, Guest, Office
 from support.sessions.sidecar import raw_frame
 
@@ -250,6 +251,18 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     ]
 
 
+def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
+    office: Office, guest: Guest
+) -> None:
+    remedies = [{"remedy": "gc.freeze"}, {"remedy": "optimizer.fused"}]
+    guest.send(encode({"do": "apply", "id": 9, "remedies": remedies}))
+    assert office.session.begin_tuning() is None
+    office.agent.answer("apply", token=1, arm=1, seq=5)
+    assert office.agent.asked.count("apply") == 1
+    outcome = guest.hear()["outcome"]
+    assert [each["why"] for each in outcome] == [None, "the job is being tuned"]  # type: ignore[attr-defined]
+
+
 def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(office: Office) -> None:
     watcher, guest = Guest(office), Guest(office)
     watcher.ask("subscribe")
@@ -332,6 +345,38 @@ def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Gu
     office.service.readable(guest.client)
     office.service.free()
     assert "detach" not in office.agent.asked
+
+
+@pytest.mark.parametrize("wanted_by", [None, "subscribe", "tune", "own"])
+@pytest.mark.parametrize("how", ["leaves", "is killed"])
+def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
+    office: Office, guest: Guest, how: str, wanted_by: str | None
+) -> None:
+    through = threading.Event()
+
+    def tuner(bench: LiveBench, *_: object) -> TuningResult:
+        through.wait(5)
+        return RESULT
+
+    office.tuning._tuner = tuner
+    guest.ask("own")
+    if wanted_by is not None:
+        other = Guest(office)
+        assert other.ask(wanted_by, **({"owned": False} if wanted_by == "own" else {}))["ok"] is True
+    if how == "leaves":
+        guest.send(encode({"do": "leave", "id": 6}))
+    else:
+        guest.link.close()
+        office.service.readable(guest.client)
+        office.service.free()
+    assert ("detach" in office.agent.asked) is (wanted_by is None)
+    if how == "leaves" and wanted_by is None:
+        office.agent.answer("detach", left=["gc.freeze"])
+        assert guest.hear()["ending"]["left"] == ["gc.freeze"]
+    elif how == "leaves":
+        assert guest.hear()["ending"] is None
+    through.set()
+    office.tuning.join(5)
 
 
 def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
@@ -461,6 +506,26 @@ def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office,
     assert len(office.guard.asked) == 1  # nothing is left to watch over
 
 
+def test_what_a_comparison_could_not_switch_on_again_is_said(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    train(office, 1_900_000)
+
+    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
+        office.session.undo(3, lambda done: None)
+        office.agent.answer("undo", arm=2, seq=60)
+        raise RemedyLost("no step boundary came in time; the command was taken back")
+
+    office.tuning._check = compared
+    guest.ask("subscribe", every_ms=1_000_000)
+    office.later(30)
+    guarded(office)
+    heard = []
+    while not guest.hears_nothing():
+        heard.append(guest.hear())
+    (told,) = [each["undid"] for each in heard if each.get("event") == "guard"]
+    assert [each["remedy"] for each in told] == ["optimizer.fused"]  # type: ignore[attr-defined]
+
+
 def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(
     office: Office, guest: Guest
 ) -> None:
@@ -501,6 +566,51 @@ def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bi
     assert office.agent.commands[-1] == ("undo", {"token": 3})
     assert [each for each in office.agent.asked if each == "undo"] == ["undo"]
     assert office.guard.asked == []
+
+
+@pytest.mark.parametrize("refusal", [None, "it can't be asked"])
+def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once_it_is(
+    office: Office, guest: Guest, refusal: str | None
+) -> None:
+    tuned(office, guest)
+    office.session.apply("precision.matmul", {}, lambda done: None)
+    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
+    guest.ask("subscribe", every_ms=1_000_000)
+    for finite in (1, 0, 0, 0):
+        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
+    office.session.tick()
+    office.later(1)
+    for token, why in ((4, None), (3, refusal)):
+        assert office.agent.commands[-1] == ("undo", {"token": token}), "ranks take one change at a time"
+        assert not any(line.startswith("the guard reverted") for line in lines(guest))
+        office.agent.answer("undo", ok=why is None, why=why)
+        said = lines(guest)
+        assert any(line.startswith("the guard reverted") for line in said) is (why is None)
+        assert any("can't be reverted" in line for line in said) is (why is not None)
+
+
+def test_a_tuning_that_was_stopped_leaves_what_an_earlier_one_kept_watched(
+    office: Office, guest: Guest
+) -> None:
+    tuned(office, guest)
+    stopped = msgspec.structs.replace(RESULT, speedup=1.0, interval=None, best=2e6, trials=[])
+    office.tuning._tuner = lambda *_: stopped
+    guest.ask("tune")
+    office.tuning.join(5)
+    office.run_calls()
+    for finite in (1, 0, 0, 0):
+        office.writer.step(1_000_000, arm=1, backward_ns=400_000, loss_finite=finite)
+    office.session.tick()
+    office.later(1)
+    assert office.agent.commands[-1] == ("undo", {"token": 3})
+
+
+def lines(guest: Guest) -> list[str]:
+    """What it is told until now."""
+    heard = []
+    while not guest.hears_nothing():
+        heard.append(str(guest.hear().get("text")))
+    return heard
 
 
 def test_a_loss_that_was_not_finite_before_is_the_jobs_own(office: Office, guest: Guest) -> None:

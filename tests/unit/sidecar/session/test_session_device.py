@@ -246,8 +246,25 @@ def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(sta
     stage.agent.answer("apply", token=1, seq=1)
     through(stage, ProfilerWindow(status="ok", verdict=NAMED))
     stage.run(8)
+    stage.run(8)
     assert stage.session.state is State.PROFILING
     assert stage.session.findings.profile is None
+
+
+def test_a_job_that_was_changed_after_its_window_is_profiled_again_once_the_rest_is_measured(
+    stage: Stage,
+) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok", verdict=NAMED))
+    stage.run()
+    stage.event("slack", SLACK)
+    assert stage.run(4) is State.SAMPLING
+    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.agent.answer("apply", token=1, seq=1)
+    stage.event("frames", {"samples": 0, "places": []})
+    for _ in range(6):
+        stage.run(8, seconds=1)
+    assert asked_for_windows(stage) == 2
 
 
 def test_what_a_remedy_that_was_lost_has_shown_does_not_speak_any_more_either(stage: Stage) -> None:

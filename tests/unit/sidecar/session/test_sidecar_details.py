@@ -286,3 +286,14 @@ class TestClient:
 
 def _frame(do: str, **fields: object) -> bytes:
     return encode({"do": do, "id": 5, **fields})
+
+
+def test_other_options_than_those_that_were_measured_have_no_evidence() -> None:
+    tried = msgspec.structs.replace(RESULT.trials[0], remedy="threads.intra_op", options={"threads": 2})
+    tuned = msgspec.structs.replace(RESULT, kept=["threads.intra_op"], trials=[tried])
+    for threads in (1, 2):
+        on = [ActiveRemedy(token=1, remedy="threads.intra_op", options={"threads": threads})]
+        found = recipe_now(on, tuned, None)
+        assert found is not None
+        assert f"threads = {threads}" in found.text
+        assert ("[evidence]" in found.text) is (threads == 2)

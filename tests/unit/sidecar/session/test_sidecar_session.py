@@ -154,6 +154,22 @@ def test_a_window_event_that_cannot_be_read_is_noted_and_changes_nothing(stage: 
     assert any("window can't be read" in line for line in stage.said)
 
 
+def test_a_file_that_came_with_what_is_no_window_is_closed(stage: Stage) -> None:
+    stage.enter()
+    stage.session.read_window = lambda told, fd, done: done(told)
+    fd = os.open(os.devnull, os.O_RDONLY)
+    stage.session.on_event({"event": "window", "window": {"status": 7}, "fd": fd})
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_who_has_it_measured_anew_changes_nothing_else_that_it_was_asked_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, log_to="mlflow", log_folder="/runs", metrics="9464").enter()
+    stage.session.measure_again("overridden")
+    asked = SessionOptions(probing="overridden", log_to="mlflow", log_folder="/runs", metrics="9464")
+    assert stage.session.findings.options == asked
+
+
 def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Path) -> None:
     stage = Stage(tmp_path, readonly=True).enter()
     stage.event("anatomy", anatomy())
@@ -223,6 +239,24 @@ def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.agent.answer("undo", arm=2, seq=90)
     assert stage.session.snapshot().active == []
     assert done[-1].seq == 90
+
+
+@pytest.mark.parametrize("tuned", [True, False])
+def test_what_was_under_way_when_the_job_was_changed_is_measured_anew(stage: Stage, tuned: bool) -> None:
+    stage.enter().traced()
+    assert stage.run(24) is State.PROBING
+    if tuned:
+        assert stage.session.begin_tuning() is None
+    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.agent.answer("probe")
+    stage.event("probed", probed(stage.model))  # the agent ends it, then switches
+    stage.agent.answer("apply", token=7, arm=1, seq=70)
+    stage.session.end_tuning()
+    for _ in range(4):
+        stage.run(24, arm=1)
+    assert stage.session.state is State.TRACING
+    assert stage.session.findings.traced is None
+    assert stage.agent.asked.count("trace") == 2
 
 
 def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
@@ -304,6 +338,20 @@ def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -
     assert stage.session.snapshot().anatomy is not None
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_a_recipe_has_on_is_on_after_a_detach_too(stage: Stage, keep: bool) -> None:
+    stage.enter()
+    stage.agent.answer("facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=None)
+    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.agent.answer("apply", token=4, arm=2, seq=70)
+    endings: list[SessionEnding] = []
+    stage.session.detach(keep, endings.append)
+    stage.agent.answer("detach", left=[])
+    on = ["gc.freeze", "optimizer.fused"] if keep else ["gc.freeze"]
+    assert endings[0].on == tuple(on)
+    assert stage.session.snapshot().active == on
+
+
 def test_while_the_tuner_works_nothing_else_is_measured(stage: Stage) -> None:
     stage.measured()
     assert stage.session.begin_tuning() is None
@@ -330,7 +378,7 @@ def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
     assert len(endings) == 3
     assert stage.session.snapshot().final is True
     assert stage.journal("ended") == [
-        {"kind": "detached", "why": "detached", "left": [], "stays": [], "lost_lines": None}
+        {"kind": "detached", "why": "detached", "left": [], "stays": [], "on": [], "lost_lines": None}
     ]
     assert stage.journal("snapshot")[-1]["regime"] == "overhead"
 

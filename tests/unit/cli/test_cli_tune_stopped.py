@@ -1,0 +1,27 @@
+"""A tuning that is told to end leaves nobody waiting for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from autobrrr.cli.verbs.tune import _stopped_in_order
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_tuning_that_is_told_to_end_does_so_as_by_ctrl_c(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), _stopped_in_order():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _stopped_in_order():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
