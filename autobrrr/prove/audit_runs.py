@@ -72,6 +72,8 @@ def accounts_of(
         account.ended = ending is not None and ending.code == 0
         if ending is not None and ending.code != 0:
             failed.append((False, Unmeasurable(ending, side)))
+        elif not account.steps and account.noted("broken"):
+            raise AutobrrrError(f"the work of {side} can't be counted: {account.noted('broken')[0]}")
         elif not account.steps:
             nothing = replace(NO_STEPS, lines=trial.lines)
             failed.append((ending is None, Unmeasurable(nothing, side)))
@@ -99,7 +101,8 @@ def _watch(
         counts = [len(account.steps) for account in accounts]
         over = [trial.ending is not None for trial in trials]
         passed = any(done and max(counts) > count for done, count in zip(over, counts, strict=True))
-        if all(over) or passed or any(account.processes > 1 for account in accounts):
+        lost = any(account.processes > 1 or account.noted("broken") for account in accounts)
+        if all(over) or passed or lost:
             return
         if all_train_s is None and all(counts):
             all_train_s = time.monotonic()

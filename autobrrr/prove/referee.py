@@ -25,7 +25,7 @@ from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.prove.work_rules import refusals, work_done
 from autobrrr.quantities import share
 from autobrrr.records import ExactnessClass
-from autobrrr.records.gain_words import gain_words
+from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.proof_records import (
     PackageChange,
     Proof,
@@ -185,7 +185,7 @@ def counted(
     """
     same = sameness(before, twin, after)
     cls = same.class_
-    found = refusals(before, after, cls)
+    found = refusals(before, after, cls, same.step)
     if cls is not None and cls not in allowed and not found:
         found.append(_not_allowed(same, cls))
     if "changes-training" in allowed:
@@ -273,6 +273,8 @@ def _verdict(
     if speed is None or interval is None:
         return "not_proven", "there was no time for two starts; --for gives it more"
     said = f"{gain_words(speed.ratio, speed.interval)} the useful work a second"
+    if speed.whole_ratio < (1 - OTHERWISE) * speed.interval[0]:
+        said += f" in usual steps, {factor_words(speed.whole_ratio)} with rare long ones"
     if question.gate is not None:
         whole = speed.whole_ratio >= (1 - question.gate) * (1 - speed.noise)
         if interval.low > math.log1p(-question.gate) and whole:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,29 +17,30 @@ MOST_BYTES = 256 << 20
 MOST_NOTES = 1 << 20
 STEP = b'{"step"'
 Place = tuple[str, str, int, float | None]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 
 
 class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One training step: see `StepAccount` in `injected/audit/work_audit.py`."""
 
     step: int
-    backwards: int
-    optimizers: int
-    samples: int | None
-    tokens: int | None
-    evaluated: int
+    backwards: Count
+    optimizers: Count
+    samples: Count | None
+    tokens: Count | None
+    evaluated: Count
     rows: list[str]
     loss: float | None
-    flops: dict[str, int] | None
+    flops: dict[str, Count] | None
     places: list[Place]
     gradient: float | None
     parameters: int
-    moved: float | None
+    moved: Annotated[float, msgspec.Meta(ge=0)] | None
     gradient_signs: list[float]  # projections: see injected/audit/tensor_digests.py
     moved_signs: list[float]
-    updated: int
-    elements: int
-    precision: str
+    updated: Count
+    elements: Count
+    precision: Literal["highest", "high", "medium"]
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ class RunAccount:
     ended: bool = False
     evaluated_last: int = 0
     processes: int = 0
+    _own: Path = Path()
     _read: int = 0
     _rest: bytes = b""
 
@@ -76,9 +79,11 @@ class RunAccount:
         files = sorted(self.file.parent.glob(f"{self.file.name}-*"))
         if not files or self._read > MOST_BYTES:
             return
-        found, *others = files
-        self.processes = bool(self.steps) + sum(map(_has_steps, others))
-        data = _bytes_of(found, MOST_BYTES, self._read)
+        if not self.steps:  # others may import torch before the one that trains
+            self._own = next(filter(_has_steps, files), files[0])
+            self._read, self._rest, self.notes, self.evaluated_last = 0, b"", [], 0
+        self.processes = bool(self.steps) + sum(_has_steps(each) for each in files if each != self._own)
+        data = _bytes_of(self._own, MOST_BYTES, self._read)
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -56,20 +56,36 @@ class Sides:
 Rule = Callable[[Sides], Iterator[RefusedWork]]
 
 
-def refusals(before: RunAccount, after: RunAccount, cls: ExactnessClass | None) -> list[RefusedWork]:
+def refusals(
+    before: RunAccount, after: RunAccount, cls: ExactnessClass | None, parted: int | None = None
+) -> list[RefusedWork]:
     """All that speaks against comparing the two.
 
     Args:
         cls: Of the results; None: not known.
+        parted: The step at which they part; up to it rounding was seen to be all that differs.
     """
     sides = Sides(before=before, after=after, same=cls in ("bitwise", "rounding"))
     rules = (*BESIDE, *(() if sides.same else EACH_STEP), *IN_ANY_CASE, *WHOLE_RUN)
     found = [each for rule in rules for each in rule(sides)]
+    if sides.same and parted is not None:
+        found += _left_out_later(sides, parted + 1)
     return (
         found
         if any(each.code in LESS_WORK for each in found)
         else [each for each in found if each.code is not WorkRefusal.OUTSIDE_PROCESS]
     )
+
+
+def _left_out_later(sides: Sides, count: int) -> list[RefusedWork]:
+    """What a step leaves out only after so many: how those came to the same results was their own affair."""
+    first = Sides(
+        before=replace(sides.before, steps=sides.before.steps[:count]),
+        after=replace(sides.after, steps=sides.after.steps[:count]),
+        same=True,
+    )
+    known = {each.code for rule in EACH_STEP for each in rule(first)}
+    return [each for rule in EACH_STEP for each in rule(sides) if each.code not in known]
 
 
 def work_done(account: RunAccount, count: int) -> WorkDone:

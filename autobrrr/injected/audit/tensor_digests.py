@@ -46,6 +46,16 @@ def rows(torch: ModuleType, tensor: Any) -> list[str]:
     return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in table]
 
 
+def plain(torch: ModuleType, tensor: Any) -> Any:
+    """The same numbers dense and real: of sparse gradients, nested tensors, complex ones."""
+    found = tensor.detach()
+    if found.is_nested:
+        found = found.to_padded_tensor(0.0)
+    elif found.layout != torch.strided:
+        found = found.to_dense()
+    return torch.view_as_real(found.resolve_conj()) if found.is_complex() else found
+
+
 def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
     """The length of all tensors together; None without one, and where it is not finite."""
     total, seen = 0.0, False
@@ -53,7 +63,7 @@ def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
             continue
         seen = True
-        total += float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
+        total += float(torch.linalg.vector_norm(plain(torch, tensor), dtype=torch.float64)) ** 2
     return math.sqrt(total) if seen and math.isfinite(total) else None
 
 
@@ -62,19 +72,19 @@ def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]
 
     The differences of two such lists have the mean square of the distance between the tensors, for vectors of
     any length: how far apart two runs are can be told without keeping either. Of a tensor with more than a
-    million elements evenly spaced ones stand for all.
+    million elements evenly spaced ones stand for all. Empty where they are not finite.
     """
     found = torch.zeros(PROJECTIONS, dtype=torch.float64)
     for number, tensor in enumerate(tensors):
-        if tensor is None or not tensor.is_floating_point():
+        if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
             continue
-        flat = tensor.detach().reshape(-1)
-        stride = -(-flat.numel() // MOST_PROJECTED)
+        flat = plain(torch, tensor).reshape(-1)
+        stride = max(1, -(-flat.numel() // MOST_PROJECTED))
         taken = flat[::stride].cpu().double()
         draw = torch.Generator().manual_seed(number)
         signs = torch.randint(0, 2, (PROJECTIONS, len(taken)), generator=draw, dtype=torch.int8)
         found += (signs.double() * 2 - 1) @ taken * math.sqrt(stride)
-    return [float(each) for each in found]
+    return [float(each) for each in found] if bool(found.isfinite().all()) else []
 
 
 def elements(saved: Any) -> int:

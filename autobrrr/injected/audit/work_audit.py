@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import math
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import first, patched
 from ..phases.batch_shapes import batch_size, token_count
+from ..remedies.model.float32_settings import Float32Settings
 from . import outside_calls, tensor_digests
 from .outside_calls import OutsideCalls
 
@@ -168,7 +170,8 @@ class WorkAudit:
                 tensors: Any = next(iter((*args, *kwargs.values())), None)
                 self._account.backwards += 1
                 if getattr(tensors, "numel", lambda: 0)() == 1:
-                    self._account.loss = float(tensors.detach())
+                    loss = float(tensors.detach())
+                    self._account.loss = loss if math.isfinite(loss) else None  # JSON has no other numbers
 
             if not self._backwards:
                 self._guarded(seen)
@@ -193,7 +196,9 @@ class WorkAudit:
         self._depth += 1
         if self._depth == 1:
             trains = self._torch.is_grad_enabled() and module.training
-            self._guarded(lambda: self._called(module, args, trains=trains))
+            named = sys._getframe(1).f_locals.get("kwargs")  # torch gives such a hook no keyword arguments
+            given = (*args, *named.values()) if isinstance(named, dict) else args
+            self._guarded(lambda: self._called(module, given, trains=trains))
             if trains:
                 self._watch()
 
@@ -235,8 +240,9 @@ class WorkAudit:
         self._keep(held)
 
     def _keep(self, parameters: list[Any]) -> None:
+        """A lazy one, which is not there before its first call, comes with its optimizer."""
         for each in parameters:
-            if id(each) not in self._parameters:
+            if id(each) not in self._parameters and not self._torch.nn.parameter.is_lazy(each):
                 self._parameters[id(each)] = each
                 self._before[id(each)] = each.detach().clone()
 
@@ -308,7 +314,11 @@ class WorkAudit:
             total += now.numel()
             digest = (digest * 1000003 + tensor_digests.bits(torch, now)) % (1 << 61)
             same_shape = earlier.shape == now.shape
-            step = now.double() - earlier.double() if same_shape else None
+            step = None
+            if same_shape:
+                step = (
+                    tensor_digests.plain(torch, now).double() - tensor_digests.plain(torch, earlier).double()
+                )
             if step is not None and key in self._noisy:
                 step = step.masked_fill(self._noisy[key], 0.0)
             moved.append(step)
@@ -326,7 +336,7 @@ class WorkAudit:
                 "moved_signs": tensor_digests.projections(torch, moved),
                 "updated": changed,
                 "elements": total,
-                "precision": torch.get_float32_matmul_precision(),
+                "precision": Float32Settings(torch).lowest_matmul(),
             }
         )
         self._gradient, self._gradient_signs, self._noisy = None, [], {}

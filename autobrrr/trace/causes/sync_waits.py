@@ -11,7 +11,7 @@ from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import python_line
 from autobrrr.trace.reading.trace_columns import CALL, OPERATOR, Trace, coded, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
-from autobrrr.trace.timeline.intervals import union
+from autobrrr.trace.timeline.intervals import EMPTY, Union, union
 from autobrrr.trace.timeline.launches import Rows
 from autobrrr.trace.trace_records import Synchronisation
 
@@ -23,8 +23,12 @@ class Waits(Struct, frozen=True, kw_only=True):
     """Synchronising calls on the threads that launch for one device."""
 
     places: list[Synchronisation]
-    blocked_ns: int
+    blocked: Union
     calls: int
+
+    @property
+    def blocked_ns(self) -> int:
+        return self.blocked.length_ns()
 
 
 def find_waits(
@@ -49,7 +53,7 @@ def find_waits(
     ]
     rows = rows[coded(host.name[rows], names) & (host.start[rows] < end) & (host.end[rows] > start)]
     if len(rows) == 0:
-        return Waits(places=[], blocked_ns=0, calls=0)
+        return Waits(places=[], blocked=EMPTY, calls=0)
     begin, finish = np.maximum(host.start[rows], start), np.minimum(host.end[rows], end)
     idle = _idle_by_call(trace, rows, gaps, late)
     grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
@@ -71,7 +75,7 @@ def find_waits(
         for (call, operator_, line), (count, ns, idle_ns) in grouped.items()
     ]
     places.sort(key=lambda each: -(each.blocked_ns + each.idle_ns))
-    return Waits(places=places[:_SHOWN], blocked_ns=union(begin, finish).length_ns(), calls=len(rows))
+    return Waits(places=places[:_SHOWN], blocked=union(begin, finish), calls=len(rows))
 
 
 def _operators(trace: Trace, timeline: HostTimeline, rows: Rows) -> Rows:

@@ -68,7 +68,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         late=late,
         sliced=sliced,
         first_use=loading,
-        blocked_ns=device.waits.blocked_ns,
+        blocked_ns=device.waits.blocked_ns - int(device.waits.blocked.before(np.array([gaps.span_start]))[0]),
     )
     causes = late.totals_ns()
     python = late.by_gap_ns[:, LONG_PYTHON]

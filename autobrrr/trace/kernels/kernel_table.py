@@ -19,7 +19,7 @@ from autobrrr.trace.causes.launched_by import NOT_FOUND, LaunchedBy
 from autobrrr.trace.kernels import kernel_classes
 from autobrrr.trace.kernels.device_peaks import SpecPeaks
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
-from autobrrr.trace.kernels.operator_flops import is_fp8, matmul_inputs_are_fp32, operator_flops
+from autobrrr.trace.kernels.operator_flops import is_fp8, is_fp64, matmul_inputs_are_fp32, operator_flops
 from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, coded, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties
 
@@ -137,7 +137,8 @@ def _counted(
     for place, operator in enumerate(operators[first].tolist()):
         key = (int(host.name[operator]), int(host.shape[operator]))
         if key not in known:
-            known[key] = operator_flops(trace.names[key[0]], trace.shapes[key[1]]) or 0
+            recorded = trace.shapes[key[1]]
+            known[key] = 0 if is_fp64(recorded) else operator_flops(trace.names[key[0]], recorded) or 0
         work[place] = known[key]
     longest = rows[first]
     flops[longest] = work

@@ -13,6 +13,7 @@ import msgspec
 from autobrrr.trace.reading.trace_columns import OperatorShape
 
 Dims = list[int]
+_TRANSPOSED_AT = 7  # of the arguments of a convolution's backward
 
 
 def operator_flops(name: str, shape: OperatorShape) -> int | None:
@@ -56,7 +57,7 @@ def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
         rows = prod(dims[0][:-1])
         return 2 * rows * dims[0][-1] * dims[1][0]
     if "backward" in stem and "conv" in stem:
-        return _convolution_backward(dims)
+        return _convolution_backward(dims, shape)
     if "conv" in stem:
         return _convolution(stem, dims, shape)
     if "attention" in stem or "flash" in stem or "fmha" in stem:
@@ -88,12 +89,16 @@ def _convolution(stem: str, dims: list[Dims], shape: OperatorShape) -> int | Non
     return 2 * source[0] * prod(spatial) * prod(weight)
 
 
-def _convolution_backward(dims: list[Dims]) -> int | None:
-    """Gradient, input, weight: each of the two gradients costs as much as the forward pass."""
-    gradient, weight = dims[0], dims[2]
-    if len(gradient) < 3 or len(weight) != len(gradient):
+def _convolution_backward(dims: list[Dims], shape: OperatorShape) -> int | None:
+    """Gradient, input, weight: each of the two gradients costs as much as the forward pass.
+
+    The weight is applied at each position of the output, of a transposed convolution at each of the input.
+    """
+    weight = dims[2]
+    at = dims[1 if _texts(shape.concrete)[_TRANSPOSED_AT : _TRANSPOSED_AT + 1] == ["True"] else 0]
+    if len(at) < 3 or len(weight) != len(at):
         return None
-    return 2 * 2 * gradient[0] * prod(gradient[2:]) * prod(weight)
+    return 2 * 2 * at[0] * prod(at[2:]) * prod(weight)
 
 
 def _output(stem: str, source: Dims, kernel: Dims, shape: OperatorShape) -> Dims | None:
@@ -145,6 +150,11 @@ def _attention(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     if stem == "flash_attention_forward":  # [batch, sequence, heads, size]
         batch, rows, columns = query[0] * query[2], query[1], key[1]
     return 2 * 2 * batch * rows * columns * size // (2 if values[place] == "True" else 1)
+
+
+def is_fp64(shape: OperatorShape) -> bool:
+    """Whether a contraction's inputs are doubles, for which spec sheets have another peak."""
+    return "double" in _texts(shape.types)[:2]
 
 
 def is_fp8(shape: OperatorShape) -> bool:

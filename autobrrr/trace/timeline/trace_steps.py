@@ -55,7 +55,7 @@ def find_steps(trace: Trace) -> list[StepMark]:
     if not marks:
         marks = _between_optimizer_steps(trace)
     marks.sort(key=lambda mark: mark.start)
-    return _early_marked(marks)[:_MOST_STEPS]
+    return _early_marked(marks[:_MOST_STEPS])
 
 
 def step_stats(marks: list[StepMark]) -> StepStats:

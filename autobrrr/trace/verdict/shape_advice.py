@@ -46,6 +46,7 @@ def written_attention(device: DeviceWork) -> ShapeFinding | None:
     saves = kernels = 0
     weights: Counter[str] = Counter()
     known: dict[int, Dims | None] = {}
+    priced = -1
     for place in np.flatnonzero(~contracts & (device.by.shaped[order] != NOT_FOUND)).tolist():
         operator = int(device.by.shaped[order[place]])
         if "softmax" not in trace.names[trace.host.name[operator]]:
@@ -65,6 +66,9 @@ def written_attention(device: DeviceWork) -> ShapeFinding | None:
             continue
         if _product_of(device, int(order[before])) != tuple(sizes[-2:]):
             continue
+        if before == priced:  # a softmax of several kernels
+            continue
+        priced = before
         saves += int(length[before + 1 : after].sum())
         kernels += after - before - 1
         weights["x".join(map(str, sizes))] += 1

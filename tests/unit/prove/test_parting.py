@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.run_account import RunAccount
 from autobrrr.prove.work_rules import refusals
@@ -49,6 +51,24 @@ def test_rounding_at_first_hides_no_change_that_comes_later() -> None:
     after = account()
     after.steps = [step(i, parameters=7 + i, moved=0.1 if i < 4 else 0.2) for i in range(16)]
     assert against(after).class_ == "changes-training"
+
+
+@pytest.mark.parametrize(
+    ("later", "code"),
+    [
+        ({"tokens": 10}, WorkRefusal.SHORTER_SEQUENCES),
+        ({"samples": 1, "tokens": 8}, WorkRefusal.DROPPED_SAMPLES),
+        ({"backwards": 0}, WorkRefusal.SKIPPED_BACKWARD),
+        ({"rows": ["a", "b"]}, WorkRefusal.CACHED_BATCH),
+    ],
+)
+def test_rounding_at_first_allows_no_less_work_later(later: dict[str, object], code: WorkRefusal) -> None:
+    after = account()
+    after.steps = [step(i, parameters=7 + i, **(later if i >= 4 else {})) for i in range(16)]
+    found = against(after)
+    assert found.class_ == "rounding"
+    assert [each.code for each in refusals(account(), after, "rounding", found.step)] == [code]
+    assert refusals(account(), account(parameters=9, backwards=0), "rounding", 0) == []
 
 
 def test_another_batch_is_another_stream() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,29 @@ def test_a_line_that_is_too_deep_or_no_text_costs_that_line_alone(tmp_path: Path
     found = RunAccount(file=tmp_path / "a")
     found.look()
     assert found.noted("whole") == [1]
+
+
+def test_the_account_is_of_the_process_that_trains_also_where_another_imported_torch_before_it(
+    tmp_path: Path,
+) -> None:
+    found = RunAccount(file=tmp_path / "a")
+    note, line = b'{"note": "threads", "what": %d, "step": 0}\n', msgspec.json.encode(step(0)) + b"\n"
+    (tmp_path / "a-0-7").write_bytes(note % 1)
+    found.look()
+    (tmp_path / "a-0-8").write_bytes(note % 2 + line)
+    for _ in range(2):
+        found.look()
+    assert (len(found.steps), found.noted("threads"), found.processes) == (1, [2], 1)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"precision": "x"}, {"moved": -1.0}, {"samples": 10**400}, {"flops": {"float32": 10**400}}]
+)
+def test_a_step_that_no_step_can_be_is_left_out(tmp_path: Path, odd: dict[str, object]) -> None:
+    (tmp_path / "a-0-7").write_text(json.dumps({**json.loads(msgspec.json.encode(step(0))), **odd}) + "\n")
+    found = RunAccount(file=tmp_path / "a")
+    found.look()
+    assert found.steps == []
 
 
 def test_processes_that_train_are_counted_and_those_that_only_import_torch_are_not(tmp_path: Path) -> None:

@@ -80,6 +80,12 @@ def test_a_gain_that_rare_long_steps_take_back_is_not_proven() -> None:
     assert judged((0.20, 0.21, 0.19), whole=0.9).verdict == "not_proven"
 
 
+def test_what_rare_long_steps_take_back_is_said_beside_the_gain() -> None:
+    assert "1.01x with rare long ones" in judged((0.20, 0.21, 0.19), whole=1.01).reason
+    assert "0.90x with rare long ones" in judged((0.20, 0.21, 0.19), whole=0.9).reason
+    assert "rare" not in judged((0.20, 0.21, 0.19), whole=1.21).reason
+
+
 def test_within_the_gate_it_is_not_slower() -> None:
     assert judged((-0.002, 0.0, 0.002), gate=0.03, whole=1.0).verdict == "not_slower"
     assert judged((-0.06, -0.061, -0.06), gate=0.03, whole=0.94).verdict == "not_proven"

@@ -74,6 +74,26 @@ def test_attention_that_is_written_out_is_priced_by_what_goes_over_its_weights()
     assert "attention" not in advice(verdict(attention(fused=True)))
 
 
+def test_a_softmax_of_several_kernels_is_priced_once() -> None:
+    """In bfloat16 `softmax(x, dtype=float32)` launches a cast of its own."""
+    scene = Scene(head=HEAD)
+    query, key, weights = [96, 256, 64], [96, 64, 256], [96, 256, 256]
+    for index in range(40):
+        at, called = 1_000_000 + index * 140_000, index * 4_000
+        for place, (operator, dims) in enumerate(
+            [("aten::bmm", [query, key]), ("aten::softmax", [weights]), ("aten::bmm", [weights, query])]
+        ):
+            scene.operator(called + place * 1_000, 900, operator, **{"Input Dims": dims, "Input type": HALF})
+        for begin, length, name, launched in (
+            (0, 20_000, "void cutlass::Kernel2<bf16_gemm>", 100),
+            (20_100, 40_000, "void unrolled_elementwise_kernel<copy>", 1_100),
+            (60_200, 50_000, "void softmax_warp_forward<float>", 1_500),
+            (110_300, 20_000, "void cutlass::Kernel2<bf16_gemm>", 2_100),
+        ):
+            scene.kernel(at + begin, length, name, launch=(called + launched, 300), grid=GRID, block=BLOCK)
+    assert advice(verdict(scene))["attention"].saves_ns == 40 * 90_000
+
+
 def test_a_softmax_over_what_no_product_made_is_no_attention() -> None:
     scene = Scene(head=HEAD)
     for index in range(100):

@@ -115,6 +115,14 @@ def shape(
             2 * 2 * 2 * 16 * 16 * 16 * 27,
         ),
         (
+            "aten::convolution_backward",  # transposed
+            shape(
+                [[2, 16, 32, 32], [2, 3, 16, 16], [3, 16, 4, 4]],
+                ["", "", "", "[16]", "[2, 2]", "[1, 1]", "[1, 1]", "True", "[0, 0]", "1"],
+            ),
+            2 * 2 * 2 * 16 * 16 * 3 * 16 * 16,
+        ),
+        (
             "aten::_flash_attention_forward",
             shape([[2, 128, 8, 64]] * 3, ["", "", "", "", "", "128", "128", "0.", "True", "False"]),
             2 * 2 * 2 * 8 * 128 * 128 * 64 // 2,
@@ -136,6 +144,10 @@ def test_peaks_are_found_by_name_and_absent_for_unknown_devices() -> None:
     found = peaks_of("NVIDIA A100-SXM4-80GB")
     assert found is not None
     assert (found.half_flops, found.bytes_per_s) == pytest.approx((312e12, 2.039e12))
+    of_l40, of_l40s = peaks_of("NVIDIA L40"), peaks_of("NVIDIA L40S")
+    assert of_l40 is not None
+    assert of_l40s is not None
+    assert of_l40s.half_flops == 2 * of_l40.half_flops
     assert peaks_of("Unheard 9000") is None
     assert peaks_of(None) is None
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autobrrr.trace.column_stats import median
+from autobrrr.trace.timeline import trace_steps
 from autobrrr.trace.verdict.trace_signals import AGREEMENT
-from support.trace import Scene, busy_scene
+from support.trace import Scene, as_trace, busy_scene
 from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, STREAMING, back_to_back, loading, verdict
 
 
@@ -161,3 +167,64 @@ def test_the_parts_of_a_step_sum_to_its_share_of_the_device_s_span() -> None:
         idle = on.idle.host_late_ns + on.idle.in_launch_ns + on.idle.after_launch_ns + on.idle.unmatched_ns
         assert on.busy_ns + idle == step.duration_ns
         assert on.kernels == 10
+
+
+def dispatching(early_wait: bool) -> Scene:
+    """The device waits for dispatch and then, shortly, the host for it; before, maybe, a first long step."""
+    scene, at = Scene(head=HEAD), 0
+    if early_wait:
+        at = 300_000_000
+        scene.annotation(0, at, "ProfilerStep#0")
+        scene.kernel(10_000, 280_000_000, STREAMING, launch=(2_000, 1_000), grid=GRID, block=BLOCK)
+        scene.call(20_000, 270_000_000, "cudaStreamSynchronize")
+    for number in range(1, 41):
+        scene.annotation(at, 7_400_000, f"ProfilerStep#{number}")
+        for begin in range(at, at + 7_400_000, 740_000):
+            scene.operator(begin, 340_000, "aten::mul")
+            scene.operator(begin + 345_000, 340_000, "aten::add")
+            launch = (begin + 680_000, 5_000)
+            scene.kernel(begin + 695_000, 40_000, STREAMING, launch=launch, grid=GRID, block=BLOCK)
+            scene.call(begin + 706_000, 31_000, "cudaStreamSynchronize")
+        at += 7_400_000
+    return scene
+
+
+@pytest.mark.parametrize("early_wait", [False, True])
+def test_a_wait_in_a_step_that_is_left_out_makes_no_later_dispatch_one(early_wait: bool) -> None:
+    found = verdict(dispatching(early_wait))
+    assert (found.regime, found.limit) == ("overhead", "host")
+
+
+def test_products_of_doubles_are_not_held_against_the_peak_of_16_bits() -> None:
+    scene, length = Scene(head=HEAD), 7_800_000
+    sizes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["double", "double"]}
+    for index in range(200):
+        scene.operator(index * 1_000, 900, "aten::mm", **sizes)
+        scene.kernel(
+            500_000 + index * length,
+            length - 100,
+            "cutlass_80_tensorop_d884gemm_64x64_16x3_nn_align1",
+            launch=(index * 1_000 + 100, 300),
+            grid=GRID,
+            block=BLOCK,
+        )
+    assert "of the spec-sheet peak" not in verdict(scene).reason
+
+
+def test_steps_that_become_ever_shorter_do_not_take_ever_longer_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, at = Scene(), 0
+    for number in range(3_000):
+        length = (3_000 - number) * 1_000
+        scene.annotation(at, length, f"ProfilerStep#{number}")
+        at += length
+    longest: list[int] = []
+
+    def counted(column: NDArray[np.float64]) -> float:
+        longest.append(len(column))
+        return median(column)
+
+    monkeypatch.setattr(trace_steps, "median", counted)
+    assert len(trace_steps.find_steps(as_trace(scene))) == 2_000
+    assert max(longest) < 2_000

@@ -51,6 +51,14 @@ class Float32Settings:
             return self._read(*MATMUL) == "tf32"
         return self.matmul() != "highest"
 
+    def lowest_matmul(self) -> str:
+        """The lowest precision of products on any device, in the words of the old flag."""
+        flag = self.matmul()
+        if flag is not None or self._read is None:
+            return flag or "highest"
+        held = {self._read(*place) for place in PLACES if place[1] == "matmul"}
+        return "medium" if "bf16" in held else "high" if "tf32" in held else "highest"
+
     def allow_tf32(self) -> Undo:
         """Products and convolutions on a GPU in TF32."""
 

@@ -1,0 +1,67 @@
+"""The account of a run holds whatever a script may train, and what its models are given by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.prove.run_account import RunAccount
+
+RUN = """
+import sys, torch
+from torch import nn
+from autobrrr.injected.audit.work_audit import WorkAudit
+WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
+
+class Own(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x=None, y=None):
+        return torch.view_as_real(x @ self.weight) if self.weight.is_complex() else x @ self.weight
+
+x, scale, kwargs = torch.ones(8, 4), 1.0, {}
+model = nn.Linear(4, 4)
+{change}
+trained = [each for each in model.parameters() if each.requires_grad]
+optimizer = torch.optim.SGD(trained, 0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    (model(**kwargs) if kwargs else model(x)).pow(2).mean().mul(scale).backward()
+    optimizer.step()
+model.eval()
+with torch.no_grad():
+    model(**kwargs) if kwargs else model(x)
+"""
+CHANGES = {
+    "lazy": "model = nn.LazyLinear(4); model(x)",
+    "sparse": "model = nn.EmbeddingBag(9, 4, sparse=True); x = torch.ones(8, 4, dtype=torch.long)",
+    "complex": "model = Own(torch.ones(4, 4, dtype=torch.cfloat)); x = x.to(torch.cfloat)",
+    "empty": "model.none = nn.Parameter(torch.zeros(0, 4))",
+    "infinite": "scale = float('inf')",
+    "by name": "model = Own(torch.ones(4, 4)); kwargs = {'x': x}",
+    "other setting": (
+        "if hasattr(torch.backends.cuda.matmul, 'fp32_precision'):"
+        " torch.backends.cuda.matmul.fp32_precision = 'tf32'"
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_step_and_sample_is_counted(tmp_path: Path, change: str) -> None:
+    script = RUN.replace("{change}", change)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a")], check=True, timeout=60)
+    found = RunAccount(file=tmp_path / "a")
+    found.look()
+    assert found.noted("broken") == []
+    assert [(each.step, each.samples) for each in found.steps] == [(0, first_samples(change)), (1, 8), (2, 8)]
+    assert found.evaluated_last == 8
+
+
+def first_samples(change: str) -> int:
+    """The lazy one was called once before its first step."""
+    return 16 if "Lazy" in change else 8
