@@ -83,24 +83,25 @@ def gain_interval(starts: Sequence[StartResult], alpha: float) -> Interval:
     """Student's interval for the gain, two starts or more.
 
     Every process has a deviation of its own with variance v: `gain` has 3/2 v and `luck`, whose mean is
-    zero by the symmetry of the two, 2 v. Both estimate v, with n - 1 and n degrees of freedom.
+    zero by the symmetry of the two, 2 v. Both estimate v, with n - 1 and n degrees of freedom. Where starts
+    of `after` differ by more than those of `before`, gains scatter by more, and that counts.
     """
     gains = np.array([each.gain for each in starts])
     count = len(starts)
-    half = _half(starts, alpha, 1.5)
+    half = _half(starts, alpha, max(1.5 * _variance(starts), float(gains.var(ddof=1))))
     middle = float(gains.mean())
     return Interval(mean=middle, low=middle - half, high=middle + half, count=count)
 
 
 def noise_half(starts: Sequence[StartResult], alpha: float) -> float:
     """Half of the interval of the A/A turns, a log-ratio."""
-    return _half(starts, alpha, 2.0)
+    return _half(starts, alpha, 2.0 * _variance(starts))
 
 
-def _half(starts: Sequence[StartResult], alpha: float, variances: float) -> float:
-    """Half of Student's interval of a mean over starts, each with so many times a process's variance."""
+def _half(starts: Sequence[StartResult], alpha: float, variance: float) -> float:
+    """Half of Student's interval of a mean over starts, each with this variance."""
     count = len(starts)
-    return _quantile(alpha, 2 * count - 1) * math.sqrt(variances * _variance(starts) / count)
+    return _quantile(alpha, 2 * count - 1) * math.sqrt(variance / count)
 
 
 @functools.cache

@@ -39,6 +39,22 @@ def test_false_verdicts_stay_below_alpha_over_all_looks() -> None:
     assert wrong / repeats <= 1.5 * ALPHA
 
 
+@pytest.mark.parametrize("times", [4, 10])
+def test_a_side_whose_starts_differ_more_is_not_sooner_called_faster(times: int) -> None:
+    draw = np.random.default_rng(3)
+    faster, repeats = 0, 2000
+    for _ in range(repeats):
+        found, rule = [], StartRule()
+        for count in range(1, 9):
+            before, twin = draw.normal(0, 0.01, 2)
+            after = draw.normal(0, 0.01 * times)
+            found.append(StartResult(gain=after - (before + twin) / 2, luck=twin - before))
+            if rule.is_over(found, is_last=count == 8):
+                break
+        faster += rule.is_decided and rule.interval is not None and rule.interval.low > 0
+    assert faster / repeats <= 0.035
+
+
 def test_a_rule_stops_where_it_is_decided_or_there_is_no_time() -> None:
     clear = [StartResult(gain=0.2 + 0.001 * each, luck=0.001) for each in range(3)]
     rule = StartRule()
