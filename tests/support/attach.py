@@ -189,6 +189,7 @@ def probe_bundle(
         "injected/wire/framing.py",
         "injected/wire/process_link.py",
         "injected/live_torch/torch_types.py",
+        "injected/live_torch/patches.py",
         "injected/live_torch/module_call_slot.py",
         "injected/live_torch/compiled_code.py",
         "injected/live_torch/live_job.py",

@@ -54,9 +54,9 @@ for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
 sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), 2))
 """
 
-# Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
+# Runs first on the agent's thread; short, since it is compiled there.
 STUB = """
-def first(folder, mapped, extra):
+def first(folder, extra):
     import marshal, sys
     kind = "code"
     try:
@@ -74,7 +74,7 @@ def first(folder, mapped, extra):
     space = {"__name__": "autobrrr loader"}
     exec(loader, space)
     try:
-        space["enter"](folder, kind, entries[1:], mapped, extra)
+        space["enter"](folder, kind, entries[1:], extra)
     finally:
         space.clear()
 """
@@ -104,7 +104,7 @@ def stub(folder: str, extra: dict[str, str] | None = None) -> str:
     Args:
         extra: More fields of the boot record.
     """
-    call = f'first({folder!r}, globals().get("mapped"), {extra!r})'
+    call = f"first({folder!r}, {extra!r})"
     return f"{STUB}try:\n    {call}\nfinally:\n    del first"
 
 
