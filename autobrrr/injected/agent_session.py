@@ -42,6 +42,7 @@ TICK_MS = 2000
 LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
+HOOKS_PATIENCE_S = 2.0  # hooks alone can be taken off from outside
 RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
@@ -433,8 +434,8 @@ class AgentSession:
             self._stays = [] if keep else [applied.remedy.name for applied in self._ranks.on if applied.bound]
         of_remedies = self._active.kept or (self._active.ours and not keep)
         needs_boundary = bool(of_remedies) or loop.measuring.task is not None
-        deadline = time.monotonic() + patience_s
-        if needs_boundary and loop.hot.live:
+        deadline = time.monotonic() + (patience_s if needs_boundary else min(patience_s, HOOKS_PATIENCE_S))
+        if (needs_boundary or loop.hooks.on) and loop.hot.live:
             loop.task_ends()
             loop.post(lambda: loop.take_down(keep=keep))
             compiles = False

@@ -73,10 +73,11 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         names = ", ".join(left.left)
         seen = procfs.stat(pid)
         stopped = f": it is stopped, kill -CONT {pid}" if seen is not None and seen.state == "T" else ""
-        raise AutobrrrError(
-            f"could not be removed from process {pid} yet: {names}",
-            f"{left.why}; it goes at the job's next step{stopped}",
-        )
+        if any(name.endswith("(undone at the next step)") for name in left.left):
+            then = f"it goes at the job's next step{stopped}"
+        else:
+            then = "the job has put its own over it: it stays, and only passes calls on"
+        raise AutobrrrError(f"could not be removed from process {pid}: {names}", f"{left.why}; {then}")
     if left.kind == "job ended":
         say(f"process {pid} has ended, and so has its session")
     elif left.stays:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import ModuleType
 
+from ..job_code.replaced_functions import replaced_functions
 from ..live_torch.compiled_code import CompiledCheck, is_compiled
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.module_checks import refuse_kinds, user_hooks
@@ -27,6 +28,8 @@ def before_recording(torch: ModuleType, roots: Iterable[object], check: Compiled
     mode = foreign_mode(torch)
     if mode is not None:
         raise Abstain(mode)
+    for name, _ in replaced_functions(torch):
+        raise Abstain(f"the job has replaced {name}: a recorded step would run it twice")
     if torch.is_inference_mode_enabled():
         raise Abstain("the loop runs in inference mode")
     if torch.autograd._profiler_enabled():

@@ -24,6 +24,7 @@ from .bytecode_names import chains, codes, only_writes, rebound
 from .effects import BACK_DOORS, BUILTINS, Effect, Refusal, module_effect, object_effect, setting_effect
 from .installed_code import home_of, is_library, package_of
 from .reachable_code import Reach
+from .replaced_functions import replaced_functions
 
 _HOOK_SETTERS = frozenset(
     (
@@ -89,6 +90,8 @@ class CodeScan:
             self._reach.into(part)
         for hook in hooks:
             self._judge(hook, ["a hook"], "a hook of the job's own")
+        for name, found in replaced_functions(self._torch):
+            self._judge(found, [name], "a layer of torch's")
         while self._queue:
             yield "reading the forward code"
             if len(self._seen) > _MAX_FUNCTIONS:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..job_facts import rank_of
+from ..job_state.hushed_warnings import hushed
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.handler_errors import let_through
@@ -162,7 +163,8 @@ class ActiveRemedies:
             _check_device(job, remedy)
             _check_modes(job, remedy)
             job.allowed, job.planned = allowed, planned
-            undo = remedy.apply(job, options)
+            with hushed(job.torch):  # torch's own imports warn
+                undo = remedy.apply(job, options)
         except Refused:
             raise
         except Exception as error:

@@ -367,7 +367,37 @@ def a_batch_of_one() -> Kind:
     return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
 
 
+def wraps(owner: object, name: str) -> Job:
+    """A function of torch's that the job has wrapped in its place, as it does for all its models."""
+
+    def make() -> Kind:
+        original = getattr(owner, name)
+        model = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        data, labels = torch.randn(8, 12), torch.randint(0, 4, (8,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(data), labels).backward()
+            optimizer.step()
+
+        def wrapped(first: torch.Tensor, *args: object, **kwargs: object) -> object:
+            kind.shown.append("called")
+            return original(first * 0.5, *args, **kwargs)
+
+        kind = Kind([model, optimizer], step, end=lambda: setattr(owner, name, original))
+        setattr(owner, name, wrapped)
+        return kind
+
+    return make
+
+
 REFUSED: dict[str, tuple[Job, str]] = {
+    "loss that the job wrapped": (
+        wraps(functional, "cross_entropy"),
+        "replaced torch.nn.functional.cross_entropy",
+    ),
+    "backward that the job wrapped": (wraps(torch.Tensor, "backward"), "replaced Tensor.backward"),
     "graph network": (graph_network, "is a batch"),
     "hidden state kept": (trap(KeepsHidden), "own state"),
     "attention over the batch": (trap(MixesSamples), "is a batch"),

@@ -261,6 +261,19 @@ def scan(module: nn.Module) -> CodeScan:
     return found
 
 
+def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = nn.functional.relu
+
+    def relu(x: torch.Tensor) -> torch.Tensor:
+        print("called")
+        return original(x)
+
+    monkeypatch.setattr(nn.functional, "relu", relu)
+    assert any("calls print" in str(one) for one in scan(nn.ReLU()).findings.refusals)
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
