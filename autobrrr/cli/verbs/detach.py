@@ -73,7 +73,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         names = ", ".join(left.left)
         seen = procfs.stat(pid)
         stopped = f": it is stopped, kill -CONT {pid}" if seen is not None and seen.state == "T" else ""
-        if any(name.endswith("(undone at the next step)") for name in left.left):
+        if any(name == "the agent" or name.endswith("(undone at the next step)") for name in left.left):
             then = f"it goes at the job's next step{stopped}"
         else:
             then = "the job has put its own over it: it stays, and only passes calls on"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -67,7 +67,7 @@ def test_a_recipe_that_is_interrupted_by_the_job_lets_the_job_hear_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Optimizer, "_optimizer_step_code", Optimizer._optimizer_step_code)
-    standin = ModuleType("torch")
+    standin = bare_torch()
     vars(standin)["optim"] = SimpleNamespace(Optimizer=Optimizer)
     tries = []
 
