@@ -13,6 +13,7 @@ from autobrrr.attach import remote_exec, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.ptrace.injector import (
     DEADLINE_S,
+    NOT_MAPPED,
     InjectionWay,
     compose,
     deadline_after,
@@ -69,7 +70,7 @@ class WayIn:
         slot = remote_exec.find(self._target.pid)
         source = code_bundle.stub(self._place.path, {"method": "remote_exec"})
         late = deadline_after(self._target.pid, DEADLINE_S)
-        self._place.write(SCRIPT, compose(source, self._place.path, late).encode())
+        self._place.write(SCRIPT, compose(source, self._place.path, late, NOT_MAPPED).encode())
         self._asked.enter_context(remote_exec.asked(slot, f"{self._place.path}/{SCRIPT}"))
         self.method = "remote_exec"
 

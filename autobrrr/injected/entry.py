@@ -7,6 +7,7 @@ it from coming up: whoever started it says so, and training goes on.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -64,6 +65,7 @@ def start(boot: dict[str, object]) -> None:
     finally:
         if boot.get("link"):
             clear(os.path.dirname(str(boot["link"])), unless_held=failed)
+        _unmap(boot)
 
 
 def clear(folder: str, unless_held: bool = False) -> None:
@@ -171,3 +173,13 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
         hang_up()
         if os.getpid() == pid:
             os.unlink(path)
+
+
+def _unmap(boot: dict[str, object]) -> None:
+    """Give back the page that the injection came in through; nothing points there any more."""
+    mapped = boot.get("mapped")
+    if isinstance(mapped, (list, tuple)) and len(mapped) == 2:
+        unmap = ctypes.pythonapi["munmap"]
+        boot["unmap"] = unmap  # it refers to itself: with all of ours it goes
+        unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        unmap(int(mapped[0]), int(mapped[1]))

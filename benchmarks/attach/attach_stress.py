@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from autobrrr.attach import remote_exec
-from autobrrr.attach.ptrace.injector import InjectionWay, compose, inject
+from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject
 from autobrrr.errors import AutobrrrError
 from benchmarks.planted.results import append, read, revision
 from support.attach import SLEEPS, interpreters, leaves
@@ -178,7 +178,7 @@ def _by_thread(pid: int, answer: Path) -> Iterator[Taken]:
 @contextmanager
 def _by_request(pid: int, answer: Path) -> Iterator[Taken]:
     script = answer.with_suffix(".py")
-    source = compose(f"open({str(answer)!r}, 'x').close()", None, time.monotonic() + ANSWER_S)
+    source = compose(f"open({str(answer)!r}, 'x').close()", None, time.monotonic() + ANSWER_S, NOT_MAPPED)
     script.write_text(source)
     try:
         with remote_exec.asked(remote_exec.find(pid), str(script)):

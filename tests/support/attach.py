@@ -144,11 +144,12 @@ def eventually(holds: Callable[[], bool], timeout_s: float = 90) -> None:
 
 
 def leaves(file: Path, words: str = "ran") -> str:
-    """Source to inject: writes a file in one go."""
+    """Source to inject: writes a file in one go, and gives the used memory back."""
     return (
-        "import os\n"
+        "import ctypes, os\n"
         f"with open({str(file) + '.part'!r}, 'w') as out: out.write({words!r})\n"
         f"os.rename({str(file) + '.part'!r}, {str(file)!r})\n"
+        "ctypes.CDLL(None).munmap(ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))\n"
     )
 
 
@@ -175,6 +176,7 @@ def start(boot):
     except framing.Closed:
         link.close()
     import ctypes
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(boot["mapped"][0]), ctypes.c_size_t(boot["mapped"][1]))
 """
 
 
@@ -189,8 +191,8 @@ def probe_bundle(
         "injected/wire/framing.py",
         "injected/wire/process_link.py",
         "injected/live_torch/torch_types.py",
-        "injected/live_torch/patches.py",
         "injected/live_torch/module_call_slot.py",
+        "injected/live_torch/patches.py",
         "injected/live_torch/compiled_code.py",
         "injected/live_torch/live_job.py",
         "injected/remedies/registry.py",

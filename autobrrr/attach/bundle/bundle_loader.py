@@ -5,6 +5,7 @@ modules are made under a private name, run, and taken out of `sys.modules` again
 can be found by name afterwards. Standard library only, Python 3.10 and later.
 """
 
+import ctypes
 import gc
 import json
 import marshal
@@ -24,6 +25,7 @@ def enter(
     folder: str,
     kind: str,
     entries: Sequence[Entry],
+    mapped: tuple[int, int] | None,
     extra: dict[str, object] | None = None,
 ) -> None:
     """Load and start the agent; returns when it has ended. Raises what kept it from coming up.
@@ -32,18 +34,23 @@ def enter(
         folder: The private folder, as this process sees it.
         kind: "code" or "source": what the entries hold.
         entries: (module, whether it is a package, body), each after those that it imports.
+        mapped: Address and size of the memory that the injection used.
         extra: More fields of the boot record.
     """
-    with open(folder + "/boot.json", encoding="utf-8") as file:
-        boot = json.load(file)
-    if time.monotonic() > boot["deadline"]:
-        raise TimeoutError("it fired too late")
-    boot.update(bundle=kind, **(extra or {}))
-    if boot["method"] != "preload":
-        _wait_for_torch()
-    package = "_autobrrr_" + boot["token"]
-    made: dict[str, ModuleType] = {}
-    start = load(package, kind, entries, into=made)
+    try:
+        with open(folder + "/boot.json", encoding="utf-8") as file:
+            boot = json.load(file)
+        if time.monotonic() > boot["deadline"]:
+            raise TimeoutError("it fired too late")
+        boot.update(bundle=kind, mapped=list(mapped) if mapped else None, **(extra or {}))
+        if boot["method"] != "preload":
+            _wait_for_torch()
+        package = "_autobrrr_" + boot["token"]
+        made: dict[str, ModuleType] = {}
+        start = load(package, kind, entries, into=made)
+    except BaseException:
+        _unmap(mapped)
+        raise
     try:
         start(boot)
     finally:
@@ -122,3 +129,8 @@ def _file(name: str) -> str:
     """As in the bundle: dynamo and `warnings` know by it what they are to pass over."""
     traced = name.startswith("injected.remedies.")
     return f"<{'autobrrr importlib._bootstrap' if traced else 'frozen importlib._bootstrap autobrrr'} {name}>"
+
+
+def _unmap(mapped: tuple[int, int] | None) -> None:
+    if mapped is not None:
+        ctypes.pythonapi["munmap"](ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))

@@ -54,9 +54,9 @@ for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
 sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), 2))
 """
 
-# Runs first on the agent's thread; short, since it is compiled there.
+# Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
 STUB = """
-def first(folder, extra):
+def first(folder, mapped, extra):
     import marshal, sys
     kind = "code"
     try:
@@ -74,7 +74,7 @@ def first(folder, extra):
     space = {"__name__": "autobrrr loader"}
     exec(loader, space)
     try:
-        space["enter"](folder, kind, entries[1:], extra)
+        space["enter"](folder, kind, entries[1:], mapped, extra)
     finally:
         space.clear()
 """
@@ -104,7 +104,7 @@ def stub(folder: str, extra: dict[str, str] | None = None) -> str:
     Args:
         extra: More fields of the boot record.
     """
-    call = f"first({folder!r}, {extra!r})"
+    call = f'first({folder!r}, globals().get("mapped"), {extra!r})'
     return f"{STUB}try:\n    {call}\nfinally:\n    del first"
 
 

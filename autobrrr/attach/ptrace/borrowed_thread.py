@@ -43,9 +43,7 @@ MACHINERY = (
 READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 CALL_S = 1.0  # it takes microseconds, once the thread has a CPU; called back half-way it may keep a lock
 STOP_S = 1.0
-BACK_S = (
-    120.0  # another thread may keep a system call waiting (it maps much at once); let go in it the job ends
-)
+BACK_S = 120.0  # another thread may keep a system call waiting (it maps much); let go in it the job ends
 STARVED_S = 5.0  # and for a thread that is ready to run: it needs a CPU to come to the stop
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0

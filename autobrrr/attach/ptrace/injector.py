@@ -1,7 +1,7 @@
 """Run Python source inside a running process, on a thread of its own.
 
-In goes a pid and source; the target's main thread starts a raw thread for it at its next check: nothing
-is compiled or run on the training thread. The stop is
+In goes a pid and source; the target's main thread runs a few lines at its next check, which start
+a raw thread for the source: nothing else is compiled or run on the training thread. The stop is
 made by a process of its own (`strike`), out of reach of signals sent to the caller.
 """
 
@@ -18,10 +18,12 @@ from enum import Enum
 from pathlib import Path
 
 from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
+from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 
 DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder
+MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
 HELPER_TIMEOUT_S = 150.0  # killed in the middle of a call it would end the job: more than all its waits
 
 
@@ -50,7 +52,7 @@ try:
 {taken}  try:
    if type(_thread.get_ident) is type(time.sleep) is type(posix.getpid):
     _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
-     "__name__": "autobrrr"}}))
+     "__name__": "autobrrr", "mapped": {mapped}}}))
    else:
     error = None
     {replaced}
@@ -100,7 +102,7 @@ class Injection:
     pause_ns: int  # how long it stood still, at most
     longest_pause_ns: int  # over all tries
     tries: int
-    page: int  # where the source lies in the target until it has run
+    page: int  # where the source lies in the target; free it there once it ran
     page_bytes: int
 
 
@@ -116,19 +118,20 @@ def inject(
 
     Args:
         pid: The target, as this process's /proc names it.
-        source: Python source.
+        source: Python source; `mapped` in it is (address, bytes) of the page used.
         folder: Path in the target's view that must exist when the call fires; else it does nothing.
             The source runs once for each such folder, which is left with a link `TAKEN`, and with one
             called `FAILED` where the source raised: `complaint` reads it.
         deadline_s: A call that fires later than this does nothing.
         way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
-            target waits in the kernel.
+            target waits in the kernel. `mapped` is None then.
 
     Raises:
         CannotAttach: it can't be borrowed now; it was not changed.
         TargetGone: it ended.
     """
-    code = compose(source, folder, deadline_after(pid, deadline_s))
+    mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
+    code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
     answer = _in_own_process(way, {"pid": pid, "code": code})
     if "error" in answer:
         error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
@@ -144,8 +147,12 @@ def inject(
     )
 
 
-def compose(source: str, folder: str | None, deadline: float) -> str:
-    """The string that the main thread runs: never raises, leaves no name, does nothing when late."""
+def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPPED) -> str:
+    """The string that the main thread runs: never raises, leaves no name, does nothing when late.
+
+    Args:
+        mapped: What the source finds under that name, as an expression.
+    """
 
     def say(part: Part) -> str:
         if folder is None:
@@ -159,6 +166,7 @@ def compose(source: str, folder: str | None, deadline: float) -> str:
         thread=_THREAD.format(source=source, failed=say(Part.LOADING)),
         replaced=say(Part.GREENLETS),
         started=say(Part.THREAD),
+        mapped=mapped,
     )
     return _OUTER.format(inner=inner)
 

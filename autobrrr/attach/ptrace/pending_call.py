@@ -1,9 +1,7 @@
-"""The first way: the main thread's next check starts a thread that runs the code, by `Py_AddPendingCall`.
+"""The first way: the main thread's next check runs the code, by `Py_AddPendingCall`.
 
 Runs in the injector's own process. In goes what `strike.aim` found and Python source that never
-raises; out comes a call in the target's queue, and a page of its memory, which the thread gives back.
-No Python of ours runs on the main thread: a signal handler of the job that raised in it would be lost,
-or end the pending call with an error that nobody has set (a SystemError in the job).
+raises; out comes a call in the target's queue, and a page of its memory with the source.
 """
 
 from __future__ import annotations
@@ -12,18 +10,21 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls, thread_start
+from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 
+# Replaced in the code by the address and size of its memory; 18 letters, as "0x" and 16 digits.
+PAGE_WORD, PAGE_BYTES_WORD = b"0xAUTOBRRRPAGEADDR", b"0xAUTOBRRRPAGESIZE"
+SOURCE_AT = 64  # the call returns to the page's start, which can't be executed: a fault ends it
 STACK_WORDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCall:
-    """The main thread's next check starts the thread: `Py_AddPendingCall` of `THREAD_START`."""
+    """The main thread's next check runs the code: `Py_AddPendingCall` of `PyRun_SimpleString`."""
 
     target: InjectionSite
-    starts: thread_start.NewThread
+    code: bytes
     retry_pause_s: float = 0.001
     lends_priority: bool = True
 
@@ -53,34 +54,31 @@ class PendingCall:
         return inside if found else ""
 
     def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
-        """Write what starts the thread to a page of its own and add the call."""
+        """Write the source to a page of its own and add the call."""
         cpu, registers = self.target.architecture, thread.registers()
         if not state.page:
-            self.starts.make_page(thread, registers, memory, state)
-        arguments = (state.page + thread_start.START_AT, state.page + thread_start.TABLE_AT)
-        borrowed, top, frame = cpu.for_call(
-            registers, self.target.add_pending, arguments, thread_start.RETURN_TO
-        )
+            state.page_bytes = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
+            wanted = (0, state.page_bytes, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)
+            state.page = borrowed_thread.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted))
+        source = self.code.replace(PAGE_WORD, b"0x%016x" % state.page)
+        source = source.replace(PAGE_BYTES_WORD, b"0x%016x" % state.page_bytes) + b"\0"
+        os.pwrite(memory, source, state.page + SOURCE_AT)
+        arguments = (self.target.run_string, state.page + SOURCE_AT)
+        borrowed, top, frame = cpu.for_call(registers, self.target.add_pending, arguments, state.page)
         os.pwrite(memory, frame, top)
         thread.set_registers(borrowed)
         if not thread.run_until_fault(borrowed_thread.CALL_S):
-            # It may have been entered all the same, and give its page back: the next try has another. What is
-            # injected must run once, however often it fires.
-            state.page, state.why = 0, "the call did not return in time and was called back"
+            # It may have been entered all the same: what is injected must run once, however often it fires.
+            state.why = "the call did not return in time and was called back"
             return
         after = thread.registers()
-        if cpu.instruction(after) != thread_start.RETURN_TO:
+        if cpu.instruction(after) != state.page:
             raise borrowed_thread.InterpreterDown
-        state.done = cpu.result(after) & 0xFFFFFFFF == 0
+        state.done = cpu.result(after) == 0
         if not state.done:
             state.why = "its queue of pending calls was full"
 
 
-def way_to(target: InjectionSite, code: bytes) -> PendingCall:
-    """Find what the call needs. Raises CannotAttach."""
-    return PendingCall(target=target, starts=thread_start.way_to(target, code))
-
-
 def main() -> int:
     """The injector's own process."""
-    return borrowed_thread.answer(way_to)
+    return borrowed_thread.answer(lambda target, code: PendingCall(target=target, code=code))

@@ -32,8 +32,7 @@ _OF_PYTHON = ("PyGILState_Ensure", mapped_python.RUN, "PyGILState_Release")
 _OF_LIBC = (_CREATE, "pthread_self", "pthread_detach", "munmap")
 # As the thread's body finds them in its table, before its page's address and size.
 BODY_CALLS = ("pthread_self", "pthread_detach", *_OF_PYTHON, "munmap")
-START_AT = 64  # `x86_64.THREAD_START`
-TABLE_AT = 128  # after the two addresses that the start needs
+TABLE_AT = 64
 SOURCE_AT = TABLE_AT + 64
 READ_EXECUTE = 5  # PROT_READ | PROT_EXEC
 RETURN_TO = 16  # in the page that nobody can map: a fault there ends the call
@@ -66,7 +65,7 @@ class NewThread:
         """Make a page with the thread's body, and start the thread."""
         cpu, registers = self.target.architecture, thread.registers()
         if not state.page:
-            self.make_page(thread, registers, memory, state)
+            self._make_page(thread, registers, memory, state)
         arguments = (cpu.below_stack(registers), 0, state.page, state.page + TABLE_AT)
         borrowed, top, frame = cpu.for_call(registers, self.create, arguments, RETURN_TO)
         os.pwrite(memory, frame, top)
@@ -82,17 +81,15 @@ class NewThread:
         if failed:
             state.why = f"no thread can be started in it: {os.strerror(failed)}"
 
-    def make_page(
+    def _make_page(
         self, thread: ptrace_calls.Tracee, registers: bytes, memory: int, state: InjectedCall
     ) -> None:
-        """A page with the thread's body, what starts it, their table and the source."""
         cpu = self.target.architecture
         count = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
         wanted = (0, count, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)
         page = borrowed_thread.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted), STEP_S)
-        code = cpu.THREAD_BODY.ljust(START_AT, b"\0") + cpu.THREAD_START
-        words = struct.pack("<10Q", page, self.create, *self.functions, page, count)
-        content = code.ljust(TABLE_AT - 16, b"\0") + words + self.code + b"\0"
+        words = struct.pack("<8Q", *self.functions, page, count)
+        content = cpu.THREAD_BODY.ljust(TABLE_AT, b"\0") + words + self.code + b"\0"
         os.pwrite(memory, content, page)
         executable = (cpu.SYS_MPROTECT, (page, count, READ_EXECUTE))
         borrowed_thread.system_call(self.target, thread, registers, executable, STEP_S)

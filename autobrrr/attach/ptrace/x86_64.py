@@ -52,27 +52,6 @@ THREAD_BODY = bytes.fromhex(
     "ffe0"  # jmp rax
 )
 
-# Starts such a thread: int start(table), in front of which the addresses of the body and of pthread_create
-# stand. Where no thread can be started the source runs at once, to say so.
-THREAD_START = bytes.fromhex(
-    "53"  # push rbx
-    "4883ec10"  # sub rsp, 16
-    "4889fb"  # mov rbx, rdi
-    "4889f9"  # mov rcx, rdi: the thread's argument
-    "4889e7"  # mov rdi, rsp: its number
-    "31f6"  # xor esi, esi
-    "488b53f0"  # mov rdx, [rbx - 16]: its body
-    "ff53f8"  # call [rbx - 8]: pthread_create
-    "85c0"  # test eax, eax
-    "7407"  # je over the next two
-    "488d7b40"  # lea rdi, [rbx + 64]: the source
-    "ff5318"  # call [rbx + 24]: PyRun_SimpleString
-    "31c0"  # xor eax, eax
-    "4883c410"  # add rsp, 16
-    "5b"  # pop rbx
-    "c3"  # ret
-)
-
 _REGISTERS = struct.Struct("<27Q")
 _R10, _R9, _R8, _RAX, _RCX, _RDX, _RSI, _RDI, _ORIG_RAX, _RIP, _EFLAGS, _RSP = (
     7,

@@ -95,7 +95,7 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
         for turn in range(4):
             answer = tmp_path / f"answer-{turn}"
             taken = inject(
-                target.pid, f"open({str(answer)!r}, 'w').write('None')", way=InjectionWay.NEW_THREAD
+                target.pid, f"open({str(answer)!r}, 'w').write(repr(mapped))", way=InjectionWay.NEW_THREAD
             )
             eventually(lambda answer=answer: answer.exists() and answer.read_text() != "")
             assert answer.read_text() == "None"
@@ -140,7 +140,7 @@ def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path
     with child("held", source=source) as target:
         assert target.process.stdout is not None
         assert target.process.stdout.readline() == "holds\n"
-        inject(target.pid, leaves(answer), way=InjectionWay.NEW_THREAD)
+        inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=InjectionWay.NEW_THREAD)
         assert not answer.exists()
         eventually(answer.exists)
         assert target.process.stdout.readline() == "woken\n"
@@ -240,34 +240,6 @@ def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) 
             os.kill(target.pid, signal.SIGUSR1)
             inject(target.pid, "pass")
             assert target.process.stdout.readline() == f"{turn + 1}\n"
-
-
-_TOLD_TO_STOP = """
-import _thread, os, signal, sys
-class Preempted(BaseException): pass
-def stop(*_): raise Preempted
-signal.signal(signal.SIGTERM, stop)
-main = _thread.get_ident()
-def hook(event, args):  # told just when other code than its own begins on its main thread
-    if event == "exec" and _thread.get_ident() == main: os.kill(os.getpid(), signal.SIGTERM)
-sys.addaudithook(hook)
-while True: beats += 1
-"""
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_no_code_runs_on_the_main_thread_where_a_signal_handler_could_raise(
-    version: str, tmp_path: Path
-) -> None:
-    with child("told_to_stop", python(version), source=_TOLD_TO_STOP) as target:
-        for turn in range(3):
-            answer = tmp_path / str(turn)
-            inject(target.pid, leaves(answer))
-            eventually(lambda answer=answer: answer.exists() or not target.alive())
-            assert target.alive()
-        target.process.terminate()
-        _, said = target.process.communicate(timeout=60)
-        assert said.endswith("Preempted\n")
 
 
 @pytest.mark.parametrize("what", ["call", "system call"])

@@ -360,6 +360,27 @@ print("theirs works")
         assert "theirs works" in running.output()
 
 
+def test_the_mapped_page_is_given_back_at_the_end(tmp_path: Path) -> None:
+    rest = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+whole = ctypes.c_int
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, whole, whole, whole, ctypes.c_long)
+address = libc.mmap(None, 4096 * 8, 3, 0x22, -1, 0)
+ended = agent_job.begin(mapped=[address, 4096 * 8])
+train_until(ended)
+agent_job.wait_ended(ended)
+spans = [line.split()[0].split("-") for line in open("/proc/self/maps")]
+assert not any(int(a, 16) <= address < int(b, 16) for a, b in spans)
+print("unmapped")
+"""
+    with job(tmp_path, rest) as running:
+        peer = running.peer()
+        assert peer.ask("detach", keep=False)["left"] == []
+        assert "unmapped" in running.output()
+
+
 def test_nobody_listening_is_no_harm(tmp_path: Path) -> None:
     rest = """
 before = agent_job.snapshot(torch, model, optimizer)

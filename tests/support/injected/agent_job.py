@@ -22,6 +22,7 @@ def begin(**fields: object) -> object:
         "method": "ptrace",
         "readonly": False,
         "bundle": "source",
+        "mapped": None,
         "plan": None,
         "outcome": None,
         **fields,

@@ -16,6 +16,7 @@ import pytest
 from autobrrr.attach import enter, load_failure
 from autobrrr.attach.load_failure import Complaint, Part
 from autobrrr.attach.ptrace.injector import FAILED, TAKEN, compose
+from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.attach.triage import AttachTarget
 from autobrrr.errors import CannotAttach
@@ -28,7 +29,7 @@ PID = 4242
 def fire(source: str, folder: Path) -> None:
     """Run what the main thread would run."""
     code = compose(source, str(folder), time.monotonic() + 60)
-    exec(code, {})
+    exec(code.replace(PAGE_WORD.decode(), "0").replace(PAGE_BYTES_WORD.decode(), "0"), {})
 
 
 def left(folder: Path) -> Complaint:

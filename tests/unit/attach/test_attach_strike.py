@@ -25,10 +25,7 @@ LOW, HIGH = 0x5000, 0x5100
 
 
 def by_call(*, any_thread: bool = False) -> PendingCall:
-    site = target(any_thread=any_thread)
-    return PendingCall(
-        target=site, starts=thread_start.NewThread(target=site, code=b"", create=0xCAFE, functions=())
-    )
+    return PendingCall(target=target(any_thread=any_thread), code=b"")
 
 
 def target(*, any_thread: bool) -> borrowed_thread.InjectionSite:
@@ -102,6 +99,12 @@ def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_pat
     beside.mkdir()
     (beside / "stat").write_text(f"11 (autograd) {state} {' 1' * 30}\n".replace("  ", " "))
     assert by_call(any_thread=True).choose_thread(1, proc.root) == chosen
+
+
+def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
+    assert len(pending_call.PAGE_WORD) == len(pending_call.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
+    code = injector.compose("print(mapped)", "/tmp/x", 1.0).encode()
+    assert code.count(pending_call.PAGE_WORD) == code.count(pending_call.PAGE_BYTES_WORD) == 1
 
 
 def test_a_thread_is_started_from_the_main_one_else_from_those_that_sleep_in_turn(tmp_path: Path) -> None:

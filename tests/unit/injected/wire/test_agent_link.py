@@ -128,7 +128,7 @@ def brought(folder: Path) -> Path:
 
 def fail_to_come_up(folder: Path) -> None:
     """Run the agent on a thread of its own, since it blocks that thread's signals; nobody listens."""
-    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys}
+    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
     with ThreadPoolExecutor(1) as threads, pytest.raises(entry.NotUp):
         threads.submit(entry.start, boot).result()
 
