@@ -36,7 +36,7 @@ class Part(Enum):
 
 # What a part asks of the kernel, for a sentence about who refuses it.
 _CALLS = {
-    Part.PAGE: "mmap",
+    Part.PAGE: "mmap, or memory that can be executed",
     Part.THREAD: "clone",
     Part.GREENLETS: "clone",
     Part.LOADING: "openat",

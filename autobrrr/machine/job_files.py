@@ -68,13 +68,16 @@ def opened(pid: int, path: str, proc: Path = Path("/proc")) -> Iterator[int]:
 
 
 @contextmanager
-def opened_mapping(pid: int, span: str, path: str, proc: Path = Path("/proc")) -> Iterator[int]:
+def opened_mapping(
+    pid: int, span: str, path: str, proc: Path = Path("/proc"), *, unlinked: int | None = None
+) -> Iterator[int]:
     """A descriptor of a file that the process has mapped.
 
     The exact one where the kernel leads to it (whoever has a file mapped can read it), else by its path.
 
     Args:
         span: The mapping, as its entry in `map_files` is called.
+        unlinked: The file's inode, where another one may lie at its path by now: an upgrade replaces files.
 
     Raises:
         OSError: neither way leads to a regular file that can be read.
@@ -83,9 +86,12 @@ def opened_mapping(pid: int, span: str, path: str, proc: Path = Path("/proc")) -
         found = os.open(proc / str(pid) / "map_files" / span, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         fd = _as_user_of(pid, proc, lambda: _open(proc / str(pid) / "root", path))
+        wanted = unlinked
     else:
-        fd = _reopened(found, path)
+        fd, wanted = _reopened(found, path), None
     try:
+        if wanted is not None and os.fstat(fd).st_ino != wanted:
+            raise Unreadable(f"{path} was replaced since it was loaded")
         yield fd
     finally:
         os.close(fd)

@@ -18,7 +18,8 @@ from autobrrr.machine import job_files, kernel_text
 MOST_BYTES = 4 << 20  # a job of a hundred libraries fills a tenth of it
 # Address range, permissions, offset, device, inode; then the path, which may hold anything but a line's end.
 _LINE = re.compile(
-    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) \S+ [0-9]+ *(.*)", re.ASCII | re.DOTALL
+    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) \S+ ([0-9]{1,20}) *(.*)",
+    re.ASCII | re.DOTALL,
 )
 DELETED = " (deleted)"
 
@@ -32,6 +33,7 @@ class Mapping:
     permissions: str
     offset: int
     path: str  # without " (deleted)"; "" for anonymous memory
+    unlinked: int | None = None  # the file's inode, where another one may lie at its path by now
 
     @property
     def name(self) -> str:
@@ -58,13 +60,14 @@ def parse(text: str) -> Iterator[Mapping]:
     for line in text.split("\n"):
         found = _LINE.fullmatch(line)
         if found is not None:
-            start, end, permissions, offset, path = found.groups()
+            start, end, permissions, offset, inode, path = found.groups()
             yield Mapping(
                 start=int(start, 16),
                 end=int(end, 16),
                 permissions=permissions,
                 offset=int(offset, 16),
                 path=path.removesuffix(DELETED),
+                unlinked=int(inode) if path.endswith(DELETED) else None,
             )
 
 
@@ -74,4 +77,5 @@ def opened(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> AbstractCo
     Raises:
         OSError: no way leads to a regular file that the process's user may read.
     """
-    return job_files.opened_mapping(pid, f"{mapping.start:x}-{mapping.end:x}", mapping.path, proc)
+    span = f"{mapping.start:x}-{mapping.end:x}"
+    return job_files.opened_mapping(pid, span, mapping.path, proc, unlinked=mapping.unlinked)

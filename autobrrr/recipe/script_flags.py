@@ -87,7 +87,7 @@ def own_words(command: Sequence[str]) -> int | None:
     files: so do modules that come with Python, and modules that have a Python file behind them.
     """
     words = list(command)
-    at = _behind_wrappers(words)
+    at = behind_wrappers(words)
     if at is None:
         return None
     if os.path.basename(words[at]) in LAUNCHERS:
@@ -106,7 +106,7 @@ def own_words(command: Sequence[str]) -> int | None:
     return None if runner or _runs_another(behind) else begins
 
 
-def _behind_wrappers(words: Sequence[str]) -> int | None:
+def behind_wrappers(words: Sequence[str]) -> int | None:
     """Where the program stands that plain wrappers become; None where there is none, or it can't be told."""
     at = 0
     while at < len(words) and (name := os.path.basename(words[at])) in _WRAPPERS:
@@ -121,16 +121,23 @@ def _behind_wrappers(words: Sequence[str]) -> int | None:
     return at if at < len(words) else None
 
 
+def program_of(command: Sequence[str]) -> str:
+    """What a command runs, behind plain wrappers."""
+    return command[behind_wrappers(command) or 0]
+
+
 def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
-    """Variables that `env` before the program sets, whatever the command starts with, and why not."""
-    at = _behind_wrappers(command) or 0
-    own = {word.partition("=")[0] for word in command[:at] if "=" in word and not word.startswith("-")}
+    """Variables that `env` before the program sets or takes away, whatever the command starts with."""
+    before = command[: behind_wrappers(command) or 0]
+    own = {word.partition("=")[0] for word in before if "=" in word and not word.startswith("-")}
+    own |= {word.removeprefix("--unset=").removeprefix("-u") for word in before}
+    own |= {its for word, its in itertools.pairwise(before) if word in ("-u", "--unset")}
     return {name: "the command sets it itself" for name in names if name in own}
 
 
 def ignores_environment(command: Sequence[str]) -> bool:
     """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
-    at = _behind_wrappers(command)
+    at = behind_wrappers(command)
     if at is None or not is_python(command[at]):
         return False
     at += 1

@@ -28,12 +28,12 @@ _MUSL = re.compile(r"(ld-musl-[^/]*|libc(\.musl-[^/]*)?)\.so(\..*)?")
 _AUXV = struct.Struct("<QQ")
 _AT_BASE = 7  # of elf.h: where the dynamic linker lies
 _CREATE = "pthread_create"
-_OF_PYTHON = ("PyGILState_Ensure", mapped_python.RUN, "PyGILState_Release")
+_OF_PYTHON = ("PyGILState_Ensure", mapped_python.RUN, "PyGILState_Release", "Py_IsInitialized")
 _OF_LIBC = (_CREATE, "pthread_self", "pthread_detach", "munmap")
 # As the thread's body finds them in its table, before its page's address and size.
-BODY_CALLS = ("pthread_self", "pthread_detach", *_OF_PYTHON, "munmap")
-TABLE_AT = 64
-SOURCE_AT = TABLE_AT + 64
+BODY_CALLS = ("pthread_self", "pthread_detach", *_OF_PYTHON[:3], "munmap", "Py_IsInitialized")
+TABLE_AT = 80
+SOURCE_AT = TABLE_AT + 72
 READ_EXECUTE = 5  # PROT_READ | PROT_EXEC
 RETURN_TO = 16  # in the page that nobody can map: a fault there ends the call
 # The thread slept, so that nobody waits for it; on a busy machine it waits for a CPU, and for malloc. The
@@ -88,11 +88,16 @@ class NewThread:
         count = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
         wanted = (0, count, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)
         page = borrowed_thread.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted), STEP_S)
-        words = struct.pack("<8Q", *self.functions, page, count)
+        words = struct.pack("<9Q", *self.functions, page, count)
         content = cpu.THREAD_BODY.ljust(TABLE_AT, b"\0") + words + self.code + b"\0"
         os.pwrite(memory, content, page)
         executable = (cpu.SYS_MPROTECT, (page, count, READ_EXECUTE))
-        borrowed_thread.system_call(self.target, thread, registers, executable, STEP_S)
+        try:
+            borrowed_thread.system_call(self.target, thread, registers, executable, STEP_S)
+        except CannotAttach:
+            unmap = (cpu.SYS_MUNMAP, (page, count))
+            borrowed_thread.system_call(self.target, thread, registers, unmap, STEP_S)
+            raise
         state.page, state.page_bytes = page, count
 
 
@@ -100,16 +105,22 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
     """Find the functions that the thread's body calls.
 
     Raises:
-        CannotAttach: one of them is missing.
+        CannotAttach: one of them is missing, or the C library can't be read.
     """
     mapped = process_maps.read(target.pid, proc)
     found = mapped_python.symbols(target.pid, mapped, _OF_PYTHON, proc)
-    for mapping in _libc(mapped, _linker(target.pid, proc)):
-        with mapped_python.opened(target.pid, mapping, proc) as file:
-            seen = file.symbols(_OF_LIBC) if file is not None else {}
-            bias = mapping.start - file.first_page if file is not None else 0
-            for name, symbol in seen.items():
-                found.setdefault(name, (bias + symbol.value, symbol.size_bytes))
+    try:
+        for mapping in _libc(mapped, _linker(target.pid, proc)):
+            with mapped_python.opened(target.pid, mapping, proc) as file:
+                seen = file.symbols(_OF_LIBC) if file is not None else {}
+                bias = mapping.start - file.first_page if file is not None else 0
+                for name, symbol in seen.items():
+                    found.setdefault(name, (bias + symbol.value, symbol.size_bytes))
+    except OSError as error:
+        raise CannotAttach(
+            f"the C library of process {target.pid} can't be read: {error}",
+            "attach as root of the machine, or start training anew",
+        ) from None
     missing = [name for name in (*_OF_LIBC, *_OF_PYTHON) if name not in found]
     if missing:
         raise CannotAttach(

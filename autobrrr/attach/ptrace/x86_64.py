@@ -12,6 +12,7 @@ EXTENDED_NOTES = (0x202,)  # NT_X86_XSTATE: x87, SSE, AVX, AVX-512, AMX
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 SYS_MMAP = 9
 SYS_MPROTECT = 10
+SYS_MUNMAP = 11
 
 # System calls in which a thread waits for something outside of itself, and holds no lock of malloc or
 # of the dynamic linker: poll, select, pause, nanosleep, recvfrom, recvmsg, accept, wait4, rt_sigtimedwait,
@@ -25,10 +26,10 @@ _FUTEX_WAIT_BITSET, _FUTEX_FLAGS = 9, 128 | 256
 # ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK.
 _INTERRUPTED = frozenset((-4, -512, -513, -514, -516))
 
-# A thread's body: void *body(table), where the table is eight words (`thread_start.BODY_CALLS`, the page's
-# address and size), followed by the source. It calls pthread_detach(pthread_self()), PyGILState_Ensure,
-# PyRun_SimpleString(source), PyGILState_Release, and ends in munmap of its page, which returns to where
-# the body would have.
+# A thread's body: void *body(table), where the table is nine words (`thread_start.BODY_CALLS`, the page's
+# address and size), followed by the source. It calls pthread_detach(pthread_self()), and where Python is not
+# down by now, in which the next would fault, PyGILState_Ensure, PyRun_SimpleString(source),
+# PyGILState_Release; it ends in munmap of its page, which returns to where the body would have.
 THREAD_BODY = bytes.fromhex(
     "53"  # push rbx
     "4154"  # push r12
@@ -37,14 +38,17 @@ THREAD_BODY = bytes.fromhex(
     "ff13"  # call [rbx]: pthread_self
     "4889c7"  # mov rdi, rax
     "ff5308"  # call [rbx + 8]: pthread_detach
+    "ff5330"  # call [rbx + 48]: Py_IsInitialized
+    "85c0"  # test eax, eax
+    "7413"  # je over the next six
     "ff5310"  # call [rbx + 16]: PyGILState_Ensure
     "4189c4"  # mov r12d, eax
-    "488d7b40"  # lea rdi, [rbx + 64]: the source
+    "488d7b48"  # lea rdi, [rbx + 72]: the source
     "ff5318"  # call [rbx + 24]: PyRun_SimpleString
     "4489e7"  # mov edi, r12d
     "ff5320"  # call [rbx + 32]: PyGILState_Release
-    "488b7b30"  # mov rdi, [rbx + 48]: the page
-    "488b7338"  # mov rsi, [rbx + 56]: its size
+    "488b7b38"  # mov rdi, [rbx + 56]: the page
+    "488b7340"  # mov rsi, [rbx + 64]: its size
     "488b4328"  # mov rax, [rbx + 40]: munmap
     "4883c408"  # add rsp, 8
     "415c"  # pop r12

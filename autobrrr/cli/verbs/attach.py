@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import msgspec
@@ -268,12 +269,14 @@ def live_remedies(path: str, pid: int) -> list[RemedyChoice]:
         UsageError: the file is no valid recipe.
     """
     from autobrrr import recipe
+    from autobrrr.attach import job_roles  # not for --help
 
     loaded = recipe.load(path)
     live, left_out = recipe.live_remedies(loaded)
-    words = [each.raw for each in procfs.cmdline(pid)]
-    now = recipe.here(recipe.script_of(words), words[0] if words else None)
-    for line in (*recipe.misfits(loaded, now), *left_out):
+    here = recipe.here(recipe.script_of([each.raw for each in procfs.cmdline(pid)]))
+    torch = job_roles.torch_of(pid)
+    version = None if torch is None or torch.version is None else str(torch.version)
+    for line in (*recipe.misfits(loaded, replace(here, torch=version)), *left_out):
         narrate(f"recipe: {line}")
     return live
 

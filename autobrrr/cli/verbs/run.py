@@ -123,7 +123,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
 
     loaded = recipe.load(file)
     script = recipe.script_of(command)
-    now = recipe.here(script, command[0])
+    now = recipe.here(script, recipe.program_of(command))
     unfit = recipe.misplaced(command, loaded.args) | recipe.overruled(command, loaded.env)
     said = [NO_AGENT] if recipe.ignores_environment(command) else []
     said += [

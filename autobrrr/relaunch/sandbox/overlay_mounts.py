@@ -8,6 +8,7 @@ process of the trial does, whoever is killed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -182,9 +183,8 @@ def _raise(size_bytes: int, folder: str, needed: Sequence[str], open_folders: Se
     for path, fd in own:
         if all(upper.covers != path for upper in uppers):
             uppers += _overlay(path, f"/proc/self/fd/{home}", len(uppers), f"/proc/self/fd/{fd}")
-    # What lies in shared memory may be data that the script reads; what it makes there is no output of it.
-    if SHARED_MEMORY in visible and not _overlay(SHARED_MEMORY, f"/proc/self/fd/{home}", len(uppers)):
-        _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
+    if SHARED_MEMORY in visible:
+        _cover_shared_memory(size_bytes, f"/proc/self/fd/{home}", len(uppers))
     for path in needed:
         if not any(path == upper.covers or path.startswith(upper.covers + "/") for upper in uppers):
             raise NoWalls(f"no overlay is possible over {path}")
@@ -321,6 +321,33 @@ def _overlay(target: str, home: str, number: int, lower: str | None = None) -> l
     except OSError:
         return []
     return [Upper(covers=target, written=upper)]
+
+
+def _cover_shared_memory(size_bytes: int, home: str, number: int) -> None:
+    """What the script makes there is no output of it; what lies there may be data that it reads.
+
+    Before 2.34 glibc takes nothing but a tmpfs for shared memory, and has no locks of multiprocessing without:
+    each thing that lies there is shown in a new one, through an overlay.
+    """
+    staged = sorted(os.listdir(SHARED_MEMORY))[:MOST_TARGETS]
+    covered = _overlay(SHARED_MEMORY, home, number)
+    below = f"/proc/self/fd/{os.open(SHARED_MEMORY, os.O_PATH | os.O_DIRECTORY)}"
+    _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
+    for name in staged if covered else []:
+        with contextlib.suppress(OSError):  # other jobs come and go there
+            _show(f"{below}/{name}", f"{SHARED_MEMORY}/{name}")
+
+
+def _show(source: str, at: str) -> None:
+    """A file or folder at another place."""
+    kind = os.lstat(source).st_mode
+    if stat.S_ISDIR(kind):
+        os.mkdir(at)
+    elif stat.S_ISREG(kind):
+        os.close(os.open(at, os.O_CREAT | os.O_EXCL))
+    else:
+        return
+    _mount(source, at, None, MS_BIND, None)
 
 
 def _enter_namespace() -> None:

@@ -440,3 +440,19 @@ def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(t
 def test_the_kinds_of_targets_are_all_tried_somewhere() -> None:
     elsewhere = {"asleep", "locked", "sub_thread", "training"}
     assert set(AWAKE) | elsewhere == set(KINDS)
+
+
+def test_a_process_that_may_execute_no_new_memory_is_left_as_it_was() -> None:
+    source = (
+        "import ctypes, time\nprint(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0), flush=True)\ntime.sleep(1000)"
+    )
+    with child("no new code", source=source) as target:  # PR_SET_MDWE
+        assert target.process.stdout is not None
+        if target.process.stdout.readline() != "0\n":
+            pytest.skip("this kernel has no PR_SET_MDWE")
+        eventually(lambda: procfs.status(target.pid)["State"].startswith("S"))
+        size = procfs.status(target.pid)["VmSize"]
+        for _ in range(3):
+            with pytest.raises(CannotAttach, match="memory that can be executed"):
+                inject(target.pid, "pass", way=InjectionWay.NEW_THREAD)
+        assert procfs.status(target.pid)["VmSize"] == size

@@ -172,7 +172,7 @@ def test_a_slow_thread_is_given_time_to_start_another(memory: int) -> None:
     table_at = SlowThread.PAGE + thread_start.TABLE_AT
     assert (thread.called, thread.arguments[1:]) == (0xCAFE, [0, SlowThread.PAGE, table_at])
     assert os.pread(memory, len(x86_64.THREAD_BODY), SlowThread.PAGE) == x86_64.THREAD_BODY
-    table = struct.unpack("<8Q", os.pread(memory, 64, table_at))
+    table = struct.unpack("<9Q", os.pread(memory, 72, table_at))
     assert table == (*names, SlowThread.PAGE, 4096)
     assert os.pread(memory, 8, SlowThread.PAGE + thread_start.SOURCE_AT) == b"print()\0"
 

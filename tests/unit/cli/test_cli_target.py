@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, cast
 from unittest.mock import MagicMock
 
 import pytest
 
+from autobrrr.attach import job_roles
 from autobrrr.cli.verbs import attach, detach
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
+from autobrrr.readable import Foreign
 from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -132,3 +136,15 @@ def test_a_detach_says_what_is_on_after_it(
     lines: list[str] = []
     assert detach._detach(7, True, lines.append)
     assert lines == [said]
+
+
+def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text('schema = 1\n[match]\ntorch = "<2"\n[remedies]\n"gc.freeze" = {}\n')
+    for version, said in (("1.13.1", False), ("2.1.0", True), (None, False)):
+        torch = version and job_roles.TorchFiles(folder=Foreign("/site/torch"), version=Foreign(version))
+        monkeypatch.setattr(job_roles, "torch_of", lambda pid, torch=torch: torch)
+        assert [each.remedy for each in attach.live_remedies(str(file), os.getpid())] == ["gc.freeze"]
+        assert (f"it is for torch <2, this is {version}" in capsys.readouterr().err) is said

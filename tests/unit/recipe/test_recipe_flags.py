@@ -134,9 +134,14 @@ def test_the_last_flag_counts_and_none_stands_where_no_flag_is_read(
 
 def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> None:
     why = {"OMP_NUM_THREADS": "the command sets it itself"}
-    for command in ("env OMP_NUM_THREADS=8 python t.py", "nice env -u X OMP_NUM_THREADS=8 torchrun t.py"):
+    for command in (
+        "env OMP_NUM_THREADS=8 python t.py",
+        "nice env -u X OMP_NUM_THREADS=8 torchrun t.py",
+        "env -u OMP_NUM_THREADS python t.py",
+        "env --unset=OMP_NUM_THREADS python t.py",
+    ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS", "MALLOC_ARENA_MAX"]) == why
-    for command in ("python t.py OMP_NUM_THREADS=8", "env -u OMP_NUM_THREADS python t.py", "t"):
+    for command in ("python t.py OMP_NUM_THREADS=8", "env -u X python -u OMP_NUM_THREADS t.py", "t"):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == {}
 
 

@@ -185,6 +185,17 @@ def test_the_torch_of_another_interpreter_is_not_taken_for_ours(tmp_path: Path) 
     assert recipe.here("train.py", "no-such-program").torch is None
 
 
+def test_a_wrapper_is_not_taken_for_the_interpreter() -> None:
+    for wrapped in (
+        "python t.py",
+        "env A=1 python t.py",
+        "nohup nice -n 5 python t.py",
+        "numactl -m 0 python",
+    ):
+        assert recipe.program_of(wrapped.split()) == "python"
+    assert recipe.program_of(["sh", "run.sh"]) == "sh"
+
+
 def test_a_script_with_brackets_in_its_name_is_the_one_that_its_recipe_is_for() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}, cancel_after_steps=550)
     tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000, only=("optimizer.fused",)))

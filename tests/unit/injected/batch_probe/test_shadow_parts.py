@@ -261,7 +261,16 @@ def scan(module: nn.Module) -> CodeScan:
     return found
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda relu: relu,
+        functools.wraps(nn.functional.relu),
+        lambda relu: types.MethodType(lambda _, x: relu(x), ""),
+    ],
+)
 def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
+    put: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original = nn.functional.relu
@@ -270,7 +279,7 @@ def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
         print("called")
         return original(x)
 
-    monkeypatch.setattr(nn.functional, "relu", relu)
+    monkeypatch.setattr(nn.functional, "relu", put(relu))
     assert any("calls print" in str(one) for one in scan(nn.ReLU()).findings.refusals)
 
 

@@ -35,6 +35,11 @@ from autobrrr.relaunch.trial.trial_ports import free_port, with_own_port
         ("python -m train --strategy deepspeed", "python -m train --strategy deepspeed"),
         ("python -m train --strategy deepspeed c.py", "python -m train --strategy deepspeed c.py"),
         ("deepspeed --module train --lr 1", "deepspeed --master_port 7 --module train --lr 1"),
+        ("numactl -m 0 torchrun --master_port 1 t.py", "numactl -m 0 torchrun --master_port 7 t.py"),
+        (
+            "numactl -N 0 -m 0 accelerate launch t.py",
+            "numactl -N 0 -m 0 accelerate launch --main_process_port 7 t.py",
+        ),
     ],
 )
 def test_a_port_that_the_launcher_names_is_replaced(command: str, expected: str) -> None:
