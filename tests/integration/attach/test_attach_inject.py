@@ -443,9 +443,7 @@ def test_the_kinds_of_targets_are_all_tried_somewhere() -> None:
 
 
 def test_a_process_that_may_execute_no_new_memory_is_left_as_it_was() -> None:
-    source = (
-        "import ctypes, time\nprint(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0), flush=True)\ntime.sleep(1000)"
-    )
+    source = "import ctypes, time\nprint(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0))\ntime.sleep(1000)"
     with child("no new code", source=source) as target:  # PR_SET_MDWE
         assert target.process.stdout is not None
         if target.process.stdout.readline() != "0\n":
