@@ -32,8 +32,9 @@ def _is_torchs(thing: object) -> bool:
         if not callable(each) or isinstance(each, type) or id(each) in seen:
             continue
         seen.add(id(each))
-        written = isinstance(each, FunctionType)
-        home = str(each.__globals__.get("__name__")) if written else home_of(type(each))
+        home = home_of(type(each))
+        if isinstance(each, FunctionType):
+            home = str(each.__globals__.get("__name__"))
         if home.partition(".")[0] != "torch" and not is_own(home) and not is_standard(home):
             return False
         coming += _held(each)

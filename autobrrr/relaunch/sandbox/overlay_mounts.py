@@ -326,8 +326,8 @@ def _overlay(target: str, home: str, number: int, lower: str | None = None) -> l
 def _cover_shared_memory(size_bytes: int, home: str, number: int) -> None:
     """What the script makes there is no output of it; what lies there may be data that it reads.
 
-    Before 2.34 glibc takes nothing but a tmpfs for shared memory, and multiprocessing has no locks without: each
-    thing that lies there is shown in a new one, through an overlay.
+    Before 2.34 glibc takes nothing but a tmpfs for shared memory; without, multiprocessing has no locks. So
+    each thing that lies there is shown in a new one, through an overlay.
     """
     staged = sorted(os.listdir(SHARED_MEMORY))[:MOST_TARGETS]
     covered = _overlay(SHARED_MEMORY, home, number)
