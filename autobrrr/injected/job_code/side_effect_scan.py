@@ -24,7 +24,7 @@ from .bytecode_names import chains, codes, only_writes, rebound
 from .effects import BACK_DOORS, BUILTINS, Effect, Refusal, module_effect, object_effect, setting_effect
 from .installed_code import home_of, is_library, package_of
 from .reachable_code import Reach
-from .replaced_functions import replaced_functions
+from .replaced_functions import content, replaced_functions
 
 _HOOK_SETTERS = frozenset(
     (
@@ -123,7 +123,7 @@ class CodeScan:
         cells = dict(
             zip(
                 function.__code__.co_freevars,
-                (_content(cell) for cell in function.__closure__ or ()),
+                map(content, function.__closure__ or ()),
                 strict=False,
             )
         )
@@ -264,6 +264,7 @@ class CodeScan:
             self._refuse(Effect.STATE, f"{where} fills the cache of {spoken}")
         elif home and is_library(home):
             self._judge_module(home, where)
+            self._enter(thing, None)  # it may only bear that name
         elif isinstance(thing, _WRAPPED_CALLS) and home:
             self._refuse(Effect.STATE, f"{where} calls {spoken}, compiled code that can't be read")
         else:
@@ -341,10 +342,3 @@ class CodeScan:
         refusal = Refusal(effect, what)
         if refusal not in self.findings.refusals:
             self.findings.refusals.append(refusal)
-
-
-def _content(cell: object) -> object:
-    try:
-        return cell.cell_contents  # type: ignore[attr-defined]
-    except ValueError:
-        return None

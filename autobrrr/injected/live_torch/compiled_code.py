@@ -51,7 +51,12 @@ def before_compiling(torch: ModuleType, do: Callable[[], None]) -> list[Patch]:
     dynamo compiles nothing under a mode, raises where it must, and traces what stands in for calls.
     """
 
+    jit, trace = getattr(torch, "jit", None), first(lambda *_, **__: do())
+    traces = [*patched(jit, "trace", trace), *patched(jit, "trace_module", trace)]
+
     def before(*_: object, **__: object) -> None:
+        for one in traces:
+            one.take_off()  # dynamo puts its own over them as it first compiles, for good
         do()
 
     def before_callback(callback: object) -> None:
@@ -60,9 +65,10 @@ def before_compiling(torch: ModuleType, do: Callable[[], None]) -> list[Patch]:
 
     dynamo, switch = sys.modules.get("torch._dynamo.eval_frame"), first(before_callback)
     return [
+        *traces,
         *patched(torch, "compile", first(before)),
-        *patched(getattr(torch, "jit", None), "trace", first(before)),
         *patched(getattr(torch, "export", None), "export", first(before)),
+        *patched(getattr(dynamo, "_TorchDynamoContext", None), "__call__", first(before)),
         *(patched(dynamo, "_maybe_set_eval_frame", switch) or patched(dynamo, "set_eval_frame", switch)),
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -69,5 +71,31 @@ def test_a_forward_that_the_script_puts_into_the_class_later_is_the_one_that_is_
     monkeypatch.setattr(Staged, "forward", Staged.second)
     loop.train(1)
     assert loop.model.late.weight.grad is not None  # type: ignore[union-attr]
+    undo()
+    REGISTRY["compile.default"].release(torch)  # type: ignore[misc]
+
+
+class Bound(nn.Module):
+    """Its forward is made anew each time the class is asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def run(self, x: torch.Tensor, *, scale: float) -> torch.Tensor:
+        return self.two(torch.tanh(self.one(x))) * scale  # type: ignore[no-any-return]
+
+    forward = functools.partialmethod(run, scale=2.0)
+
+
+def test_a_model_whose_class_makes_its_forward_anew_is_compiled_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+    loop = loop_of(Bound)
+    undo = REGISTRY["compile.default"].apply(loop.job, {})
+    loop.train(ENOUGH + 1)
+    assert compiled_graphs() == 1
     undo()
     REGISTRY["compile.default"].release(torch)  # type: ignore[misc]

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 import torch
@@ -367,7 +368,15 @@ def a_batch_of_one() -> Kind:
     return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
 
 
-def wraps(owner: object, name: str) -> Job:
+class Wrapper:
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def call(self, *args: object, **kwargs: object) -> object:
+        return self.function(*args, **kwargs)
+
+
+def wraps(owner: object, name: str, put: Callable[..., object] = lambda wrapped: wrapped) -> Job:
     """A function of torch's that the job has wrapped in its place, as it does for all its models."""
 
     def make() -> Kind:
@@ -386,7 +395,7 @@ def wraps(owner: object, name: str) -> Job:
             return original(first * 0.5, *args, **kwargs)
 
         kind = Kind([model, optimizer], step, end=lambda: setattr(owner, name, original))
-        setattr(owner, name, wrapped)
+        setattr(owner, name, put(wrapped))
         return kind
 
     return make
@@ -395,6 +404,18 @@ def wraps(owner: object, name: str) -> Job:
 REFUSED: dict[str, tuple[Job, str]] = {
     "loss that the job wrapped": (
         wraps(functional, "cross_entropy"),
+        "replaced torch.nn.functional.cross_entropy",
+    ),
+    "loss that a method of the job's wraps": (
+        wraps(functional, "cross_entropy", lambda wrapped: Wrapper(wrapped).call),
+        "replaced torch.nn.functional.cross_entropy",
+    ),
+    "loss that the job wrapped with a decorator of torch's": (
+        wraps(functional, "cross_entropy", torch.autocast("cpu", enabled=False)),
+        "replaced torch.nn.functional.cross_entropy",
+    ),
+    "loss that a stand-in of the library's wraps": (
+        wraps(functional, "cross_entropy", lambda wrapped: mock.Mock(side_effect=wrapped)),
         "replaced torch.nn.functional.cross_entropy",
     ),
     "backward that the job wrapped": (wraps(torch.Tensor, "backward"), "replaced Tensor.backward"),

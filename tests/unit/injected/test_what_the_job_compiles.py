@@ -76,11 +76,27 @@ def traced(model: nn.Module) -> object:
     return torch.jit.trace(model, ONES)(ONES)
 
 
+def traced_by_name(model: nn.Module) -> object:
+    return torch.jit.trace_module(model, {"forward": ONES})(ONES)
+
+
+def optimized(model: nn.Module) -> object:
+    return torch._dynamo.optimize("eager", nopython=True)(model)(ONES)
+
+
 def exported(model: nn.Module) -> object:
     return torch.export.export(model, (ONES,), strict=True).module()(ONES)
 
 
-WAYS: list[Callable[[nn.Module], object]] = [compiled, function, condition, traced, exported]
+WAYS: list[Callable[[nn.Module], object]] = [
+    compiled,
+    function,
+    condition,
+    traced,
+    traced_by_name,
+    optimized,
+    exported,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -122,6 +138,21 @@ def test_who_wants_to_know_is_told_before_code_is_compiled_and_before_it_is_call
         assert told
     finally:
         take_off_all(patches)
+
+
+def test_what_dynamo_replaces_as_it_first_compiles_holds_nothing_of_ours() -> None:
+    lines = (
+        "import torch",
+        "from autobrrr.injected.live_torch.compiled_code import before_compiling",
+        "from autobrrr.injected.live_torch.patches import take_off_all",
+        "own = torch.jit.trace, torch.jit.trace_module",
+        "patches = before_compiling(torch, lambda: None)",
+        "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))",
+        "take_off_all(patches)",
+        "now = torch.jit.trace, torch.jit.trace_module",
+        "assert [getattr(each, '__wrapped__', each) for each in now] == [*own], now",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 class Made(Mapping[str, object]):

@@ -20,6 +20,7 @@ from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
+from typing import Any
 
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
@@ -217,10 +218,14 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
 
 
 def _holds_for(torch: ModuleType, module: Module) -> Callable[[], object]:
-    """What compiled code holds for, and dynamo does not look at: threads, and the forward of each class."""
-    kinds = list(dict.fromkeys(map(type, module.modules())))
+    """What compiled code holds for, and dynamo does not look at: threads, and the forward of each class.
+
+    Not of a class that makes it anew each time it is asked (`partialmethod`): no two calls were of one kind.
+    """
+    found: dict[Any, None] = dict.fromkeys(map(type, module.modules()))
+    kinds = [kind for kind in found if kind.forward is kind.forward]
     threads = torch.get_num_threads
-    return lambda: (threads(), *[kind.forward for kind in kinds])  # type: ignore[attr-defined]
+    return lambda: (threads(), *[kind.forward for kind in kinds])
 
 
 def _workers() -> int:

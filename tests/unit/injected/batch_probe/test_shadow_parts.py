@@ -23,6 +23,7 @@ from torch.nn import functional
 from autobrrr.injected.batch_probe import resize_plan
 from autobrrr.injected.batch_probe.step_recorder import Node
 from autobrrr.injected.job_code import installed_code
+from autobrrr.injected.job_code.replaced_functions import replaced_functions
 from autobrrr.injected.job_code.side_effect_scan import CodeScan
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
@@ -261,7 +262,16 @@ def scan(module: nn.Module) -> CodeScan:
     return found
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda relu: relu,
+        functools.wraps(nn.functional.relu),
+        lambda relu: types.MethodType(lambda _, x: relu(x), ""),
+    ],
+)
 def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
+    put: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original = nn.functional.relu
@@ -270,8 +280,16 @@ def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
         print("called")
         return original(x)
 
-    monkeypatch.setattr(nn.functional, "relu", relu)
+    monkeypatch.setattr(nn.functional, "relu", put(relu))
     assert any("calls print" in str(one) for one in scan(nn.ReLU()).findings.refusals)
+
+
+def test_what_the_job_only_added_to_torchs_own_is_no_part_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "describe", lambda self: print(self.shape), raising=False)
+    assert not list(replaced_functions(torch))
+    assert not scan(nn.ReLU()).findings.refusals
+    monkeypatch.setattr(torch.Tensor, "add", lambda self, other: self, raising=False)
+    assert [name for name, _ in replaced_functions(torch)] == ["Tensor.add"]
 
 
 @pytest.mark.parametrize(
