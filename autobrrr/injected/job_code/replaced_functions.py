@@ -7,26 +7,42 @@ name as well, and hands over what stands there: what is wrapped around it runs o
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from types import CellType, FunctionType, MethodType, ModuleType
 
+from .bytecode_names import codes
 from .installed_code import home_of, is_own, is_standard
 
 
 def replaced_functions(torch: ModuleType) -> Iterator[tuple[str, object]]:
-    """Each by its name, with what stands there."""
-    for owner in (torch.Tensor, torch.functional, torch.nn.functional, torch.autograd):
+    """Each by its name, with what stands there. What is only added is none: nothing of torch's calls it."""
+    modules = torch.functional, torch.nn.functional, torch.autograd
+    for owner, home in ((torch.Tensor, "torch._tensor"), *((each, each.__name__) for each in modules)):
         for name, found in list(vars(owner).items()):  # other threads may add some
             if callable(found) and not isinstance(found, type) and not _is_torchs(found):
-                yield f"{owner.__name__}.{name}", found
+                inherited = any(name in vars(kind) for kind in getattr(owner, "__mro__", ())[1:])
+                if inherited or name in (_names_in(home) or (name,)):
+                    yield f"{owner.__name__}.{name}", found
+
+
+@functools.cache
+def _names_in(module: str) -> frozenset[str]:
+    """All names in the code of a module of torch's; none where it can't be read."""
+    try:
+        code = sys.modules[module].__spec__.loader.get_code(module)  # type: ignore[union-attr]
+    except (AttributeError, KeyError, ImportError, OSError):
+        return frozenset()
+    return frozenset(name for each in codes(code) for name in each.co_names)
 
 
 def _is_torchs(thing: object) -> bool:
     """By where all was written that it runs: what is wrapped around a function takes over its names.
 
-    A decorator of torch's or of the standard library runs what it holds, a bound method what it is of.
+    A decorator of torch's or of the standard library runs what it holds, a bound method what it is of, and
+    what is ours what it stands for.
     """
-    coming, seen = [thing], set()
+    coming, seen = [thing], set[int]()
     while coming:
         each = coming.pop()
         if not callable(each) or isinstance(each, type) or id(each) in seen:
@@ -35,9 +51,12 @@ def _is_torchs(thing: object) -> bool:
         home = home_of(type(each))
         if isinstance(each, FunctionType):
             home = str(each.__globals__.get("__name__"))
-        if home.partition(".")[0] != "torch" and not is_own(home) and not is_standard(home):
+        if is_own(home):
+            coming.append(getattr(each, "__wrapped__", None))
+        elif home.partition(".")[0] == "torch" or is_standard(home):
+            coming += _held(each)
+        else:
             return False
-        coming += _held(each)
     return True
 
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 from autobrrr.injected.batch_probe import resize_plan
 from autobrrr.injected.batch_probe.step_recorder import Node
 from autobrrr.injected.job_code import installed_code
+from autobrrr.injected.job_code.replaced_functions import replaced_functions
 from autobrrr.injected.job_code.side_effect_scan import CodeScan
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
@@ -281,6 +282,14 @@ def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
 
     monkeypatch.setattr(nn.functional, "relu", put(relu))
     assert any("calls print" in str(one) for one in scan(nn.ReLU()).findings.refusals)
+
+
+def test_what_the_job_only_added_to_torchs_own_is_no_part_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "describe", lambda self: print(self.shape), raising=False)
+    assert not list(replaced_functions(torch))
+    assert not scan(nn.ReLU()).findings.refusals
+    monkeypatch.setattr(torch.Tensor, "add", lambda self, other: self, raising=False)
+    assert [name for name, _ in replaced_functions(torch)] == ["Tensor.add"]
 
 
 @pytest.mark.parametrize(
