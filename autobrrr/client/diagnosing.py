@@ -118,11 +118,11 @@ def diagnosed(
             if not patience.has_swept(found):
                 say(f"the sweep of the {options.sweep} did not finish")
         finally:
-            if client.started and client.ending is None:
+            if client.ending is None:
                 ending = client.leave()
-                if ending is None:
-                    say(f"others use the session, which goes on; autobrrr detach {pid} ends it")
-                elif ending.left:
+                if ending is None and client.started:
+                    say("others use the session, which goes on")
+                elif ending is not None and ending.left:
                     say(f"could not be removed from the job: {', '.join(ending.left)}")
     _refuse_nothing(pid, client)
     return msgspec.structs.replace(found, final=None)

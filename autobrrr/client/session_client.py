@@ -266,7 +266,8 @@ class Client:
         return self._over(_typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding))
 
     def leave(self) -> SessionEnding | None:
-        """As who started it: as `detach`, unless others listen or tune by now; None where it goes on."""
+        """A command is through: as `detach` where the session was started for this one, or for one that has
+        left by now, and nobody else listens or tunes; None where it goes on."""
         ending = self._ask("leave", DETACH_S).get("ending")
         return None if ending is None else self._over(_typed(ending, SessionEnding))
 

@@ -55,6 +55,7 @@ class Service:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         self._unowned_until_ns: int | None = None
         self._stays = False  # until it is detached, whoever owns it
+        self._orphaned = False  # who started it has left it to those who were there
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
         self._do = {
@@ -167,6 +168,7 @@ class Service:
                 self._tuning.cancel()
             if client.owner and not self._is_wanted(client):
                 self._session.detach(False, lambda ending: None)
+            self._orphaned = self._orphaned or client.owner
         return done
 
     def _is_wanted(self, leaving: ClientConnection) -> bool:
@@ -423,8 +425,11 @@ class Service:
         reply.done()
 
     def _leave(self, reply: Reply, message: Fields) -> None:
-        """Who started the session is through: it ends, unless it is wanted; then there is no ending."""
-        if self._is_wanted(reply.client):
+        """A command is through with the session: it ends where nobody else wants it, and who started it owned it
+        and is through as well. Else there is no ending."""
+        owned = reply.client.owner or self._orphaned
+        if not owned or self._is_wanted(reply.client):
+            self._orphaned = owned
             reply.client.owner = False
             reply.done(ending=None)
         else:

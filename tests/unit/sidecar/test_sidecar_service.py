@@ -379,6 +379,25 @@ def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
     office.tuning.join(5)
 
 
+@pytest.mark.parametrize("first", ["leaves", "is killed"])
+def test_of_two_that_are_through_with_a_session_the_last_one_ends_it(
+    office: Office, guest: Guest, first: str
+) -> None:
+    guest.ask("own")
+    joined, idle = Guest(office), Guest(office)
+    joined.ask("subscribe")
+    assert idle.ask("leave")["ending"] is None  # who started it still works with it
+    if first == "leaves":
+        assert guest.ask("leave")["ending"] is None
+    else:
+        guest.link.close()
+        office.service.readable(guest.client)
+        office.service.free()
+    assert "detach" not in office.agent.asked
+    joined.send(encode({"do": "leave", "id": 6}))
+    assert "detach" in office.agent.asked
+
+
 def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
     answer = guest.ask("log", lines=5)
     assert str(answer["path"]).endswith("session.jsonl")
