@@ -425,8 +425,8 @@ class Service:
         reply.done()
 
     def _leave(self, reply: Reply, message: Fields) -> None:
-        """A command is through with the session: it ends where nobody else wants it, and who started it owned it
-        and is through as well. Else there is no ending."""
+        """A command is through with the session: it ends where nobody else wants it and who started it is, or
+        was, one such; else there is no ending."""
         owned = reply.client.owner or self._orphaned
         if not owned or self._is_wanted(reply.client):
             self._orphaned = owned
