@@ -55,4 +55,12 @@ def is_grad_enabled():
     return True
 
 
+def is_warn_always_enabled():
+    return False
+
+
+def set_warn_always(on):
+    pass
+
+
 __all__ = ["Tensor", "__version__", "autograd", "get_num_threads", "nn", "optim", "set_num_threads", "utils"]
