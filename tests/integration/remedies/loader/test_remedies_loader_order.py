@@ -22,6 +22,7 @@ from autobrrr.injected.remedies.loader import batch_workers, loader_items, loade
 from autobrrr.injected.remedies.loader.batch_workers import DECLINED, BatchTask, Workers
 from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 from autobrrr.injected.remedies.registry import Refused
+from support.processes.own_children import own_children
 
 pytestmark = pytest.mark.integration
 
@@ -344,10 +345,6 @@ def test_a_sampler_may_write_over_an_index_that_it_has_yielded(sampler: type) ->
     assert torch.cat(found)[:, 0].tolist() == list(map(float, range(16)))
 
 
-def children() -> list[int]:
-    return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
-
-
 def test_a_worker_that_stops_reading_keeps_nobody_waiting_who_asks() -> None:
     data = Counting(8)
     task = BatchTask(
@@ -359,13 +356,13 @@ def test_a_worker_that_stops_reading_keeps_nobody_waiting_who_asks() -> None:
     )
     workers = Workers(task, 1, 256)
     try:
-        (child,) = children()
+        (child,) = own_children()
         os.kill(child, signal.SIGSTOP)
         index = list(range(100, 180))
         assert None in [workers.ask(index) for _ in range(2000)]
     finally:
         workers.close()
-    assert not children()
+    assert not own_children()
 
 
 @pytest.mark.parametrize("way", [signal.SIGSTOP, signal.SIGKILL])
@@ -385,11 +382,11 @@ def test_workers_that_are_stopped_or_killed_end_no_job_that_has_sigpipe_at_its_d
             for batch in loader:
                 found += batch[:, 0].tolist()
                 if len(found) == 8:
-                    for each in children():
+                    for each in own_children():
                         os.kill(each, way)
             status = found != list(map(float, range(64)))
         finally:
-            for each in children():
+            for each in own_children():
                 os.kill(each, signal.SIGKILL)
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -27,6 +27,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader import batch_workers, loader_items, loader_workers, read_ahead
 from autobrrr.injected.remedies.loader.read_ahead import ReadAhead
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
+from support.processes.own_children import own_children
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]  # as in a worker
 
@@ -34,7 +35,6 @@ WORKERS = REGISTRY["loader.workers"]
 Misnamed = namedtuple("Another", "x y")
 LOGGER = logging.getLogger(__name__)
 COUNT = 24
-ANY_CHILD = -1
 
 
 class Plain(Dataset[torch.Tensor]):
@@ -259,8 +259,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(ReadAhead, "fetch", counted)
     yield found
     assert multiprocessing.active_children() == []
-    with pytest.raises(ChildProcessError):
-        os.waitpid(ANY_CHILD, os.WNOHANG)
+    assert own_children() == []
 
 
 def of(dataset: Dataset[torch.Tensor], **options: object) -> DataLoader[object]:
@@ -418,9 +417,7 @@ def test_the_jobs_signal_handlers_are_not_called_in_workers(tmp_path: Path) -> N
     children: list[int] = []
 
     def signalled(batch: object) -> object:
-        children.extend(
-            map(int, Path("/proc/self/task").joinpath(f"{os.getpid()}", "children").read_text().split())
-        )
+        children.extend(own_children())
         for pid in {*children, os.getpid()}:
             try:
                 os.kill(pid, signal.SIGUSR1)
