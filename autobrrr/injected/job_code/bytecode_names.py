@@ -12,7 +12,7 @@ from typing import cast
 
 _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and the attribute
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
-_WRITING = frozenset(f"{way}{kind}" for way in "wax" for kind in ("", "t", "b"))
+_WRITING = frozenset(f"{way}{kind}" for way in "wa" for kind in ("", "t", "b"))
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
@@ -89,6 +89,8 @@ def rebound(code: CodeType, outer: tuple[str, ...]) -> Iterator[str]:
 
 def only_writes(code: CodeType) -> bool:
     """Whether every `open` in the code has a mode, as a constant, that writes and does not read.
+
+    `x` fails where the file is there: a replay would make it, and the job's own next step fail.
 
     The file's name, where it is a constant, is not taken for a mode: it is the first thing loaded.
     """

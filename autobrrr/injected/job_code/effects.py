@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import enum
 import io
+import logging
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .installed_code import home_of
+from .installed_code import home_of, is_library
 
 
 class Effect(enum.Enum):
@@ -46,6 +49,14 @@ BUILTINS = {
     "eval": Effect.STATE, "compile": Effect.STATE, "breakpoint": Effect.STATE, "__import__": Effect.STATE,
     "globals": Effect.STATE, "vars": Effect.STATE,
 }
+# Methods and functions that only show; whatever else is asked of what shows may tell how often it did.
+_SHOWS = frozenset((
+    "write", "writelines", "flush", "debug", "info", "warning", "warn", "error", "critical", "exception",
+    "log", "trace", "success", "print", "pprint", "pp", "print_exc", "print_stack", "rule", "log_metric",
+    "log_metrics", "log_param", "add_scalar", "add_scalars", "add_histogram", "add_image", "add_text",
+    "add_figure",
+))
+_TELLS = frozenset(("tell", "seek", "fileno", "truncate", "detach", "buffer", "raw"))  # of a file
 # Ways past every name: what they lead to is not what the guard keeps.
 BACK_DOORS = frozenset((
     "__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "__code__", "__defaults__",
@@ -67,6 +78,31 @@ def module_effect(name: str) -> Effect | None:
     if top in _SHOWING or name.startswith("torch.utils.tensorboard"):
         return Effect.OUTPUT
     return None if top in TRUSTED or top in _CHANGED_IN_PLACE else Effect.STATE
+
+
+def only_shows(names: Sequence[str]) -> bool:
+    """Whether code that takes these attributes, one of the other, of what shows asks nothing else of it."""
+    return bool(names) and names[-1] in _SHOWS
+
+
+def tells(names: Iterable[str]) -> bool:
+    """Whether code with these names asks a file where it stands."""
+    return not _TELLS.isdisjoint(names)
+
+
+def kept_by_the_job() -> str | None:
+    """Which object of the job's own gets what is shown, and may count it; None where there is none."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.StringIO) or not is_library(home_of(type(stream))):
+            return f"what is printed goes to a {type(stream).__name__} of the job's own"
+    loggers = [logging.root, *list(logging.root.manager.loggerDict.values())]
+    for logger in loggers:
+        handlers = list(getattr(logger, "handlers", ()))
+        filters = [one for owner in (logger, *handlers) for one in getattr(owner, "filters", ())]
+        for each in (*handlers, *filters):
+            if not is_library(home_of(type(each))):
+                return f"what is logged goes through a {type(each).__name__} of the job's own"
+    return None
 
 
 def setting_effect(name: str) -> Effect | None:

@@ -21,7 +21,18 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Metho
 
 from ..live_torch.torch_types import Module, is_module, is_tensor
 from .bytecode_names import chains, codes, only_writes, rebound
-from .effects import BACK_DOORS, BUILTINS, Effect, Refusal, module_effect, object_effect, setting_effect
+from .effects import (
+    BACK_DOORS,
+    BUILTINS,
+    Effect,
+    Refusal,
+    kept_by_the_job,
+    module_effect,
+    object_effect,
+    only_shows,
+    setting_effect,
+    tells,
+)
 from .installed_code import home_of, is_library, package_of
 from .reachable_code import Reach
 from .replaced_functions import content, replaced_functions
@@ -52,6 +63,8 @@ class ScanFindings:
     def refusal(self, *, output_too: bool) -> str | None:
         """Why the code may not run again; `output_too`: what only shows twice is a reason as well."""
         found = [one for one in self.refusals if output_too or one.effect is Effect.STATE]
+        if not found and self.refusals:
+            return kept_by_the_job()
         return found[0].what if found else None
 
 
@@ -257,12 +270,14 @@ class CodeScan:
         if isinstance(thing, _WRAPPED_CALLS) and not isinstance(owner, ModuleType | type | None):
             self._judge_object(owner, [spoken], spoken, where)  # CALLS.append under a name of its own
         elif home in ("builtins", "io", "_io") and (name in BUILTINS or home != "builtins"):
-            writes = name == "open" and code is not None and only_writes(code)
+            writes = name == "open" and code is not None and only_writes(code) and not tells(code.co_names)
             effect = Effect.OUTPUT if writes else BUILTINS.get(name, Effect.STATE)
             self._refuse(effect, f"{where} calls {spoken}")
         elif isinstance(thing, _CACHE) and not is_library(home):
             self._refuse(Effect.STATE, f"{where} fills the cache of {spoken}")
         elif home and is_library(home):
+            if module_effect(home) is Effect.OUTPUT and not only_shows([name]):
+                self._refuse(Effect.STATE, f"{where} calls {spoken}, which may tell what was shown")
             self._judge_module(home, where)
             self._enter(thing, None)  # it may only bear that name
         elif isinstance(thing, _WRAPPED_CALLS) and home:
@@ -279,7 +294,7 @@ class CodeScan:
             self._kept(names[0], thing)
             self._enter(getattr(kind, "forward", None), thing)
         elif self._is_foreign(thing):
-            self._uses(thing, f"{where} uses {spoken}")
+            self._uses(thing, names[1:], f"{where} uses {spoken}")
         else:
             self._kept(names[0], thing)
             for name in (*names[1:2], "__call__"):
@@ -291,9 +306,9 @@ class CodeScan:
         top = home.partition(".")[0]
         return is_library(home) and top not in self._own and object_effect(thing) is not None
 
-    def _uses(self, thing: object, what: str) -> None:
-        top = package_of(type(thing))
-        self._refuse(object_effect(thing) or Effect.STATE, f"{what} ({top})")
+    def _uses(self, thing: object, names: list[str], what: str) -> None:
+        effect = object_effect(thing) if only_shows(names) else Effect.STATE
+        self._refuse(effect or Effect.STATE, f"{what} ({package_of(type(thing))})")
 
     def _kept(self, name: str, thing: object) -> None:
         """The guard keeps it, and what it holds may be called."""
@@ -323,7 +338,7 @@ class CodeScan:
         elif isinstance(held, functools.cached_property):
             self._enter(held.func, owner)
         elif self._is_foreign(held):
-            self._uses(held, f"{where} uses self.{name}")
+            self._uses(held, names[1:], f"{where} uses self.{name}")
         elif len(names) > 1:
             self._enter(inspect.getattr_static(type(held), names[1], None), held)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,90 @@ def test_a_hook_that_holds_what_nobody_can_put_back_is_refused(capsys: pytest.Ca
     assert outcome.probed is not None
     assert outcome.probed["status"] == "abstained"
     assert "_io.StringIO" in str(outcome.probed["why"])
+
+
+class TellsWhereItStands(Trap):
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = Path(tempfile.mkstemp()[1]).open("w")  # noqa: SIM115 - it stays open
+
+    def turn(self) -> int:
+        self.file.write(".")
+        return self.file.tell()
+
+    def told(self) -> object:
+        return self.file.tell()
+
+
+class TellsByAnotherName(TellsWhereItStands):
+    def turn(self) -> int:
+        file = self.file
+        file.write(".")
+        return file.tell()
+
+
+class MakesFiles(Trap):
+    """A file that is there already ends the job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.folder = 0, tempfile.mkdtemp()
+
+    def turn(self) -> int:
+        self.count += 1
+        with open(f"{self.folder}/{self.count}", "x") as file:
+            file.write(".")
+        return self.count
+
+    def told(self) -> object:
+        return len(list(Path(self.folder).iterdir()))
+
+
+class Counting(logging.Handler):
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+
+
+class AsksItsLogger(Trap):
+    def __init__(self) -> None:
+        super().__init__()
+        LOG.handlers[:] = [Counting()]
+        LOG.setLevel(logging.DEBUG)
+
+    def turn(self) -> int:
+        LOG.info("a turn")
+        return int(LOG.handlers[0].count)  # type: ignore[attr-defined]
+
+    def told(self) -> object:
+        return LOG.handlers[0].count  # type: ignore[attr-defined]
+
+
+class IsCounted(AsksItsLogger):
+    """Its handler counts what is logged; the forward does not ask."""
+
+    def turn(self) -> int:
+        LOG.info("a turn")
+        return 1
+
+
+@pytest.fixture
+def log() -> Iterator[None]:
+    level = LOG.level
+    yield
+    LOG.handlers[:] = []
+    LOG.setLevel(level)
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(
+    "kind", [TellsWhereItStands, TellsByAnotherName, MakesFiles, AsksItsLogger, IsCounted]
+)
+def test_what_shows_and_is_asked_what_it_showed_is_refused_even_with_override(kind: type[Trap]) -> None:
+    never, expected, outcome, counted = both(kind)
+    assert outcome.fingerprint == never.fingerprint
+    assert counted == expected
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert "a replay would do it again" in str(outcome.probed["why"])
