@@ -208,7 +208,16 @@ def open_named(path: Path | str, *, keep: bool = False) -> int:
     if os.geteuid() != 0 or paths.is_roots(Path(path).absolute()):
         return os.open(path, flags, 0o666)
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        above = _walk(_slash(), str(Path(path).absolute().parent).strip("/") or ".")
+        try:
+            return os.open(Path(path).name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=above)
+        finally:
+            os.close(above)
+    except NotADirectoryError:  # what O_NOFOLLOW says of a link to a folder
+        raise UsageError(
+            f"{path} lies behind a link, or a file, that others than root may have put there",
+            "name the file by its real path",
+        ) from None
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
@@ -216,6 +225,10 @@ def open_named(path: Path | str, *, keep: bool = False) -> int:
         raise UsageError(
             f"{path} is {what} that others than root may have put there", "name another file"
         ) from None
+
+
+def _slash() -> int:
+    return os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def peer_uid(link: socket.socket) -> int:

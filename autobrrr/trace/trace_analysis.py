@@ -74,7 +74,7 @@ def analyse(
         except UsageError as error:
             if source.chosen:
                 raise
-            skipped.append(error.message)
+            skipped.append(readable(error.message))
     if not done:
         raise UsageError("none of the files is a trace", skipped[0] if skipped else "")
     comparison = compare_ranks(

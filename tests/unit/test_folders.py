@@ -298,6 +298,10 @@ def test_root_writes_through_nothing_that_somebody_else_has_put_into_their_folde
     with pytest.raises(UsageError, match=f"is a {what}"):
         folders.open_named(named)
     assert precious.read_text() == "kept"
+    (theirs / "out").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="lies behind a link"):
+        folders.open_named(theirs / "out/precious")
+    assert precious.read_text() == "kept"
     own = tmp_path / "link"
     own.symlink_to(precious)
     os.close(folders.open_named(own))  # root's own link, in root's own folder

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Protocol
 
 from autobrrr.attach import load_failure
-from autobrrr.attach.ptrace import cpu_priority, mapped_python, ptrace_calls, x86_64
+from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
 
@@ -272,6 +272,13 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
         raise _did_not_stop(way.target.pid, tid)
     try:
+        deadly = deadly_calls.deadly(tid)
+        if deadly:
+            raise CannotAttach(
+                f"the seccomp filter of process {way.target.pid} kills it for {', '.join(deadly)}",
+                "allow that in its profile (systemd: SystemCallFilter=, SystemCallErrorNumber=EPERM), or watch"
+                f" from outside: autobrrr attach --outside {way.target.pid}",
+            )
         registers, mask = thread.registers(), thread.signal_mask()
         objection = way.objection(registers, memory)
         if objection:

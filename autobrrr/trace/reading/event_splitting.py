@@ -25,6 +25,7 @@ from autobrrr.trace.reading.trace_events import ExactEvent, TraceEvent
 _START = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _LONGEST_START = 1 << 10  # bytes of a start that may stand across two blocks
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_PHASE = re.compile(rb'"ph"\s*:')
 _GAP = re.compile(rb"[ \t\r\n,]*")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _SPACE = b" \t\r\n"
@@ -301,12 +302,16 @@ class Splitter:
 
     def _mind_tail(self, tail: bytearray) -> None:
         if self._place.bare:
-            return  # only white space can follow
+            if tail.strip(_SPACE):
+                self.passed_over.add(self._offset, f"{len(tail)} bytes behind the end of the list")
+            return
         try:
             msgspec.json.decode(self.around + tail, type=_Around)
             (self.around + tail).decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             cut = str(error) == _TRUNCATED
+            if _PHASE.search(tail):
+                self.passed_over.add(self._offset, "events behind the end of their list")
             at = self._offset + len(tail) * cut
             self.mended.add(at, "the document does not end" if cut else "what stands around the events")
 

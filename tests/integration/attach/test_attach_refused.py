@@ -65,6 +65,14 @@ def test_a_seccomp_filter_is_named_with_what_it_refuses(call: str, tmp_path: Pat
         assert "seccomp profile" in said.hint
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the kernel shows filters to root alone")
+@pytest.mark.parametrize("call", ["socket", "memfd_create"])
+def test_a_seccomp_filter_that_would_kill_the_job_is_named_and_it_lives(call: str, tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse({CALLS[call]}, action=0x80000000)", real=True) as target:
+        said = refusal(target, tmp_path, shipped=True)
+        assert f"kills it for {call}" in said.message
+
+
 SYMLINK, SYMLINKAT, PIDFD_OPEN = 88, 266, 434
 
 

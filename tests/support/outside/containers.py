@@ -20,11 +20,11 @@ PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV = 101, 310, 311
 # Defines a filter that answers some system calls with EPERM; the rest pass.
 SECCOMP = """
 import ctypes, struct
-def refuse(*numbers):
+def refuse(*numbers, action=0x00050000 | 1):  # an error; 0x80000000 kills
     code = struct.pack("HBBI", 0x20, 0, 0, 0)
     for place, number in enumerate(numbers):
         code += struct.pack("HBBI", 0x15, len(numbers) - place, 0, number)
-    code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, 0x00050000 | 1)
+    code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, action)
     buffer = ctypes.create_string_buffer(code)
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]

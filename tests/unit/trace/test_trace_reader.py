@@ -56,6 +56,13 @@ def test_a_bare_list_is_a_trace() -> None:
     assert in_blocks(bare, 500).damage is None
 
 
+@pytest.mark.parametrize("between", [b" " * 200_000, b"\n"])
+def test_events_behind_the_end_of_their_list_are_counted(between: bytes) -> None:
+    more = b"[" + ",".join(busy_scene(1, 3).events).encode() + b"]"
+    for first in (more, b'{"traceEvents":' + more + b"}"):
+        assert in_blocks(first + between + more, 500).unread >= 1
+
+
 def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
     target.write_bytes(gzip.compress(busy_scene(1, 3).text()))
