@@ -276,8 +276,8 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         if deadly:
             raise CannotAttach(
                 f"the seccomp filter of process {way.target.pid} kills it for {', '.join(deadly)}",
-                "allow that in its profile (systemd: SystemCallFilter=, SystemCallErrorNumber=EPERM), or watch"
-                f" from outside: autobrrr attach --outside {way.target.pid}",
+                "allow that in its profile (systemd: SystemCallFilter=, SystemCallErrorNumber=EPERM), or"
+                f" watch from outside: autobrrr attach --outside {way.target.pid}",
             )
         registers, mask = thread.registers(), thread.signal_mask()
         objection = way.objection(registers, memory)
