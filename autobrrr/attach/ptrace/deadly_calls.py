@@ -1,7 +1,7 @@
 """Whether a process's filters of system calls would kill it for what the agent does.
 
 A filter may refuse a call, which the agent tells, or kill for it (SystemCallFilter= of systemd does). The
-kernel hands filters to a tracer that has CAP_SYS_ADMIN and no filter itself; they are run here as it runs them.
+kernel hands filters to a tracer that has CAP_SYS_ADMIN and no filter itself; here they are run as it does.
 Standard library only: it runs in the injector's own process, while the thread stands still.
 """
 
