@@ -242,6 +242,7 @@ class ShadowTask:
             others=[*scan.findings.globals, *objects(tape)],
             written=list(parameters) if scan.findings.writes_data else [],
             derived=derived_attributes(tape.modules),
+            longest_ns=self._limit_ns,
         )
 
     def _measured(self, measurement: Measurement, replayable: Callable[[], None]) -> Slices[None]:

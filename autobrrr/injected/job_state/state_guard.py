@@ -7,6 +7,7 @@ must stay silent. Signal handlers of the job's run when all that has been put ba
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ from .threads_beside import thread_beside
 
 _OWN = __name__.partition(".")[0]
 _ARGUMENT = "an argument"
+_TENSOR_NS = 40_000  # copied, compared and put back
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Guarded:
         default_factory=list
     )  # parameters that forward code may write through .data
     derived: set[str] = field(default_factory=set)  # attributes that torch's own hooks set anew each time
+    longest_ns: int | None = None  # what a pause may take, where that is bounded
     accumulates: bool = False  # the replay can't but write .grad: modules get twins of their parameters
 
     def release(self) -> None:
@@ -73,9 +76,16 @@ class StateGuard:
         self._undo = ExitStack()
 
     def __enter__(self) -> StateGuard:
-        with ExitStack() as undo:  # undone here, if keeping fails half-way
-            self._keep(undo)
-            self._undo = undo.pop_all()
+        # What is kept is soon let go again: no reason for a full collection, which outlasts a pause.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with ExitStack() as undo:  # undone here, if keeping fails half-way
+                self._keep(undo)
+                self._undo = undo.pop_all()
+        finally:
+            if collects:
+                gc.enable()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,6 +112,12 @@ class StateGuard:
         skipped = {id(parameter) for parameter in guarded.parameters}
         state = ModuleState(torch, guarded.modules, guarded.others, skipped)
         versions = [(parameter, parameter._version) for parameter in guarded.parameters]
+        longest_ns = guarded.longest_ns
+        if longest_ns is not None and len(state.tensors) * _TENSOR_NS > longest_ns:
+            raise Abstain(
+                f"to keep the {len(state.tensors)} tensors that the modules hold would take more than a pause"
+                f" may ({longest_ns / 1e6:.0f} ms)"
+            )
         self.generators = state.generators
         anew = self._made_anew()
         self.in_graph = any(each.grad_fn is not None and id(each) not in anew for each in state.tensors)

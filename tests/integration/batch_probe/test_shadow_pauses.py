@@ -97,3 +97,19 @@ def test_what_must_be_compared_at_one_boundary_fits_into_a_pause_or_is_left(
     assert outcome.probed["status"] == "abstained"
     assert f"more than a pause may ({pause_ms} ms)" in str(outcome.probed["why"])
     assert outcome.probed["longest_pause_ns"] <= max(pause_ms, 32 * first_time + 1) * MS  # type: ignore[operator]
+
+
+def test_tensors_that_take_longer_to_keep_than_a_pause_may_are_not_kept() -> None:
+    class Holds(OneLayer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = [torch.zeros(4) for _ in range(20_000)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x)
+
+    outcome = train(trap(Holds), 60, probe=True, params={"rounds": 2})
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert "20000 tensors" in str(outcome.probed["why"])
+    assert outcome.probed["longest_pause_ns"] < 300 * MS  # type: ignore[operator]

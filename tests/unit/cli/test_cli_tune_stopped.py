@@ -12,10 +12,13 @@ from autobrrr.cli.verbs.tune import _stopped_in_order
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_tuning_that_is_told_to_end_does_so_as_by_ctrl_c(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _stopped_in_order():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), _stopped_in_order():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> None:
