@@ -169,6 +169,14 @@ def _walk(root: int, inner: str) -> int:
     return fd
 
 
+def _walk_from_top(folder: str) -> int:
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _walk(root, folder.strip("/") or ".")
+    finally:
+        os.close(root)
+
+
 def open_plain(path: Path | str) -> int:
     """A descriptor to read a plain file from.
 
@@ -208,9 +216,11 @@ def open_named(path: Path | str, *, keep: bool = False) -> int:
     if os.geteuid() != 0 or paths.is_roots(Path(path).absolute()):
         return os.open(path, flags, 0o666)
     try:
-        above = _walk(_slash(), str(Path(path).absolute().parent).strip("/") or ".")
+        whole = os.path.abspath(path)
+        above = _walk_from_top(os.path.dirname(whole))
         try:
-            return os.open(Path(path).name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=above)
+            name = os.path.basename(whole)
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=above)
         finally:
             os.close(above)
     except NotADirectoryError:  # what O_NOFOLLOW says of a link to a folder
@@ -225,10 +235,6 @@ def open_named(path: Path | str, *, keep: bool = False) -> int:
         raise UsageError(
             f"{path} is {what} that others than root may have put there", "name another file"
         ) from None
-
-
-def _slash() -> int:
-    return os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def peer_uid(link: socket.socket) -> int:

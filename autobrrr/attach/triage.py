@@ -116,6 +116,16 @@ def _is_there(case: TriageCase) -> Finding | None:
     )
 
 
+def _is_ending(case: TriageCase) -> Finding | None:
+    """A process on its way out has no memory any more: it looks like no Python, or like one of another user."""
+    seen = case.stat
+    if seen is None or not seen.ending:
+        return None
+    return Finding(
+        detail=f"process {case.pid} has just ended", fix="autobrrr ls lists training jobs", error=TargetGone
+    )
+
+
 def _is_no_zombie(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state in "ZX":
@@ -421,7 +431,8 @@ def refusal(case: TriageCase) -> tuple[TriageCheck, Finding] | None:
         finding = check.examine(case)
         if finding is not None:
             # What looks odd in a process that has just ended is no objection of its own.
-            if check.name != "process" and (gone := _is_there(case)) is not None:
+            gone = _is_there(case) or (None if check.name == "alive" else _is_ending(case))
+            if check.name != "process" and gone is not None:
                 return CHECKS[0], gone
             return check, finding
     return None

@@ -22,6 +22,7 @@ PROC = Path("/proc")
 MOST_COMMAND_BYTES = 1 << 17
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_EXITING = 0x4  # PF_EXITING of linux/sched.h
 _PYTHON = re.compile(r"python([0-9](\.[0-9]{1,3})?)?t?d?")  # t: free-threaded, d: a debug build
 
 
@@ -38,6 +39,7 @@ class Stat:
     start_ticks: int  # since boot: with the pid it names a process for good
     rss_bytes: int
     stack_start: int  # where its program's first stack begins, for whoever may trace it: an exec moves it
+    ending: bool = False  # it gives back what it has, and shows no memory any more
 
 
 def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
@@ -60,6 +62,7 @@ def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
         start_ticks=of[22],
         rss_bytes=of[24] * _PAGE_BYTES,
         stack_start=of.get(28, 0),
+        ending=bool(of[9] & _EXITING),
     )
 
 

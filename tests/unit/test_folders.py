@@ -309,6 +309,20 @@ def test_root_writes_through_nothing_that_somebody_else_has_put_into_their_folde
     os.close(folders.open_named(theirs / "new"))
 
 
+@needs_root
+def test_root_names_a_file_in_a_folder_above_and_keeps_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "sub").mkdir(parents=True)
+    os.chown(theirs, THEM, THEM)
+    monkeypatch.chdir(theirs / "sub")
+    held = os.listdir("/proc/self/fd")
+    os.close(folders.open_named("../page.html"))
+    assert len(os.listdir("/proc/self/fd")) == len(held)
+    assert (theirs / "page.html").exists()
+
+
 def test_no_verb_writes_a_file_that_was_named_but_through_the_one_door() -> None:
     found = [
         str(file.relative_to(PACKAGE))

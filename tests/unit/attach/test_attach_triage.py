@@ -289,6 +289,21 @@ def test_a_process_that_ends_during_the_checks_is_gone(proc: FakeProc) -> None:
         triage.require(case(proc, may_trace=end))
 
 
+@pytest.mark.parametrize("state", ["R", "Z"])
+def test_a_process_that_is_ending_is_no_python_of_another_kind(state: str, proc: FakeProc) -> None:
+    folder = proc.add(PID, torch=True, uid=US)
+
+    def end(pid: int) -> bool:
+        head, _, tail = (folder / "stat").read_text().rpartition(")")
+        words = tail.split()
+        words[0], words[6] = state, str(0x4)  # PF_EXITING, and no memory any more
+        (folder / "stat").write_text(f"{head}) {' '.join(words)}")
+        return False
+
+    with pytest.raises(TargetGone, match="has just ended"):
+        triage.require(case(proc, may_trace=end))
+
+
 def test_a_rank_that_catches_all_signals_is_no_worker(proc: FakeProc) -> None:
     proc.add(4000, torch=True)
     with_abort = f"{0x44C0 | 1 << 5:016x}"  # faulthandler, and a SIGTERM handler that checkpoints
