@@ -117,7 +117,7 @@ def _is_there(case: TriageCase) -> Finding | None:
 
 
 def _is_ending(case: TriageCase) -> Finding | None:
-    """A process on its way out has no memory any more: it looks like no Python, or like that of another user."""
+    """A process on its way out has no memory any more: it looks like no Python, or like another user's."""
     seen = case.stat
     if seen is None or not seen.ending:
         return None
