@@ -8,8 +8,10 @@ Optimizers fire the same global hooks as the real ones; a file called libtorch_p
 import ctypes  # noqa: F401
 import dataclasses  # noqa: F401
 import inspect  # noqa: F401
+import logging  # noqa: F401
 import mmap
 import os
+import threading  # noqa: F401 - a thread of ours that had it first would be taken for the main one
 import typing  # noqa: F401
 
 from .version import __version__
