@@ -188,7 +188,8 @@ class IsCounted(AsksItsLogger):
 
 
 @pytest.fixture
-def log() -> Iterator[None]:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     level = LOG.level
     yield
     LOG.handlers[:] = []

@@ -112,4 +112,3 @@ def test_tensors_that_take_longer_to_keep_than_a_pause_may_are_not_kept() -> Non
     assert outcome.probed is not None
     assert outcome.probed["status"] == "abstained"
     assert "20000 tensors" in str(outcome.probed["why"])
-    assert outcome.probed["longest_pause_ns"] < 300 * MS  # type: ignore[operator]

@@ -9,27 +9,16 @@ import msgspec
 import pytest
 
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode
-from autobrrr.records import Diagnosis, Reverted
+from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_CLIENTS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
-from autobrrr.tuner.job_under_test import RemedyLost
 from support.sessions.service import RESULT, Guest, Office
 from support.sessions.sidecar import raw_frame
 
 SECOND_NS = 1_000_000_000
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path)
-
-
-@pytest.fixture
-def guest(office: Office) -> Guest:
-    return Guest(office)
 
 
 def test_a_ping_says_which_session_this_is(guest: Guest) -> None:
@@ -281,14 +270,6 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     assert office.service.free() == [watcher.client, guest.client]
 
 
-def test_a_session_ends_with_the_client_that_owns_it(office: Office, guest: Guest) -> None:
-    guest.ask("own")
-    guest.link.close()
-    office.service.readable(guest.client)
-    office.service.free()
-    assert office.agent.asked[-1] == "detach"
-
-
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_detach_that_keeps_waits_until_what_is_being_tried_is_off(
     office: Office, guest: Guest, *, keep: bool
@@ -336,15 +317,6 @@ def test_a_client_that_came_to_own_a_session_may_let_it_stay(
     office.service.readable(guest.client)
     office.service.free()
     assert ("detach" in office.agent.asked) is owned
-
-
-def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Guest) -> None:
-    guest.ask("own")
-    Guest(office).ask("subscribe")
-    guest.link.close()
-    office.service.readable(guest.client)
-    office.service.free()
-    assert "detach" not in office.agent.asked
 
 
 @pytest.mark.parametrize("wanted_by", [None, "subscribe", "tune", "own"])
@@ -470,178 +442,6 @@ def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -
     office.service.free()
     assert office.tuner.bench is not None
     assert office.tuner.bench.cancelled()
-
-
-def tuned(office: Office, guest: Guest) -> None:
-    """A tuning has kept a remedy that halves a step of 2 ms, and the job trains at 1 ms."""
-    guest.ask("tune")
-    office.tuning.join(5)
-    office.run_calls()
-    office.session.apply("optimizer.fused", {}, lambda done: None)
-    office.agent.answer("apply", token=3, arm=1, seq=0, **{"class": "rounding"})
-    train(office, 1_000_000)
-
-
-def train(office: Office, step_ns: int) -> None:
-    for _ in range(260):
-        office.writer.step(step_ns, arm=1)
-        office.session.tick()
-
-
-def guarded(office: Office) -> None:
-    """The comparison that the tick has started is through."""
-    office.tuning.join(5)
-    office.run_calls()
-
-
-def test_what_goes_on_paying_is_left_alone(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    for _ in range(20):
-        office.later(30)
-    guarded(office)
-    assert office.guard.asked == []
-
-
-def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    train(office, 1_900_000)
-    office.later(1)
-    assert office.guard.asked == []  # not at the first slow moment after a tuning
-    office.guard.undoes = [Reverted(remedy="optimizer.fused", why="slower by now: -12 %")]
-    guest.ask("subscribe", every_ms=1_000_000)
-    office.later(30)
-    guarded(office)
-    assert office.guard.asked == [(2e6, 1e6)]
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(guest.hear())
-    assert {"event": "guard", "undid": [{"remedy": "optimizer.fused", "why": "slower by now: -12 %"}]} in [
-        {key: each[key] for key in ("event", "undid") if key in each} for each in heard
-    ]
-    assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
-    for _ in range(20):
-        office.later(300)
-    guarded(office)
-    assert len(office.guard.asked) == 1  # nothing is left to watch over
-
-
-def test_what_a_comparison_could_not_switch_on_again_is_said(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    train(office, 1_900_000)
-
-    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
-        office.session.undo(3, lambda done: None)
-        office.agent.answer("undo", arm=2, seq=60)
-        raise RemedyLost("no step boundary came in time; the command was taken back")
-
-    office.tuning._check = compared
-    guest.ask("subscribe", every_ms=1_000_000)
-    office.later(30)
-    guarded(office)
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(guest.hear())
-    (told,) = [each["undid"] for each in heard if each.get("event") == "guard"]
-    assert [each["remedy"] for each in told] == ["optimizer.fused"]  # type: ignore[attr-defined]
-
-
-def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(
-    office: Office, guest: Guest
-) -> None:
-    tuned(office, guest)
-    train(office, 1_900_000)
-    office.later(11)
-    guarded(office)
-    assert office.guard.asked == [(2e6, 1e6)]
-    office.later(300)
-    guarded(office)
-    assert len(office.guard.asked) == 1
-    train(office, 3_000_000)
-    office.later(300)
-    guarded(office)
-    assert office.guard.asked[1] == pytest.approx((3.8e6, 1.9e6))
-
-
-def test_remedies_that_the_user_undoes_are_not_watched_over(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    office.session.undo(3, lambda done: None)
-    office.agent.answer("undo", arm=2, seq=60)
-    train(office, 1_900_000)
-    office.later(60)
-    guarded(office)
-    assert office.guard.asked == []
-
-
-def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bits(
-    office: Office, guest: Guest
-) -> None:
-    tuned(office, guest)
-    office.session.apply("gc.freeze", {}, lambda done: None)
-    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "bitwise"})
-    for finite in (1, 0, 0, 0):
-        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
-    office.session.tick()
-    office.later(1)
-    assert office.agent.commands[-1] == ("undo", {"token": 3})
-    assert [each for each in office.agent.asked if each == "undo"] == ["undo"]
-    assert office.guard.asked == []
-
-
-@pytest.mark.parametrize("refusal", [None, "it can't be asked"])
-def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once_it_is(
-    office: Office, guest: Guest, refusal: str | None
-) -> None:
-    tuned(office, guest)
-    office.session.apply("precision.matmul", {}, lambda done: None)
-    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
-    guest.ask("subscribe", every_ms=1_000_000)
-    for finite in (1, 0, 0, 0):
-        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
-    office.session.tick()
-    office.later(1)
-    for token, why in ((4, None), (3, refusal)):
-        assert office.agent.commands[-1] == ("undo", {"token": token}), "ranks take one change at a time"
-        assert not any(line.startswith("the guard reverted") for line in lines(guest))
-        office.agent.answer("undo", ok=why is None, why=why)
-        said = lines(guest)
-        assert any(line.startswith("the guard reverted") for line in said) is (why is None)
-        assert any("can't be reverted" in line for line in said) is (why is not None)
-
-
-def test_a_tuning_that_was_stopped_leaves_what_an_earlier_one_kept_watched(
-    office: Office, guest: Guest
-) -> None:
-    tuned(office, guest)
-    stopped = msgspec.structs.replace(RESULT, speedup=1.0, interval=None, best=2e6, trials=[])
-    office.tuning._tuner = lambda *_: stopped
-    guest.ask("tune")
-    office.tuning.join(5)
-    office.run_calls()
-    for finite in (1, 0, 0, 0):
-        office.writer.step(1_000_000, arm=1, backward_ns=400_000, loss_finite=finite)
-    office.session.tick()
-    office.later(1)
-    assert office.agent.commands[-1] == ("undo", {"token": 3})
-
-
-def lines(guest: Guest) -> list[str]:
-    """What it is told until now."""
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(str(guest.hear().get("text")))
-    return heard
-
-
-def test_a_loss_that_was_not_finite_before_is_the_jobs_own(office: Office, guest: Guest) -> None:
-    for _ in range(3):
-        office.writer.step(1_000_000, backward_ns=400_000, loss_finite=0)
-    office.session.tick()
-    tuned(office, guest)
-    for _ in range(3):
-        office.writer.step(1_000_000, arm=1, backward_ns=400_000, loss_finite=0)
-    office.session.tick()
-    office.later(1)
-    assert "undo" not in office.agent.asked
 
 
 def test_a_read_only_session_does_not_tune(tmp_path: Path) -> None:
