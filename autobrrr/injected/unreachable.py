@@ -1,4 +1,4 @@
-"""The agent's own modules and classes freed at its end, in a job that has switched collection off.
+"""The agent's own modules and classes freed at its end, without waiting for a collection of the job's.
 
 In: the agent's modules, after the last of its threads has left them. Out: nothing stays that only they refer
 to; what the job can still reach stays as it is. It does what a collection does, over our objects alone: the

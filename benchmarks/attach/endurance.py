@@ -98,7 +98,7 @@ def endure(count: int, act: Act, until_s: float) -> Row:
     stages: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="endurance-") as place:
         folder = Path(place)
-        job = training.start("plain", folder, "--collect-every", "500")
+        job = training.start("plain", folder)
         try:
             before, differing = footprint(job.pid), 0
             rss_before = psutil.Process(job.pid).memory_info().rss
@@ -107,10 +107,10 @@ def endure(count: int, act: Act, until_s: float) -> Row:
                 stages[act(folder, job.pid)] += 1
                 differing += not settles(lambda: footprint(job.pid) == before)
                 if stages.total() == count // 2:
-                    half_bytes = collected_rss_bytes(job.pid)
+                    half_bytes = rss_bytes(job.pid)
             cycle(folder, job.pid)  # it takes away what killed ones could not
             differing += not settles(lambda: footprint(job.pid) == before and not sockets(folder))
-            rss_after = collected_rss_bytes(job.pid)
+            rss_after = rss_bytes(job.pid)
             trained = job.finish()
         finally:
             job.kill()
@@ -178,8 +178,8 @@ def sockets(folder: Path) -> list[str]:
     return [each.name for each in (folder / "run").rglob("*.sock*")]
 
 
-def collected_rss_bytes(pid: int) -> int:
-    """The least that is seen for some seconds, over which the job collects its garbage."""
+def rss_bytes(pid: int) -> int:
+    """The least that is seen for some seconds, in which the last agent's thread ends."""
     looks = []
     for _ in range(50):
         looks.append(psutil.Process(pid).memory_info().rss)

@@ -5,10 +5,12 @@ modules are made under a private name, run, and taken out of `sys.modules` again
 can be found by name afterwards. Standard library only, Python 3.10 and later.
 """
 
+import _thread
+import atexit
 import ctypes
-import gc
 import json
 import marshal
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ from types import ModuleType
 Entry = tuple[str, bool, bytes]
 # After so long with the GIL, between two modules, the training thread gets it back.
 STINT_NS, BREATH_S = 1_000_000, 0.0002
+LAST_FREED_S = 5.0  # when the job ends
 TORCH_POLL_S, TORCH_POLLS = 0.02, 1500
 
 
@@ -51,17 +54,37 @@ def enter(
     except BaseException:
         _unmap(mapped)
         raise
+    freed = _thread.allocate_lock()
+    end = _job_end(freed)
+    atexit.register(end)
     try:
         start(boot)
     finally:
         del start
-        _free(package, made, boot)
+        with freed:  # for ever, where the job has begun to end
+            _free(package, made, boot)
+        atexit.unregister(end)
+
+
+def _job_end(freed: _thread.LockType) -> Callable[[], None]:
+    """Waits for a freeing that is under way, and lets none begin any more.
+
+    Some objects give the GIL back as they are freed. Where the interpreter has ended when they want it again,
+    the thread would be unwound through code that may not be, and the process would abort.
+    """
+    pid = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == pid:  # a forked child has none of our threads
+            freed.acquire(timeout=LAST_FREED_S)
+
+    return end
 
 
 def _free(package: str, made: dict[str, ModuleType], boot: dict[str, object]) -> None:
-    """Where nobody collects, the agent leaves no cycles of its own behind."""
+    """Leave no cycles of our own behind: the job's next full collection may come late, or never."""
     last = made.pop(package + ".injected.unreachable", None)
-    if gc.isenabled() or last is None:
+    if last is None:
         return
     del made[package + ".injected"].unreachable
     roots: list[object] = [*made.values(), *boot.values()]

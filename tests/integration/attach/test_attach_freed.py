@@ -1,4 +1,4 @@
-"""A job that has switched collection off is left without an object of ours, whatever Python runs it."""
+"""A job is left without an object of ours, whatever Python runs it, and whether it collects or not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def counted():
 FREED = """
 session()  # what the standard library keeps from its first use
 gc.collect()
-gc.disable()
+COLLECTION
 session()
 before = counted()
 for _ in range(3):
@@ -66,13 +66,6 @@ assert module.Hot(7).start == 7
 print("works", 0 < len(ours()) < 1000)
 """
 
-COLLECTED = """
-session()
-print("waits for the job's own collection", len(ours()) > 100)
-gc.collect()
-print(len(ours()))
-"""
-
 FORKED = """
 import os
 made, ends = {}, []
@@ -90,6 +83,25 @@ made[package + ".injected.unreachable"].free([], package, pause)
 print(ends, sys.getswitchinterval() == usual_s)
 """
 
+ENDING = """
+import atexit, json, threading, time
+atexit.register(lambda: (ends.set(), time.sleep(0.5)))  # of the job; it runs after ours
+begun, ends = threading.Event(), threading.Event()
+
+def freed(*words):
+    print("begun")
+    begun.set()
+    time.sleep(0.5)
+    print("freed")
+
+bundle_loader._free = freed
+bundle_loader.load = lambda *words, into: lambda boot: WHEN
+with open(FOLDER + "/boot.json", "w") as file:
+    json.dump({"deadline": time.monotonic() + 60, "method": "preload", "token": "0"}, file)
+threading.Thread(target=bundle_loader.enter, args=(FOLDER, "source", [], None), daemon=True).start()
+begun.wait()
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[str, str], str]:
@@ -99,7 +111,8 @@ def run(tmp_path: Path) -> Callable[[str, str], str]:
     source.write_bytes(code_bundle.source(code_bundle.entries()))
 
     def go(python: str, text: str) -> str:
-        script = f"BUNDLE, SOURCE = {str(BUNDLE)!r}, {str(source)!r}\n{LOAD}{text}"
+        places = f"BUNDLE, SOURCE, FOLDER = {str(BUNDLE)!r}, {str(source)!r}, {str(tmp_path)!r}"
+        script = f"{places}\n{LOAD}{text}"
         done = subprocess.run(
             [python, "-I", "-B", "-c", script], capture_output=True, text=True, timeout=120, check=False
         )
@@ -111,8 +124,12 @@ def run(tmp_path: Path) -> Callable[[str, str], str]:
 
 
 @pytest.mark.parametrize("version", sorted(interpreters()))
-def test_with_collection_off_no_object_of_ours_stays(version: str, run: Callable[[str, str], str]) -> None:
-    more, ours, garbage = map(int, run(interpreters()[version], FREED).split())
+@pytest.mark.parametrize("collection", ["gc.disable()", "gc.set_threshold(700, 10, 1_000_000)"])
+def test_no_object_of_ours_waits_for_a_collection(
+    collection: str, version: str, run: Callable[[str, str], str]
+) -> None:
+    freed = FREED.replace("COLLECTION", collection)
+    more, ours, garbage = map(int, run(interpreters()[version], freed).split())
     assert (more, ours) == (0, 0)
     assert garbage < 20, "of the interpreter's own"
 
@@ -122,12 +139,19 @@ def test_what_the_job_still_holds_of_us_goes_on_working(version: str, run: Calla
     assert run(interpreters()[version], HELD) == "works True\n"
 
 
-def test_where_the_job_collects_its_own_collection_ends_ours(run: Callable[[str, str], str]) -> None:
-    assert run(sys.executable, COLLECTED) == "waits for the job's own collection True\n0\n"
-
-
 def test_a_child_forked_meanwhile_has_the_jobs_own_switch_interval(run: Callable[[str, str], str]) -> None:
     assert run(sys.executable, FORKED) == "[0] True\n"
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [("None", "begun\nfreed\n"), ("begun.set() or ends.wait()", "")],
+    ids=["under-way", "late"],
+)
+def test_a_job_that_ends_waits_for_what_is_being_freed_and_lets_no_more_begin(
+    when: str, said: str, run: Callable[[str, str], str]
+) -> None:
+    assert run(sys.executable, ENDING.replace("WHEN", when)) == said
 
 
 TRAINS = """
@@ -136,7 +160,9 @@ torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.AdamW(model.parameters())
 x = torch.ones(16, 32)
-gc.collect(); gc.disable()
+gc.collect()
+if sys.argv[1] == "off":
+    gc.disable()
 print("training", flush=True)
 while True:
     for _ in range(50):
@@ -158,11 +184,11 @@ while True:
 COMPILES = 'schema = 1\n[remedies]\n"compile.default" = true\n'
 
 
-@pytest.mark.parametrize("compiles", [False, True])
-def test_a_real_session_leaves_no_object_where_collection_is_off(tmp_path: Path, compiles: bool) -> None:
+@pytest.mark.parametrize(("collection", "compiles"), [("off", False), ("off", True), ("on", False)])
+def test_a_real_session_leaves_no_object(tmp_path: Path, collection: str, compiles: bool) -> None:
     script = tmp_path / "job.py"
     script.write_text(TRAINS)
-    words = [sys.executable, str(script)]
+    words = [sys.executable, str(script), collection]
     (tmp_path / "recipe.toml").write_text(COMPILES)
     recipe = ("--recipe", str(tmp_path / "recipe.toml")) if compiles else ()
     with subprocess.Popen(

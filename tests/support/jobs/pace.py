@@ -8,7 +8,6 @@ it ends at a multiple of N steps only, and with `--tell` it prints `told STEP HE
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--until", default="")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--collect-every", type=int, default=0, help="steps between garbage collections")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--tell", action="store_true")
     args = parser.parse_args()
@@ -39,8 +37,6 @@ def steps(args: argparse.Namespace, fingerprint: Callable[[], str] = str) -> Ite
     while number < args.steps if args.steps else number % args.every or not os.path.exists(args.until):
         yield number
         number += 1
-        if args.collect_every and number % args.collect_every == 0:
-            gc.collect()
         if args.tell and number % args.every == 0:
             print("told", number, fingerprint(), flush=True)
         if number == 3:
