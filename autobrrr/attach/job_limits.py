@@ -1,4 +1,4 @@
-"""What a process may still take of what the agent needs: descriptors, threads, addresses, memory.
+"""What a process may still take of what the agent needs: descriptors, threads, sizes, addresses, memory.
 
 In goes a pid; out comes a `Shortage` where something is short. Nothing is stopped or changed.
 """
@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr.injected.wire import ring_layout
 from autobrrr.machine import control_groups, kernel_text, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
@@ -96,6 +97,18 @@ def threads(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -
         detail=f"uid {owner[0]} runs {taken} threads, and process {pid} may start none beyond {most.soft} "
         "(ulimit -u)",
         fix=most.raised(pid, "nproc", _round_up(taken + THREADS)),
+    )
+
+
+def file_size(pid: int, proc: Path = PROC) -> Shortage | None:
+    """Whether its limit on the size of files is below the ring of steps, which counts as one."""
+    most, wanted = limit(pid, "Max file size", proc), ring_layout.size_bytes()
+    if most is None or most.soft >= wanted:
+        return None
+    return Shortage(
+        detail=f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), which its shared "
+        f"memory counts as; the agent needs {_mib(wanted)}",
+        fix=most.raised(pid, "fsize", _round_up(wanted, _MIB)),
     )
 
 

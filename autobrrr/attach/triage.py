@@ -413,6 +413,11 @@ CHECKS = (
         examine=_short_of(lambda case: job_limits.threads(case.pid, case.proc, case.groups)),
     ),
     TriageCheck(
+        name="file size",
+        fine="it may write a file of the ring's size",
+        examine=_short_of(lambda case: job_limits.file_size(case.pid, case.proc)),
+    ),
+    TriageCheck(
         name="addresses",
         fine="it may map more memory",
         examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),

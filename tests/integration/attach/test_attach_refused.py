@@ -127,6 +127,18 @@ def test_a_job_near_its_limit_of_addresses_is_told_so(
         assert "--as=" in said.hint
 
 
+def test_a_job_that_may_write_small_files_only_is_told_so(tmp_path: Path) -> None:
+    take = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1))"
+    with trains(take) as target:
+        said = refusal(target, tmp_path)
+        assert "no file of more than 0.5 MiB (ulimit -f)" in said.message
+        assert said.hint == f"prlimit --pid {target.pid} --fsize=2097152:"
+        subprocess.run(said.hint.split(" "), check=True)
+        link = enter(target.pid, cache=tmp_path / "cache")
+        link.socket.close()
+        os.close(link.ring_fd)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_user_with_no_thread_left_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = (

@@ -205,6 +205,11 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         "has no threads left of the 20",
         "pids.max",
     ),
+    "file size": (
+        full("Max file size             1024000              unlimited            bytes\n"),
+        r"no file of more than 1.0 MiB \(ulimit -f\)",
+        "prlimit --pid 4242 --fsize=2097152:",
+    ),
     "addresses": (
         full(
             f"Max address space         {1 << 30}           unlimited            bytes\n",
