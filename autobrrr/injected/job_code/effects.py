@@ -102,6 +102,8 @@ def kept_by_the_job() -> str | None:
         for each in (*handlers, *filters):
             if not is_library(home_of(type(each))):
                 return f"what is logged goes through a {type(each).__name__} of the job's own"
+            if isinstance(getattr(each, "buffer", None), list):
+                return f"what is logged is kept by a {type(each).__name__}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import logging
+import logging.handlers
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +187,19 @@ class IsCounted(AsksItsLogger):
         return 1
 
 
+class IsKept(AsksItsLogger):
+    def __init__(self) -> None:
+        super().__init__()
+        LOG.handlers[:] = [logging.handlers.MemoryHandler(1 << 20)]
+
+    def turn(self) -> int:
+        LOG.info("a turn")
+        return 1
+
+    def told(self) -> object:
+        return len(LOG.handlers[0].buffer)  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -198,7 +211,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize(
-    "kind", [TellsWhereItStands, TellsByAnotherName, MakesFiles, AsksItsLogger, IsCounted]
+    "kind", [TellsWhereItStands, TellsByAnotherName, MakesFiles, AsksItsLogger, IsCounted, IsKept]
 )
 def test_what_shows_and_is_asked_what_it_showed_is_refused_even_with_override(kind: type[Trap]) -> None:
     never, expected, outcome, counted = both(kind)
