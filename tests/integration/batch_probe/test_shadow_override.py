@@ -165,36 +165,31 @@ class Counting(logging.Handler):
         self.count += 1
 
 
-class AsksItsLogger(Trap):
-    def __init__(self) -> None:
+class Logs(Trap):
+    """The forward does not ask what became of it."""
+
+    def __init__(self, handler: logging.Handler | None = None) -> None:
         super().__init__()
-        LOG.handlers[:] = [Counting()]
+        LOG.handlers[:] = [handler or Counting()]
         LOG.setLevel(logging.DEBUG)
 
     def turn(self) -> int:
         LOG.info("a turn")
-        return int(LOG.handlers[0].count)  # type: ignore[attr-defined]
+        return 1
 
     def told(self) -> object:
         return LOG.handlers[0].count  # type: ignore[attr-defined]
 
 
-class IsCounted(AsksItsLogger):
-    """Its handler counts what is logged; the forward does not ask."""
-
+class AsksItsLogger(Logs):
     def turn(self) -> int:
         LOG.info("a turn")
-        return 1
+        return int(LOG.handlers[0].count)  # type: ignore[attr-defined]
 
 
-class IsKept(AsksItsLogger):
+class LogsForLater(Logs):
     def __init__(self) -> None:
-        super().__init__()
-        LOG.handlers[:] = [logging.handlers.MemoryHandler(1 << 20)]
-
-    def turn(self) -> int:
-        LOG.info("a turn")
-        return 1
+        super().__init__(logging.handlers.MemoryHandler(1 << 20))
 
     def told(self) -> object:
         return len(LOG.handlers[0].buffer)  # type: ignore[attr-defined]
@@ -211,7 +206,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("log")
 @pytest.mark.parametrize(
-    "kind", [TellsWhereItStands, TellsByAnotherName, MakesFiles, AsksItsLogger, IsCounted, IsKept]
+    "kind", [TellsWhereItStands, TellsByAnotherName, MakesFiles, AsksItsLogger, Logs, LogsForLater]
 )
 def test_what_shows_and_is_asked_what_it_showed_is_refused_even_with_override(kind: type[Trap]) -> None:
     never, expected, outcome, counted = both(kind)
