@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from typing import Annotated, Literal, TypeVar
 
@@ -45,6 +47,7 @@ TwoNumbers = Annotated[
 T = TypeVar("T")
 # msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
 _CONVERTING = threading.Lock()
+_BEYOND_ASCII = re.compile(r"[^ -~]+")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +66,15 @@ def as_record(raw: object, kind: type[T]) -> T:
 
 
 def to_json(record: Record) -> str:
-    """One record as one line of JSON; a byte of a command that is no UTF-8 stands in it as its escape."""
+    """One record as one line of JSON in ASCII, which no terminal takes for a command.
+
+    A byte of a command that is no UTF-8 stands in it as its escape.
+    """
     try:
-        return msgspec.json.encode(record).decode()
+        text = msgspec.json.encode(record).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(cleaned(msgspec.to_builtins(record), _encodable)).decode()
+        text = msgspec.json.encode(cleaned(msgspec.to_builtins(record), _encodable)).decode()
+    return _BEYOND_ASCII.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 def _encodable(text: str) -> str:
