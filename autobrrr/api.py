@@ -153,7 +153,8 @@ class JobSession:
     """The session of one job; of a launcher, those of its ranks as one.
 
     As a context manager it detaches at the end if `attach` has started it; a session that was there already
-    stays. The same holds where the program ends without it. In a notebook it shows itself as a page.
+    stays, and so does one that others use by then. The same holds where the program ends without it. In a
+    notebook it shows itself as a page.
 
     Attributes:
         pid: The training process, or the launcher.
@@ -279,8 +280,8 @@ class JobSession:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self.started and not self._is_detached and self._ending() is None:
-            self.detach()
+        if not self._is_detached and self._ending() is None:
+            self._for_each(lambda client: client.leave()).refuse_none()
         self.close()
 
     def _ending(self) -> Ended | None:

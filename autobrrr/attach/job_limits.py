@@ -106,8 +106,8 @@ def file_size(pid: int, proc: Path = PROC) -> Shortage | None:
     if most is None or most.soft >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), which its shared "
-        f"memory counts as; the agent needs {_mib(wanted)}",
+        detail=f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), as which its "
+        f"shared memory counts; the agent needs {_mib(wanted)}",
         fix=most.raised(pid, "fsize", _round_up(wanted, _MIB)),
     )
 

@@ -68,6 +68,19 @@ def test_one_call_diagnoses_and_leaves(job: Callable[..., TrainingJob]) -> None:
     attached.finish()
 
 
+def test_a_session_that_others_use_goes_on_without_its_program(job: Callable[..., TrainingJob]) -> None:
+    attached = job("plain")
+    with autobrrr.attach(attached.pid, probe=False) as session:
+        other = join(attached.pid)
+        assert other is not None
+        next(other.events())
+    assert session.started
+    other.snapshot()
+    assert other.leave() is not None, "the last one ends it"
+    assert join(attached.pid) is None
+    attached.finish()
+
+
 def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., TrainingJob]) -> None:
     attached = job("plain")
     session = autobrrr.attach(attached.pid, probe=False)

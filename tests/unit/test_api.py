@@ -91,6 +91,10 @@ class FakeClient:
         self.done.append("keep" if keep else "detach")
         return SessionEnding(kind="detached", why="", left=self.left)
 
+    def leave(self) -> SessionEnding | None:
+        self.done.append("leave")
+        return None
+
     def close(self) -> None:
         self.done.append("close")
 
@@ -150,7 +154,7 @@ def test_a_session_that_was_started_here_is_taken_off_at_the_end(joined: FakeCli
         assert session.started
         assert session.snapshot().regime == "overhead"
         assert "regime overhead (high)" in repr(session)
-    assert joined.done == ["own", "detach", "close"]
+    assert joined.done == ["own", "leave", "close"]
 
 
 def test_a_session_that_was_there_already_stays(joined: FakeClient) -> None:
@@ -158,7 +162,7 @@ def test_a_session_that_was_there_already_stays(joined: FakeClient) -> None:
     said: list[str] = []
     with api.attach(7, say=said.append):
         pass
-    assert joined.done == ["close"]
+    assert joined.done == ["leave", "close"]
     assert said == ["joined the existing session of process 7"]
 
 

@@ -94,7 +94,7 @@ def test_a_command_with_a_byte_that_is_no_utf_8_has_all_its_reports() -> None:
         told(found).encode()
 
 
-@pytest.mark.parametrize("before", ["python train.py", "é \x9b31m \u202e \x7f \U0001f600 \\ \""])
+@pytest.mark.parametrize("before", ["python train.py", 'é \x9b31m \u202e \x7f \U0001f600 \\ "'])
 def test_json_can_be_read_back_and_means_nothing_to_a_terminal(before: str) -> None:
     found = proof(before=before)
     assert all(" " <= each <= "~" for each in to_json(found))
