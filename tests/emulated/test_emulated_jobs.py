@@ -33,11 +33,14 @@ def test_a_job_is_judged_by_its_devices_timeline_and_keeps_nothing(
     kind: str, never: set[str], job: StartJob, tmp_path: Path
 ) -> None:
     attached = job("on_device", kind)
-    found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json", "--window", "--for", "8s")
-    assert found.code == 0, found.stderr
-    said = found.json
-    assert said["regime"] not in never, said["reason"]
-    window = said["window"]
+    for _ in range(3):  # a window in which an epoch ends, and its worker with it, is given up
+        found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json", "--window", "--for", "8s")
+        assert found.code == 0, found.stderr
+        said = found.json
+        assert said["regime"] not in never, said["reason"]
+        window = said["window"]
+        if window["why"] != "the job started a process in it":
+            break
     assert (window["status"], window["cupti"]) == ("ok", "finalized"), window["why"]
     assert window["gaps"][0]["busy_ns"] > 0
     assert window["stall_ns"] >= window["write_ns"]

@@ -63,13 +63,16 @@ def test_for_whom_the_device_waits(
         peer = job.peer()
         peer.wait_steps(30)
         assert peer.ask("stamp", **STAMP_EACH)["ok"]
-        assert peer.ask("slack")["ok"]
-        told = msgspec.convert(peer.event("slack")["slack"], HostSlack)
+        for _ in range(3):  # who else takes the cores meanwhile may keep host or device from its work
+            assert peer.ask("slack")["ok"]
+            told = msgspec.convert(peer.event("slack")["slack"], HostSlack)
+            assert (told.status, told.why, len(told.holds)) == ("ok", None, len(HOLDS))
+            idle = idle_by_place(told.holds)
+            found = awaited(told), tuple(place for place, share in idle.items() if share < 0.5)
+            if found == (who, busy):
+                break
         assert peer.ask("stamp", **STAMP_SOME)["ok"]
-        assert (told.status, told.why, len(told.holds)) == ("ok", None, len(HOLDS))
-        idle = idle_by_place(told.holds)
-        assert awaited(told) is who, idle
-        assert tuple(place for place, share in idle.items() if share < 0.5) == busy
+        assert found == (who, busy), idle
         assert peer.ask("detach", keep=False)["left"] == []
         job.output()
 
