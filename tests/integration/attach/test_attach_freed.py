@@ -147,8 +147,11 @@ def test_a_child_forked_meanwhile_has_the_jobs_own_switch_interval(run: Callable
 
 
 @pytest.mark.parametrize(
-    ("when", "said"),
-    [("None", "begun\nfreed\n"), ("begun.set() or ends.wait()", "")],
+    ("first", "when", "said"),
+    [
+        ("", "None", "begun\nfreed\n"),
+        ("atexit.register(lambda: (ends.set(), time.sleep(0.5)))", "begun.set() or ends.wait()", ""),
+    ],
     ids=["under-way", "late"],
 )
 def test_a_job_that_ends_waits_for_what_is_being_freed_and_lets_no_more_begin(
