@@ -92,9 +92,9 @@ def tune(pid: int, for_s: float = api.TUNE_S, allow: str | None = None, only: li
 
 def detach(pid: int) -> str:
     """End the job's session: revert all its remedies and remove everything from the job."""
-    session = api.attach(pid, probe=False)
+    session = api.attach(pid)
     try:
-        return fitted(_of(session.detach(), ("why", "left")))
+        return fitted(_of(session.detach(), ("why", "left", "stays", "on")))
     finally:
         session.close()
 

@@ -115,8 +115,12 @@ def diagnosed(
             if options.sweep:
                 client.sweep(options.sweep)
             found = await_verdict(client, patience, say, peaks.look, doing)
-            if not patience.has_swept(found):
-                say(f"the sweep of the {options.sweep} did not finish")
+            for name, came, there in (
+                ("the profiler window", patience.windowed, not options.window or found.window is not None),
+                (f"the sweep of the {options.sweep}", patience.swept, patience.has_swept(found)),
+            ):
+                if not there:
+                    say(f"{name} {'was dropped: others measured the job anew' if came else 'did not finish'}")
         finally:
             if client.ending is None:
                 ending = client.leave()
@@ -165,6 +169,8 @@ class Patience:
     moved_s: float = field(init=False)
     profiled_s: float | None = field(init=False, default=None)
     steps: int = field(init=False, default=0)
+    windowed: bool = field(init=False, default=False)  # it has come; what others do may drop it again
+    swept: bool = field(init=False, default=False)  # likewise
 
     def __post_init__(self) -> None:
         self.began_s = self.moved_s = self.clock_s()
@@ -176,9 +182,9 @@ class Patience:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
         if snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
-        swept = self.has_swept(snapshot)
-        windowed = not self.window or snapshot.window is not None
-        asked_for = swept and windowed and _timed(snapshot)
+        self.swept = self.swept or self.has_swept(snapshot)
+        self.windowed = self.windowed or not self.window or snapshot.window is not None
+        asked_for = self.swept and self.windowed and _timed(snapshot)
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
@@ -187,9 +193,9 @@ class Patience:
             if now_s - self.profiled_s < WINDOW_S:
                 return False
         if self.for_s is not None:  # a window that was asked for is worth waiting for
-            return spent_s >= self.for_s + (0.0 if windowed else WINDOW_S)
+            return spent_s >= self.for_s + (0.0 if self.windowed else WINDOW_S)
         stuck = now_s - self.moved_s > STILL_S
-        late = swept and windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
+        late = self.swept and self.windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
         return stuck or (late and not self._one_more_decides(snapshot))
 
     def left_s(self, snapshot: Diagnosis) -> float | None:

@@ -267,7 +267,7 @@ class Client:
 
     def leave(self) -> SessionEnding | None:
         """A command is through: as `detach` where the session was started for this one, or for one that has
-        left by now, and nobody else listens or tunes; None where it goes on."""
+        left by now, nobody else listens or tunes, and nothing is on; None where it goes on."""
         ending = self._ask("leave", DETACH_S).get("ending")
         return None if ending is None else self._over(_typed(ending, SessionEnding))
 

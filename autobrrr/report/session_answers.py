@@ -11,7 +11,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.records.limit_words import limit_name
-from autobrrr.report.text.next_step import is_tried, proving, started_with
+from autobrrr.report.text.next_step import proving, started_with, to_try
 from autobrrr.report.text.session_text import PastSession
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
@@ -78,10 +78,10 @@ def _to_do(session: PastSession) -> Answer:
             more += f"   ({UNSAVED} stands at the end of this page)"
         return Answer(question="What to do?", said="start with what was kept", more=more)
     found = session.judged or session.last
-    live = [each.remedy for each in found.advice if is_tried(each)]
+    tried, allow = to_try(found)
     at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
-    if live and tuned is None:
-        said, more = f"try {live[0]}", "autobrrr tune PID"
+    if tried and tuned is None:
+        said, more = f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
     elif at_start:
         said, more = f"try {at_start[0].remedy}", proving(at_start[0])
     else:

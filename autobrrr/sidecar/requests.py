@@ -166,9 +166,10 @@ class Service:
             self.clients.remove(client)
             if self._tuning.asked_by is client:
                 self._tuning.cancel()
-            if client.owner and not self._is_wanted(client):
-                self._session.detach(False, lambda ending: None)
             self._orphaned = self._orphaned or client.owner
+            last = self._orphaned and client.every_ns is not None and not self._has_on
+            if (client.owner or last) and not self._is_wanted(client):
+                self._session.detach(False, lambda ending: None)
         return done
 
     def _is_wanted(self, leaving: ClientConnection) -> bool:
@@ -176,6 +177,12 @@ class Service:
         tuned = self._tuning.asked is not None and self._tuning.asked_by is not leaving
         listens = any(client.every_ns is not None for client in self.clients if client is not leaving)
         return self._stays or tuned or listens
+
+    @property
+    def _has_on(self) -> bool:
+        """Whether somebody has switched something on that would go off with the session."""
+        active = self._session.active
+        return active is not None and any(not applied.planned for applied in active.on.values())
 
     def say(self, line: ActivityLine) -> None:
         """A line of narration for everybody who listens."""
@@ -310,6 +317,7 @@ class Service:
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.client, message, self.push)
+        self._stays = self._stays or self._tuning.asked_by is None
         reply.done()
 
     def _cancel(self, reply: Reply, message: Fields) -> None:
@@ -425,10 +433,10 @@ class Service:
         reply.done()
 
     def _leave(self, reply: Reply, message: Fields) -> None:
-        """A command is through with the session: it ends where nobody else wants it and who started it is, or
-        was, one such; else there is no ending."""
+        """A command that switches nothing on is through with the session: it ends where nobody else wants it,
+        nothing is on, and who started it is, or was, one such; else there is no ending."""
         owned = reply.client.owner or self._orphaned
-        if not owned or self._is_wanted(reply.client):
+        if not owned or self._has_on or self._is_wanted(reply.client):
             self._orphaned = owned
             reply.client.owner = False
             reply.done(ending=None)

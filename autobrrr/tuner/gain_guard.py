@@ -77,7 +77,7 @@ class GainGuard:
         if found.decision not in ("hopeless", "harmful"):
             return self._hold(on)
         self._hold(())
-        return [Reverted(remedy=choice.label, why=f"the guard reverted it: {found.why}") for choice in on]
+        return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
 
     def _hold(self, arm: Arm) -> list[Reverted]:
         """Bring the job under an arm, less what has gone off by itself: it stays off, and is returned."""
@@ -90,7 +90,7 @@ class GainGuard:
                 if len(self.board.active) == len(on):  # not by itself: it can't be switched
                     raise
                 continue
-            return [Reverted(remedy=each.label, why=self.board.lost[each]) for each in off]
+            return [Reverted(remedy=each.remedy, why=self.board.lost[each]) for each in off]
 
     def _put_back(self, on: Arm, why: str) -> list[Reverted]:
         """After a refusal: the others go on again; what does not is reported."""
@@ -100,7 +100,7 @@ class GainGuard:
             why = str(refused)
         present = {applied.choice for applied in self.board.active}
         missing = [choice for choice in on if choice not in present]
-        return [Reverted(remedy=each.label, why=f"could not be applied again: {why}") for each in missing]
+        return [Reverted(remedy=each.remedy, why=f"could not be applied again: {why}") for each in missing]
 
 
 def still_pays(now: PairStanding) -> tuple[Decision, str] | None:

@@ -439,7 +439,7 @@ class _LiveTuning:
             for choice in [each for each in self.kept if each in self.board.lost and each not in on]:
                 self.kept = tuple(other for other in self.kept if other != choice)
                 self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
-                self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
+                self.guard_undid.append(Reverted(remedy=choice.remedy, why=self.board.lost[choice]))
             try:
                 self.board.go(self.kept)
                 return

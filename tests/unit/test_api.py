@@ -15,6 +15,7 @@ import pytest
 import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
+from autobrrr.cli import agent_tools
 from autobrrr.client import joined_session, ranks_at_once
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
@@ -126,6 +127,12 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
     monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
     monkeypatch.setattr(ranks_at_once, "MEET_S", 5.0)
     return clients
+
+
+def test_an_agent_ends_a_session_that_was_started_as_usual(joined: FakeClient) -> None:
+    joined.started = False
+    assert '"stays": []' in agent_tools.detach(7)
+    assert "detach" in joined.done
 
 
 def test_every_name_is_there_and_says_what_it_does() -> None:

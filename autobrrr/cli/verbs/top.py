@@ -34,7 +34,12 @@ def run(args: argparse.Namespace) -> int:
     options = SessionOptions(readonly=args.readonly)
 
     def opened(pid: int) -> Callable[[Callable[[str], None]], Client]:
-        return lambda on_wait: join_or_start(pid, options, on_wait=on_wait)
+        def joined(on_wait: Callable[[str], None]) -> Client:
+            client = join_or_start(pid, options, on_wait=on_wait)
+            client.own(False)  # it goes on when the screen is left, whoever has started it
+            return client
+
+        return joined
 
     show_top(jobs, lambda pid: LiveSource(pid, opened(pid), readonly=args.readonly, siblings=Siblings(jobs)))
     return EXIT_DONE

@@ -24,11 +24,8 @@ def after_diagnosis(found: Diagnosis) -> str:
     if crowded and found.contention:
         who = found.contention[0]
         return f"end {readable(who.command)} (pid {who.pid}), then autobrrr diagnose {found.pid}"
-    live = [each for each in found.advice if is_tried(each)]
-    if live:
-        usual = [each for each in live if each.class_ in TRIED]
-        allow = "" if usual else f" --allow {live[0].class_}"
-        tried = usual or [each for each in live if each.class_ == live[0].class_]
+    tried, allow = to_try(found)
+    if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
         return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
     at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
@@ -43,13 +40,20 @@ def after_diagnosis(found: Diagnosis) -> str:
     return f"autobrrr explain {word}"
 
 
-def is_tried(advice: Advice) -> bool:
-    """Whether a tuning of a running job tries it, once its class is allowed; some are tried only by name."""
+def to_try(found: Diagnosis) -> tuple[list[Advice], str]:
+    """What a tuning of the running job tries of what is advised, and the flag that allows it."""
+    live = [each for each in found.advice if each.reach == "live" and not _only_by_name(each.remedy)]
+    usual = [each for each in live if each.class_ in TRIED]
+    if usual or not live:
+        return usual, ""
+    return [each for each in live if each.class_ == live[0].class_], f" --allow {live[0].class_}"
+
+
+def _only_by_name(name: str) -> bool:
     from autobrrr.injected.remedies.families import REGISTRY  # not for --help
 
-    remedy = REGISTRY.get(advice.remedy)
-    by_name = remedy is not None and (remedy.unproven or remedy.only_named or remedy.leaves)
-    return advice.reach == "live" and not by_name
+    remedy = REGISTRY.get(name)
+    return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.leaves)
 
 
 def proving(advice: Advice) -> str:
@@ -84,7 +88,7 @@ def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:
         return started_with(tuning.recipe, command)
     if tuning.kept:
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
-    if any(each.outcome == "skipped" for each in tuning.trials):
+    if any(each.outcome == "skipped" and not _only_by_name(each.remedy) for each in tuning.trials):
         return f"autobrrr tune {pid} --for {LONGER}   (some remedies were not tried)"
     return f"autobrrr detach {pid}"
 

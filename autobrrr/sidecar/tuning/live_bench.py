@@ -127,8 +127,8 @@ class LiveBench:
         return self._session.findings.cores_each
 
     def active(self) -> list[ActiveRemedy]:
-        """What is on already and may be switched, oldest first."""
-        return [applied for applied in self._on() if applied.ours_and_live]
+        """What is on already and may be switched, oldest first; not what goes off at the next boundary."""
+        return [each for each in self._on() if each.ours_and_live and each.token not in self._undoing]
 
     def standing(self) -> list[ActiveRemedy]:
         """What is on and stays on: of the recipe, or not to be switched within an epoch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,13 +49,14 @@ class PostTuningWatch:
             return False
         return float(np.median(step_ns[-RECENT_STEPS:])) > math.sqrt(self.baseline_ns * self.best_ns)
 
-    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> PostTuningWatch | None:
-        """The watch that goes on after a comparison; None where nothing is left to watch over.
+    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> PostTuningWatch:
+        """The watch that goes on after a comparison.
 
-        What still pays in a job that became slower by itself is measured against its new pace.
+        What still pays in a job that became slower by itself is measured against its new pace; of what is
+        left when something went off no figure is known, and the loss alone is watched.
         """
         if undid:
-            return None
+            return replace(self, pause_ns=NEVER_NS)
         now = float(np.median(step_ns[-RECENT_STEPS:])) if len(step_ns) else self.best_ns
         slower = now / self.best_ns
         return PostTuningWatch(

@@ -13,7 +13,7 @@ import msgspec
 from autobrrr.trace.reading.trace_columns import OperatorShape
 
 Dims = list[int]
-_TRANSPOSED_AT = 7  # of the arguments of a convolution's backward
+_TRANSPOSED_AT, _TRANSPOSED_BACKWARD_AT = 6, 7  # of a convolution's arguments, and of its backward's
 
 
 def operator_flops(name: str, shape: OperatorShape) -> int | None:
@@ -79,26 +79,32 @@ def _product(one: Dims, other: Dims) -> int | None:
 
 
 def _convolution(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
-    """Output positions come from input, stride, padding and dilation where those were recorded."""
+    """The weight is applied at each position of the output, of a transposed one at each of the input.
+
+    Output positions come from input, stride, padding and dilation where those were recorded.
+    """
     source, weight = dims[0], dims[1]
     if len(source) < 3 or len(weight) != len(source):
         return None
-    spatial = _output(stem, source[2:], weight[2:], shape)
+    turned = "transpose" in stem or (stem.startswith("convolution") and _is_true(shape, _TRANSPOSED_AT))
+    spatial = source[2:] if turned else _output(stem, source[2:], weight[2:], shape)
     if spatial is None:
         return None
     return 2 * source[0] * prod(spatial) * prod(weight)
 
 
 def _convolution_backward(dims: list[Dims], shape: OperatorShape) -> int | None:
-    """Gradient, input, weight: each of the two gradients costs as much as the forward pass.
-
-    The weight is applied at each position of the output, of a transposed convolution at each of the input.
-    """
+    """Gradient, input, weight: each of the two gradients costs as much as the forward pass."""
     weight = dims[2]
-    at = dims[1 if _texts(shape.concrete)[_TRANSPOSED_AT : _TRANSPOSED_AT + 1] == ["True"] else 0]
+    at = dims[1 if _is_true(shape, _TRANSPOSED_BACKWARD_AT) else 0]
     if len(at) < 3 or len(weight) != len(at):
         return None
     return 2 * 2 * at[0] * prod(at[2:]) * prod(weight)
+
+
+def _is_true(shape: OperatorShape, place: int) -> bool:
+    """Whether the value at a place of the arguments was recorded, and is true."""
+    return _texts(shape.concrete)[place : place + 1] == ["True"]
 
 
 def _output(stem: str, source: Dims, kernel: Dims, shape: OperatorShape) -> Dims | None:

@@ -12,7 +12,8 @@ import pytest
 
 from autobrrr.attach import job_roles
 from autobrrr.cli.verbs import attach, detach
-from autobrrr.client.joined_session import tell_about_joined
+from autobrrr.client import joined_session
+from autobrrr.client.joined_session import open_session, tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
@@ -68,6 +69,26 @@ def test_a_session_that_does_as_much_or_less_is_joined(
 def test_where_it_does_less_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tell_about_joined(session(outside=True), SessionOptions(), print)
     assert "autobrrr detach 7 ends it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("started", "how", "stays"),
+    [
+        (True, {}, True),
+        (False, {}, True),  # also one that a diagnosis has started, which would end it
+        (False, {"foreground": True}, True),
+        (True, {"foreground": True}, False),
+        (True, {"owned": True}, False),
+        (False, {"owned": True}, False),
+    ],
+)
+def test_a_session_stays_where_the_command_that_leaves_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, started: bool, how: dict[str, bool], stays: bool
+) -> None:
+    client = MagicMock(facts=session().facts, started=started)
+    monkeypatch.setattr(joined_session, "join_or_start", lambda pid, options, **more: client)
+    assert open_session(7, SessionOptions(), lambda line: None, **how) is client
+    assert [call.args for call in client.own.call_args_list] == [(False,)] * stays
 
 
 def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_met_so_far(

@@ -174,6 +174,19 @@ def test_a_window_that_was_asked_for_is_waited_for_beyond_the_time_that_was_give
     assert patience.is_over(diagnosis(steps=60))
 
 
+@pytest.mark.parametrize("asked", ["window", "sweep"])
+def test_what_others_have_dropped_after_it_came_is_not_waited_for(asked: str) -> None:
+    clock = Clock()
+    sweep = SizeSweep(along="length", status="abstained", why="x")
+    patience = diagnosing.Patience(
+        window=asked == "window", sweep="length" if asked == "sweep" else None, clock_s=clock
+    )
+    assert not patience.is_over(diagnosis(steps=10, window=ProfilerWindow(status="ok"), sweep=sweep))
+    assert patience.is_over(diagnosis(steps=20, confidence="high"))
+    clock.now_s += 16
+    assert patience.is_over(diagnosis(steps=60))
+
+
 def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)

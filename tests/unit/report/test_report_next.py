@@ -24,6 +24,7 @@ from autobrrr.report.text.run_text import begun_with, speed_reached
 from autobrrr.report.text_table import hung, text_table
 from support.judged.verdicts import OVERHEAD
 from support.proofs import proof, refused
+from support.sessions.service import TRIAL
 
 
 def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Advice:
@@ -134,6 +135,13 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
     assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
     assert after_tuning(written, 7, []).endswith("-- CMD")
+
+
+@pytest.mark.parametrize(("remedy", "more"), [("optimizer.fused", True), ("host.malloc", False)])
+def test_more_time_is_asked_for_only_where_it_would_do(remedy: str, more: bool) -> None:
+    skipped = msgspec.structs.replace(TRIAL, remedy=remedy, outcome="skipped", why="x")
+    nothing = msgspec.structs.replace(tuned(), trials=[skipped])
+    assert after_tuning(nothing, 7, []).startswith("autobrrr tune 7 --for") is more
 
 
 @pytest.mark.parametrize(

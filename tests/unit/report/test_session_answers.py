@@ -90,6 +90,15 @@ def test_what_was_never_found_out_is_said_to_be_so(tmp_path: Path) -> None:
     assert found["Is it safe?"].startswith("no remedy was kept")
 
 
+def test_what_to_do_is_what_the_command_beside_it_tries(tmp_path: Path) -> None:
+    usual = tui.snapshot().advice[1]
+    daring = msgspec.structs.replace(usual, remedy="precision.autocast_bf16", class_="changes-training")
+    found = said(tmp_path, ("snapshot", tui.snapshot(advice=[daring])))
+    assert found["What to do?"].startswith("try precision.autocast_bf16; autobrrr tune PID --allow changes-")
+    found = said(tmp_path, ("snapshot", tui.snapshot(advice=[daring, usual])))
+    assert found["What to do?"] == f"try {usual.remedy}; autobrrr tune PID"
+
+
 @pytest.mark.parametrize(
     ("reach", "command"), [("live", "tune PID"), ("next_epoch", "--param loader.workers")]
 )

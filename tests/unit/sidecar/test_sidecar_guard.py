@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.records import Reverted
+from autobrrr.sidecar.tuning import live_bench
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.tuner.job_under_test import RemedyLost
 from support.sessions.service import RESULT, Guest, Office
@@ -84,6 +85,49 @@ def test_what_a_comparison_could_not_switch_on_again_is_said(office: Office, gue
         heard.append(guest.hear())
     (told,) = [each["undid"] for each in heard if each.get("event") == "guard"]
     assert [each["remedy"] for each in told] == ["optimizer.fused"]  # type: ignore[attr-defined]
+
+
+def test_what_goes_off_after_the_guard_has_given_it_up_is_said_too(
+    office: Office, guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_bench, "SWITCH_S", 0.01)
+    monkeypatch.setattr(live_bench, "EVALUATION_S", 0.02)
+    tuned(office, guest)
+    train(office, 1_900_000)
+
+    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
+        bench._call = lambda work: work()
+        bench.undo(3)  # no boundary comes in time
+        return []
+
+    office.tuning._check = compared
+    office.later(30)
+    guarded(office)
+    office.agent.answer("undo", arm=2, seq=60)
+    assert office.session.active is not None
+    assert office.session.active.names == []
+    assert office.tuning.tuned is not None
+    assert office.tuning.tuned.kept == []
+
+
+def test_what_is_left_when_one_goes_off_still_goes_off_for_a_loss(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    office.session.apply("precision.matmul", {}, lambda done: None)
+    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
+    train(office, 1_900_000)
+
+    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
+        office.session.active.lose({"token": 3, "why": "the job replaced its optimizer"})  # type: ignore[union-attr, arg-type]
+        return [Reverted(remedy="optimizer.fused", why="the job replaced its optimizer")]
+
+    office.tuning._check = compared
+    office.later(30)
+    guarded(office)
+    for finite in (1, 0, 0, 0):
+        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
+    office.session.tick()
+    office.later(1)
+    assert office.agent.commands[-1] == ("undo", {"token": 4})
 
 
 def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(

@@ -370,6 +370,66 @@ def test_of_two_that_are_through_with_a_session_the_last_one_ends_it(
     assert "detach" in office.agent.asked
 
 
+@pytest.mark.parametrize("first", ["leaves", "is killed", "is killed with it"])
+def test_a_session_that_nobody_owns_any_more_ends_with_the_last_who_listens(
+    office: Office, guest: Guest, first: str
+) -> None:
+    guest.ask("own")
+    joined = Guest(office)
+    joined.ask("subscribe")
+    if first == "leaves":
+        assert guest.ask("leave")["ending"] is None
+    guest.link.close()
+    office.service.readable(guest.client)
+    if first != "is killed with it":
+        office.service.free()
+    assert "detach" not in office.agent.asked
+    joined.link.close()
+    office.service.readable(joined.client)
+    office.service.free()
+    assert "detach" in office.agent.asked
+
+
+@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize("first", ["leaves", "is killed"])
+def test_what_somebody_has_switched_on_does_not_go_off_with_a_diagnosis(
+    office: Office, guest: Guest, first: str, *, planned: bool
+) -> None:
+    guest.ask("own")
+    joined = Guest(office)
+    joined.ask("subscribe")
+    assert office.session.active is not None
+    office.session.active.found([{"token": 3, "remedy": "gc.freeze", "planned": planned}])
+    if first == "leaves":
+        assert guest.ask("leave")["ending"] is None
+    guest.link.close()
+    office.service.readable(guest.client)
+    office.service.free()
+    joined.ask("subscribe", every_ms=None)
+    joined.link.close()
+    office.service.readable(joined.client)
+    office.service.free()
+    Guest(office).send(encode({"do": "leave", "id": 6}))
+    assert ("detach" in office.agent.asked) is planned
+
+
+def test_what_a_tuning_without_a_client_has_kept_stays_on_when_others_come_and_go(
+    office: Office, guest: Guest
+) -> None:
+    guest.ask("own")
+    screen = Guest(office)
+    screen.ask("tune", stays=True)
+    assert guest.ask("leave")["ending"] is None
+    office.tuning.join(5)
+    office.run_calls()
+    for gone in (guest, screen):
+        gone.link.close()
+        office.service.readable(gone.client)
+    office.service.free()
+    assert Guest(office).ask("leave")["ending"] is None
+    assert "detach" not in office.agent.asked
+
+
 def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
     answer = guest.ask("log", lines=5)
     assert str(answer["path"]).endswith("session.jsonl")
