@@ -266,8 +266,8 @@ class Client:
         return self._over(_typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding))
 
     def leave(self) -> SessionEnding | None:
-        """A command is through: as `detach` where the session was started for this one, or for one that has
-        left by now, nobody else listens or tunes, and nothing is on; None where it goes on."""
+        """A command is through: as `detach` where nobody else uses the session, and it was started for this
+        one, or for one that has left by now and nothing is on; None where it goes on."""
         ending = self._ask("leave", DETACH_S).get("ending")
         return None if ending is None else self._over(_typed(ending, SessionEnding))
 

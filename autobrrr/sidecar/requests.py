@@ -173,10 +173,11 @@ class Service:
         return done
 
     def _is_wanted(self, leaving: ClientConnection) -> bool:
-        """Whether the session goes on without this client: others listen or tune, or it was to stay."""
+        """Whether the session goes on without this client: others listen, tune or have switched something on,
+        or it was to stay."""
         tuned = self._tuning.asked is not None and self._tuning.asked_by is not leaving
-        listens = any(client.every_ns is not None for client in self.clients if client is not leaving)
-        return self._stays or tuned or listens
+        others = [client for client in self.clients if client is not leaving]
+        return self._stays or tuned or any(one.switches or one.every_ns is not None for one in others)
 
     @property
     def _has_on(self) -> bool:
@@ -267,6 +268,7 @@ class Service:
         except msgspec.ValidationError:
             raise UsageError("remedies must be a list of {remedy, options}") from None
         self._leave_the_tuner_alone()
+        reply.client.switches = True
         outcome: list[Fields] = []
 
         def go_on() -> None:
@@ -317,6 +319,7 @@ class Service:
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.client, message, self.push)
+        reply.client.switches = True
         self._stays = self._stays or self._tuning.asked_by is None
         reply.done()
 
@@ -433,11 +436,11 @@ class Service:
         reply.done()
 
     def _leave(self, reply: Reply, message: Fields) -> None:
-        """A command that switches nothing on is through with the session: it ends where nobody else wants it,
-        nothing is on, and who started it is, or was, one such; else there is no ending."""
-        owned = reply.client.owner or self._orphaned
-        if not owned or self._has_on or self._is_wanted(reply.client):
-            self._orphaned = owned
+        """A command is through with the session: it ends where nobody else wants it, and who started it is
+        this one, or was one that has left, and nothing is on; else there is no ending."""
+        owned = reply.client.owner or (self._orphaned and not self._has_on)
+        if not owned or self._is_wanted(reply.client):
+            self._orphaned = self._orphaned or reply.client.owner
             reply.client.owner = False
             reply.done(ending=None)
         else:

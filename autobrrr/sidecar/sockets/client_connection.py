@@ -24,6 +24,7 @@ class ClientConnection:
     cut_since_ns: int | None = None  # the beginning of a frame has been here since
     stuck_since_ns: int | None = None  # something has been waiting to be read since
     owner: bool = False  # the session ends with this client
+    switches: bool = False  # it has put something on, or tried to
     leaving: bool = False  # close once everything is sent
     gone: bool = False
 

@@ -413,6 +413,22 @@ def test_what_somebody_has_switched_on_does_not_go_off_with_a_diagnosis(
     assert ("detach" in office.agent.asked) is planned
 
 
+def test_what_its_owner_has_switched_on_goes_off_with_it_but_not_with_another(
+    office: Office, guest: Guest
+) -> None:
+    guest.ask("own")
+    joined = Guest(office)
+    for each in (joined, guest):
+        each.send(encode({"do": "apply", "id": 7, "remedies": [{"remedy": "gc.freeze", "options": {}}]}))
+    assert guest.ask("leave")["ending"] is None, "the other one uses it"
+    guest.ask("own")
+    joined.link.close()
+    office.service.readable(joined.client)
+    office.service.free()
+    guest.send(encode({"do": "leave", "id": 8}))
+    assert "detach" in office.agent.asked
+
+
 def test_what_a_tuning_without_a_client_has_kept_stays_on_when_others_come_and_go(
     office: Office, guest: Guest
 ) -> None:
