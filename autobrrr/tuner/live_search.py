@@ -249,7 +249,7 @@ class _LiveTuning:
             text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
         replaced = [other for other in self.kept if choice.conflicts(other)]
-        asked = self.against(asked, replaced)
+        first, asked = asked, self.against(asked, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
@@ -264,6 +264,9 @@ class _LiveTuning:
         except NotApplied as refused:
             self.settle()
             self.end(study, asked, None, "refused", str(refused))
+            return
+        if self.has_lost(found):
+            self.trial(study, first, slot_ns)
             return
         if found.decision == "better":
             self.kept = arm
@@ -313,6 +316,8 @@ class _LiveTuning:
             except NotApplied:
                 self.settle()
                 continue
+            if self.has_lost(found):
+                continue
             if found.decision in ("hopeless", "harmful", "failed"):
                 self.kept = without
                 self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
@@ -345,7 +350,7 @@ class _LiveTuning:
             if not self.kept:
                 return None
             try:
-                return self.compare(
+                found = self.compare(
                     "final",
                     None,
                     without=(),
@@ -356,8 +361,18 @@ class _LiveTuning:
                 )
             except NotApplied:
                 self.settle()
+                continue
+            if not self.has_lost(found):
+                return found
         self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
         return None
+
+    def has_lost(self, found: Comparison) -> bool:
+        """Whether a comparison failed for what was kept before: settled, it says nothing of the rest."""
+        kept = self.kept
+        if found.decision == "failed":
+            self.settle()
+        return self.kept != kept
 
     def drop(self, choices: Arm, why: str) -> None:
         """These no longer count as kept."""

@@ -140,7 +140,7 @@ class Reads:
         found = list(self._members)
         for module in self._modules.values():
             space, home = members_of(module), name_of(module)
-            found += [(home, space[name]) for name in space.keys() & self._names]
+            found += [(home, type(module)), *((home, space[name]) for name in space.keys() & self._names)]
         return [value for home, value in found if self._leads_on(value, home)]
 
     def _is_own(self, module_name: str) -> bool:
@@ -160,10 +160,15 @@ class Reads:
             if name == _ALL:
                 break
             self._read(space, name)
+            if not inner and name not in space:
+                space = vars(builtins)
+                self._read(space, name)
             value, home = space.get(name), inner
             if not isinstance(value, ModuleType) or self._is_known(name_of(value)):
                 break
             space, inner = members_of(value), name_of(value)
+            self._read(space, _GIVES)
+            self._members += [(inner, each) for each in (type(value), space.get(_GIVES))]
         return value, home
 
     def _read(self, space: dict[str, object], name: str) -> None:

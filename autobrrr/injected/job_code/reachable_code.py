@@ -6,18 +6,26 @@ In: objects, names of attributes that code takes from anything. Out: functions t
 from __future__ import annotations
 
 import functools
-from collections import deque
-from itertools import islice
-from types import FunctionType, MethodType, ModuleType
+import gc
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+from weakref import ref
 
 from ..live_torch.torch_types import is_module, is_tensor
-from .installed_code import home_of, is_library
+from .effects import module_effect
+from .installed_code import home_of, is_library, is_standard
 
 _MAX_OBJECTS = 20_000
 _MAX_PARTS = 10_000  # looked at in one container
+_ATOMS = (str, bytes, bool, int, float, type(None))
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 # fmt: off
 _NEVER_IMPLICIT = frozenset((
-    "__init__", "__new__", "__del__", "__repr__", "__str__", "__reduce__", "__reduce_ex__", "__getstate__",
+    "__init__", "__new__", "__del__", "__reduce__", "__reduce_ex__", "__getstate__",
     "__setstate__", "__init_subclass__", "__class_getitem__", "__post_init__", "__deepcopy__", "__copy__",
 ))
 # fmt: on
@@ -29,15 +37,21 @@ def is_implicit(name: str) -> bool:
 
 
 class Reach:
-    """Grows with the objects that are held and the attribute names that code uses."""
+    """Grows with the objects that are held and the attribute names that code uses.
+
+    Attributes:
+        modules: Names of those of the user's own that are held: what is then taken from them shows nowhere.
+    """
 
     def __init__(self, torch: ModuleType) -> None:
+        self.modules: list[str] = []
         self._torch = torch
         self._seen: set[int] = set()
         self._held: list[object] = []  # so that an id stays its own
         self._methods: dict[str, list[tuple[object, object]]] = {}
         self._classes: set[tuple[type, type]] = set()
         self._used: set[str] = set()
+        self._any_used = False
         self._called: list[tuple[object, object | None]] = []
 
     def attribute(self, name: str) -> None:
@@ -46,52 +60,93 @@ class Reach:
             self._used.add(name)
             self._called += self._methods.get(name, [])
 
+    def any_attribute(self) -> None:
+        """Code takes attributes whose names it makes."""
+        if not self._any_used:
+            self._any_used = True
+            for name in [each for each in self._methods if each not in _NEVER_IMPLICIT]:
+                self.attribute(name)
+
     def into(self, thing: object) -> None:
         """Code holds a thing, and through it all that it holds."""
-        coming: deque[tuple[object, int]] = deque([(thing, 0)])
+        coming = deque([thing])
         while coming and len(self._held) < _MAX_OBJECTS:
-            held, depth = coming.popleft()
-            if isinstance(held, str | bytes | int | float | None) or id(held) in self._seen:
+            held = coming.popleft()
+            if type(held) in _ATOMS or id(held) in self._seen:
                 continue
             self._seen.add(id(held))
             self._held.append(held)
-            coming += ((part, depth + 1) for part in self._parts(held, depth))
+            if held is not thing and isinstance(held, FunctionType | MethodType):
+                self._called.append((held, None))  # in a container: which one is called shows no name
+            coming += self._parts(held)
 
     def newly_called(self) -> list[tuple[object, object | None]]:
         """Functions found since the last look, with the object whose methods they are."""
         called, self._called = self._called, []
         return called
 
-    def _parts(self, held: object, depth: int) -> list[object]:
-        if is_tensor(held, self._torch) or isinstance(held, type | ModuleType):
+    def _parts(self, held: object) -> list[object]:
+        """What a thing holds, but for functions that are called by a name."""
+        if is_tensor(held, self._torch):
             return []
-        if isinstance(held, dict):
-            return list(islice(held.values(), _MAX_PARTS))
-        if isinstance(held, list | tuple | set | frozenset | deque):
-            return list(islice(held, _MAX_PARTS))
-        if isinstance(held, functools.partial):
-            return [held.func, *held.args, *held.keywords.values()]
-        if isinstance(held, FunctionType | MethodType):
-            if depth > 1:  # in a container: which one is called shows no name
-                self._called.append((held, None))
-            return [held.__self__] if isinstance(held, MethodType) else []
-        kind = type(held)
-        if is_library(home_of(kind)) and not is_module(held, self._torch):
+        if isinstance(held, ModuleType):
+            if not is_library(held.__name__):
+                self.modules.append(held.__name__)
             return []
-        self._class(kind, held)
-        return list(getattr(held, "__dict__", {}).values())
+        if isinstance(held, type):
+            return [*self._class(held, held), *self._class(type(held), held)]
+        items, kind = list(self._items(held)), type(held)
+        attributes: dict[str, object] = getattr(held, "__dict__", {})
+        home = home_of(kind)
+        if is_library(home) and not is_module(held, self._torch):
+            plain = is_standard(home) and module_effect(home) is None
+            return [*items, *attributes.values()] if plain else items
+        return [*items, *self._named(attributes, None), *self._class(kind, held)]
 
-    def _class(self, kind: type, held: object) -> None:
-        """The methods of the user's classes; special ones are called without their name."""
+    def _items(self, held: object) -> Iterable[object]:
+        """What a container, a wrapper or a library's function leads to."""
+        if isinstance(held, dict):
+            yield getattr(held, "default_factory", None) if isinstance(held, defaultdict) else None
+            yield from islice(chain.from_iterable(dict.items(held)), 2 * _MAX_PARTS)
+        elif isinstance(held, list | tuple | set | frozenset | deque):
+            base: Any = next(each for each in type(held).__mro__ if each in _CONTAINERS)
+            yield from islice(base.__iter__(held), _MAX_PARTS)
+        elif isinstance(held, functools.partial):
+            yield from (held.func, *held.args, *held.keywords.values())
+        elif isinstance(held, MethodType):
+            yield held.__self__
+        elif isinstance(held, ref):
+            yield ref.__call__(held)
+        elif isinstance(held, MappingProxyType | CellType):
+            yield from gc.get_referents(held)
+        elif isinstance(held, FunctionType) and is_library(str(held.__globals__.get("__name__"))):
+            yield from held.__closure__ or ()
+
+    def _class(self, kind: type, held: object) -> list[object]:
+        """What the objects of a class share, or the class that is held."""
+        shared: list[object] = []
         for each in kind.__mro__:
-            if is_library(home_of(each)) or (each, kind) in self._classes:
-                continue
-            self._classes.add((each, kind))
-            for name, method in vars(each).items():
-                if isinstance(method, FunctionType | property | staticmethod | classmethod):
-                    self._methods.setdefault(name, []).append((method, held))
-                    if is_implicit(name) or name in self._used:
-                        self._called.append((method, held))
-                elif not is_library(home_of(type(method))):  # a descriptor of the user's own
-                    for reads in ("__get__", "__set__", "__delete__"):
-                        self._called.append((getattr(type(method), reads, None), method))
+            key = each, type(held)
+            if not is_library(home_of(each)) and key not in self._classes:
+                self._classes.add(key)
+                shared += self._named(vars(each), held)
+        return shared
+
+    def _named(self, members: Mapping[str, object], held: object) -> list[object]:
+        """What stands under names, but for functions: those are called by them, special ones without."""
+        others: list[object] = []
+        for name, member in list(members.items()):
+            if isinstance(member, MemberDescriptorType):
+                with suppress(AttributeError, TypeError):  # nothing stands there, or the class is held
+                    others += self._named({name: member.__get__(held)}, None)
+            elif isinstance(member, FunctionType | MethodType | property | staticmethod | classmethod):
+                self._methods.setdefault(name, []).append((member, held))
+                special = is_implicit(name) or (isinstance(held, type) and name.startswith("__"))
+                if special or name in self._used or (self._any_used and name not in _NEVER_IMPLICIT):
+                    self._called.append((member, held))
+            elif held is None or not name.startswith("__"):
+                others.append(member)
+                if held is not None and not is_library(home_of(type(member))):
+                    for reads in ("__get__", "__set__", "__delete__"):  # a descriptor of the user's own
+                        self._called.append((getattr(type(member), reads, None), member))
+        return others

@@ -33,7 +33,7 @@ from .effects import (
     setting_effect,
     tells,
 )
-from .installed_code import home_of, is_library, package_of
+from .installed_code import home_of, is_library, members_of, package_of
 from .reachable_code import Reach
 from .replaced_functions import content, replaced_functions
 
@@ -114,6 +114,8 @@ class CodeScan:
             self._function(function, owner)
             for found, holder in self._reach.newly_called():
                 self._enter(found, holder)
+            for name in self._reach.modules:
+                self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
 
     def _enter(self, thing: object, owner: object | None) -> None:
         """Queue a function of the user's own."""
@@ -142,7 +144,8 @@ class CodeScan:
         )
         self.findings.globals.append((function.__qualname__, function))
         for kept in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self.findings.globals.append((f"a default of {function.__qualname__}", kept))
+            self._kept(f"a default of {function.__qualname__}", kept)
+            self._enter(kept, None)
         for code in codes(function.__code__):
             self._code(function, code, owner, cells)
 
@@ -178,6 +181,8 @@ class CodeScan:
                     self._refuse(Effect.STATE, f"{where} reaches for {name}")
                 self.findings.writes_data |= name == "data"
                 self._reach.attribute(name)
+        if "getattr" in code.co_names:  # of a name that no code shows
+            self._reach.any_attribute()
 
     def _inherited(self, code: CodeType, owner: object | None) -> None:
         """`super().name`: what the parents of the owner's class call so."""
@@ -210,6 +215,10 @@ class CodeScan:
                 effect = setting_effect(name)
                 if effect is not None:
                     self._refuse(effect, f"{where} calls {spoken}")
+            is_plain = type(thing) is ModuleType and name in members_of(thing)
+            if not is_plain and not is_library(thing.__name__):  # code of the user's own gives it
+                self._refuse(Effect.STATE, f"{where} takes {name} from {thing.__name__}, which makes it")
+                return
             thing = getattr(thing, name, None)
             names = whole[at:]
         if type(thing).__name__ == "ScriptFunction":

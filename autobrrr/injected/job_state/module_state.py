@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, MutableMapping
 from types import (
@@ -163,8 +164,8 @@ class ModuleState:
             self._class(kind)
 
     def _class(self, kind: type) -> None:
-        """What the instances of a class share; of the user's parents too, and what theirs hold."""
-        for each in kind.__mro__:
+        """What instances of a class share, also of the user's parents and metaclass, and what those hold."""
+        for each in (*kind.__mro__, *type.mro(type(kind))):
             library = is_library(home_of(each))
             if id(each) in self._seen or (library and each is not kind):
                 continue
@@ -223,6 +224,7 @@ class ModuleState:
         if isinstance(value, dict):
             kept = raw_dict(value)
             self._dicts.append((path, value, kept))
+            self._inside(kept, path, depth)
             self._inside(kept.values(), path, depth)
             if isinstance(value, defaultdict):
                 self._keep_slots(value, [_FACTORY], path, depth)
@@ -239,6 +241,8 @@ class ModuleState:
         elif isinstance(value, tuple | frozenset):
             base = tuple if isinstance(value, tuple) else frozenset
             self._inside(base.__iter__(value), path, depth)  # type: ignore[arg-type]
+        elif isinstance(value, weakref.ref):
+            self._visit(weakref.ref.__call__(value), path, depth + 1)
         elif isinstance(value, functools.partial):
             self._inside((value.func, value.args, value.keywords), path, depth)
         elif isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):

@@ -24,14 +24,14 @@ from types import (
 )
 from typing import Any
 
-from ..job_code.installed_code import home_of, package_of
+from ..job_code.installed_code import home_of, is_library, package_of
 
 EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
 _UNCHANGING = frozenset((  # packages whose objects made in C stay as they are
-    "PIL", "_abc", "_collections", "_decimal", "_functools", "_operator", "_regex", "_sre", "_struct",
-    "_weakref", "abc", "ast", "collections", "datetime", "decimal", "enum", "operator", "pyarrow", "re",
+    "PIL", "_abc", "_collections", "_decimal", "_functools", "_regex", "_sre", "_struct",
+    "_weakref", "abc", "ast", "collections", "datetime", "decimal", "enum", "pyarrow", "re",
     "sentencepiece", "tokenizers", "torchvision", "types", "typing", "uuid", "weakref", "zoneinfo",
 ))  # fmt: skip
 # Of these packages and modules only such objects are known not to change.
@@ -73,7 +73,9 @@ _ASIDE = frozenset((  # what pandas notes as a frame is read
 
 def is_atom(kind: type) -> bool:
     """Whether objects of a class are values that hold nothing: those of NumPy's, and paths, too."""
-    if issubclass(kind, ATOMS) or package_of(kind) == "pathlib":  # what a path keeps it has worked out
+    if issubclass(kind, ATOMS) and is_library(home_of(kind)):  # a class of the user's own may hold more
+        return True
+    if package_of(kind) == "pathlib":  # what a path keeps it has worked out
         return True
     return package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
 

@@ -38,6 +38,7 @@ class DatasetState:
         self._lists: list[tuple[list[object] | deque[object], list[object]]] = []
         self._sets: list[tuple[set[object], set[object]]] = []
         self._cells: list[tuple[CellType, object]] = []
+        self._functions: list[tuple[FunctionType, list[object]]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._frames: list[tuple[object, list[object]]] = []
         self._slots: list[tuple[object, MemberDescriptorType, object]] = []
@@ -66,6 +67,7 @@ class DatasetState:
             or any(not _alike(frame_parts(frame) or [], kept) for frame, kept in self._frames)
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
+            or any(not _alike(_code_of(function), kept) for function, kept in self._functions)
             or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
             or not all(reading.is_as_it_was for reading in self._read)
         )
@@ -86,6 +88,7 @@ class DatasetState:
             self._sets.append((part, set(part)))
         elif isinstance(part, FunctionType):
             self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
+            self._functions.append((part, _code_of(part)))
         self._slots += [(part, slot, kept) for slot, kept in slots_of(part)]
         frame = frame_parts(part)
         if frame is not None:
@@ -113,6 +116,10 @@ class _Reading:
 
     def _values(self) -> list[object]:
         return list(map(self._space.get, self._present, itertools.repeat(_ABSENT)))
+
+
+def _code_of(function: FunctionType) -> list[object]:
+    return [function.__code__, function.__defaults__, function.__kwdefaults__]
 
 
 def _by_key(attributes: Mapping[str, object]) -> dict[object, object]:

@@ -23,6 +23,7 @@ from types import (
     ModuleType,
 )
 from typing import Any, cast
+from weakref import ref
 
 from ...job_code.bytecode_names import codes
 from ...job_code.installed_code import home_of, is_library, is_own, is_standard, package_of
@@ -64,6 +65,7 @@ _CONTENTS = (("numpy", "ndarray"), ("array", "array"), ("builtins", "bytearray")
 _VIEWS: tuple[type, ...] = (
     functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
 )  # fmt: skip
+_WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)  # of a class's functions
 _ITERABLE = (list, tuple, set, frozenset, deque)
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
 
@@ -134,7 +136,7 @@ def _looked_through(dataset: object) -> Held:
         elif not _is_data(value):
             found.parts.append(value)
             gives_all = _gives_referents(value) or frame_parts(value) is not None
-            if not gives_all and may_change_unseen(value):
+            if not gives_all and (may_change_unseen(value) or _leads_away(value)):
                 found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
             if isinstance(value, FunctionType) and not is_known(written_in(value)):
                 names = names_in(value.__code__)
@@ -164,8 +166,12 @@ class _ItemCode:
 
     def take(self, holder: object, inside: Iterable[object]) -> None:
         """Functions that a thing holds: those of a class, or that code names, are called by their names."""
+        if isinstance(holder, type):
+            for name, member in vars(holder).items():
+                self._member(name, member)
+        if isinstance(holder, (type, *_WRAPPERS)):
+            return  # by the name that the class has for it, whatever the function's own
         names = names_in(holder.__code__) if isinstance(holder, FunctionType) else set[str]()
-        is_class = isinstance(holder, (type, staticmethod, classmethod, property, functools.cached_property))
         for each in inside:
             if isinstance(each, type) and isinstance(
                 holder, FunctionType
@@ -175,10 +181,19 @@ class _ItemCode:
             if not isinstance(each, FunctionType) or is_known(written_in(each)):
                 continue
             name = each.__name__
-            if (is_class and not is_implicit(name)) or name in names:
+            if name in names:
                 self._named(name, [each])
             else:
                 self._waiting.append(each)
+
+    def _member(self, name: str, member: object) -> None:
+        """Of a class: those that are called without being named are called."""
+        parts = (member, *(getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")))
+        found = [each for each in parts if isinstance(each, FunctionType) and not is_known(written_in(each))]
+        if is_implicit(name):
+            self._waiting += found
+        else:
+            self._named(name, found)
 
     def _named(self, name: str, found: Iterable[object]) -> None:
         self._by_name.setdefault(name, []).extend(each for each in found if isinstance(each, FunctionType))
@@ -244,6 +259,11 @@ def _gives_referents(value: object) -> bool:
     return isinstance(value, _VIEWS) or type(value).__name__ == "_lru_list_elem"  # what a cache keeps, too
 
 
+def _leads_away(value: object) -> bool:
+    """Whether it is a weak reference to what is no class: looked into, that would be kept alive."""
+    return isinstance(value, ref) and not isinstance(ref.__call__(value), type | None)
+
+
 def _beside_contents(value: object) -> Iterator[object]:
     """Of a tensor or an array: its attributes, and the objects that lie in it."""
     yield from (attributes_of(value) or {}).values()
@@ -253,6 +273,7 @@ def _beside_contents(value: object) -> Iterator[object]:
 def _inside(value: object, reads: Reads) -> Iterator[object]:
     if isinstance(value, type):
         yield from vars(value).values()
+        yield from (kind for kind in (*value.__mro__, type(value)) if not is_known(home_of(kind)))
         return
     if isinstance(value, (staticmethod, classmethod)):
         yield value.__func__
@@ -262,7 +283,8 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
         yield value.func  # not its lock: Python's own
         return
     elif isinstance(value, dict):
-        yield from _of_many(list(raw_dict(value).values()))
+        for each in (raw_dict(value), raw_dict(value).values()):
+            yield from _of_many(list(each))
         yield getattr(value, "default_factory", None) if isinstance(value, defaultdict) else None
     elif isinstance(value, _ITERABLE):
         base = cast("Any", next(each for each in _ITERABLE if isinstance(value, each)))
