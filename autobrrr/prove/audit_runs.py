@@ -62,6 +62,7 @@ def accounts_of(
         for trial in trials:
             trial.close()
     failed: list[tuple[bool, Unmeasurable]] = []
+    cut_short = any(not each.steps and end is None for each, end in zip(accounts, endings, strict=True))
     for (side, _), trial, account, ending in zip(launches, trials, accounts, endings, strict=True):
         account.look()
         if account.processes > 1:
@@ -72,7 +73,7 @@ def accounts_of(
         account.ended = ending is not None and ending.code == 0
         if ending is not None and ending.code != 0:
             failed.append((False, Unmeasurable(ending, side)))
-        elif not account.steps and account.noted("broken"):
+        elif account.noted("broken") and (cut_short or not account.steps):
             raise AutobrrrError(f"the work of {side} can't be counted: {account.noted('broken')[0]}")
         elif not account.steps:
             nothing = replace(NO_STEPS, lines=trial.lines)

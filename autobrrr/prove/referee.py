@@ -86,6 +86,7 @@ class Counted:
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
     is_crowded: bool  # at one time they would wait for each other's threads
+    usual_backwards: float  # of `after` against `before`, while they come to the same
 
     @property
     def is_enough(self) -> bool:
@@ -191,7 +192,7 @@ def counted(
     if "changes-training" in allowed:
         found = [each for each in found if each.code not in ACCEPTED]
     count = same.compared_steps
-    broken = [*before.noted("broken"), *after.noted("broken")]
+    broken = [each for side in (before, twin, after) for each in side.noted("broken")]
     return Counted(
         sameness=same,
         work=ProofWork(before=work_done(before, count), after=work_done(after, count)),
@@ -200,6 +201,7 @@ def counted(
         least=least,
         is_whole=before.ended and after.ended,
         is_crowded=are_crowded([before, twin, after]),
+        usual_backwards=_usual_backwards(before, after, same),
     )
 
 
@@ -211,7 +213,7 @@ def _not_allowed(same: Sameness, cls: ExactnessClass) -> RefusedWork:
 
 def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: StartRule, began_ns: int) -> Proof:
     interval = rule.interval
-    found = [*counted.refusals, *_otherwise(turns)]
+    found = [*counted.refusals, *_otherwise(turns, counted.usual_backwards)]
     speed = None if interval is None else _speed(turns, interval)
     needed_ns = None
     elapsed_ns = time.perf_counter_ns() - began_ns
@@ -302,14 +304,23 @@ def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
     )
 
 
-def _otherwise(turns: TimedTurns) -> list[RefusedWork]:
+def _usual_backwards(before: RunAccount, after: RunAccount, same: Sameness) -> float:
+    """Backward calls of `after` against `before`, in steps that come to the same; samples go by them."""
+    if same.class_ not in ("bitwise", "rounding"):
+        return 1.0
+    count = same.compared_steps if same.step is None else same.step + 1
+    its, mine = (sum(each.backwards for each in side.steps[:count]) for side in (before, after))
+    return min(1.0, mine / its) if its else 1.0
+
+
+def _otherwise(turns: TimedTurns, usual: float) -> list[RefusedWork]:
     """Whether what was timed held as much as what was counted, on both sides alike."""
     found = []
     for what, its, mine in (
         ("samples", turns.seen["before"].samples, turns.seen["after"].samples),
         ("backward calls", turns.seen["before"].backwards, turns.seen["after"].backwards),
     ):
-        if its and mine and np.mean(mine) < np.mean(its) * (1 - OTHERWISE):
+        if its and mine and np.mean(mine) < np.mean(its) * usual * (1 - OTHERWISE):
             why = f"while it is timed a step has {np.mean(mine):.3g} {what}, before {np.mean(its):.3g}"
             found.append(RefusedWork(code=WorkRefusal.ACTS_OTHERWISE, why=why))
     return found

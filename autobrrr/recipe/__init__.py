@@ -18,6 +18,7 @@ from autobrrr.recipe.script_flags import (
     program_of,
     script_of,
     unknown_flags,
+    unreached,
     with_flags,
 )
 from autobrrr.recipe.shipped_recipes import shipped
@@ -47,6 +48,7 @@ __all__ = [
     "script_of",
     "shipped",
     "unavailable",
+    "unreached",
     "unknown_flags",
     "with_flags",
 ]

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,17 +108,42 @@ def own_words(command: Sequence[str]) -> int | None:
 
 def behind_wrappers(words: Sequence[str]) -> int | None:
     """Where the program stands that plain wrappers become; None where there is none, or it can't be told."""
+    at: int | None = 0
+    for each in _wrappers(words):
+        at = each.ends
+    return at if at is not None and at < len(words) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wrapped:
+    """One wrapper of a command: where it ends (None: that can't be told), and what it does to variables."""
+
+    ends: int | None
+    sets: frozenset[str] = frozenset()
+    clears: bool = False
+
+
+def _wrappers(words: Sequence[str]) -> Iterator[_Wrapped]:
     at = 0
     while at < len(words) and (name := os.path.basename(words[at])) in _WRAPPERS:
         wrapper = _WRAPPERS[name]
         try:
-            left = getopt.getopt(list(words[at + 1 :]), wrapper.short, wrapper.long.split())[1]
+            options, left = getopt.getopt(list(words[at + 1 :]), wrapper.short, wrapper.long.split())
         except getopt.GetoptError:
-            return None
-        if name == "env":
-            left = list(itertools.dropwhile(lambda word: word == "-" or "=" in word, left))
+            yield _Wrapped(ends=None)
+            return
         at = len(words) - len(left) + wrapper.operands
-    return at if at < len(words) else None
+        if name != "env":
+            yield _Wrapped(ends=at)
+            continue
+        assigned = list(itertools.takewhile(lambda word: word == "-" or "=" in word, left))
+        at += len(assigned)
+        yield _Wrapped(
+            ends=at,
+            sets=frozenset(word.partition("=")[0] for word in assigned)
+            | {value for option, value in options if option in ("-u", "--unset")},
+            clears="-" in assigned or any(option in ("-i", "--ignore-environment") for option, _ in options),
+        )
 
 
 def program_of(command: Sequence[str]) -> str:
@@ -128,11 +153,19 @@ def program_of(command: Sequence[str]) -> str:
 
 def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
     """Variables that `env` before the program sets or takes away, whatever the command starts with."""
-    before = command[: behind_wrappers(command) or 0]
-    own = {word.partition("=")[0] for word in before if "=" in word and not word.startswith("-")}
-    own |= {word.removeprefix("--unset=").removeprefix("-u") for word in before}
-    own |= {its for word, its in itertools.pairwise(before) if word in ("-u", "--unset")}
-    return {name: "the command sets it itself" for name in names if name in own}
+    before = list(_wrappers(command)) if behind_wrappers(command) is not None else []
+    own = {name for each in before for name in each.sets}
+    clears = any(each.clears for each in before)
+    return {name: "the command sets it itself" for name in names if clears or name in own}
+
+
+def unreached(command: Sequence[str]) -> str | None:
+    """Why no agent comes into a Python that the command starts: PYTHONPATH brings it; None where it does."""
+    if ignores_environment(command):
+        return "python -E and -I start without what PYTHONPATH names, and so without an agent"
+    if overruled(command, ["PYTHONPATH"]):
+        return "env takes away what PYTHONPATH names, and so the agent"
+    return None
 
 
 def ignores_environment(command: Sequence[str]) -> bool:
@@ -328,7 +361,10 @@ def known_flags(script: Path) -> set[str] | None:
         if name == "add_argument":
             if not all(isinstance(each, ast.Constant) for each in node.args):
                 return None
-            found |= {str(each.value) for each in node.args if isinstance(each, ast.Constant)}
+            names = {str(each.value) for each in node.args if isinstance(each, ast.Constant)}
+            found |= names
+            if any("BooleanOptionalAction" in ast.dump(each.value) for each in node.keywords):
+                found |= {f"--no-{name[2:]}" for name in names if name.startswith("--")}
     return found if parses and found else None
 
 

@@ -91,11 +91,6 @@ def _unbroken() -> Iterator[set[signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
-NO_AGENT = (
-    "no remedy is applied: python -E and -I start without what PYTHONPATH names, and so without an agent"
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What to start, with which variables, and what its agents apply."""
@@ -125,7 +120,8 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     script = recipe.script_of(command)
     now = recipe.here(script, recipe.program_of(command))
     unfit = recipe.misplaced(command, loaded.args) | recipe.overruled(command, loaded.env)
-    said = [NO_AGENT] if recipe.ignores_environment(command) else []
+    no_agent = recipe.unreached(command)
+    said = [] if no_agent is None else [f"no remedy is applied: {no_agent}"]
     said += [
         *recipe.misfits(loaded, now),
         *(f"{name} is left out: {why}" for name, why in unfit.items()),

@@ -125,6 +125,8 @@ def mounts(text: str) -> list[Mount]:
         ]:
             below = shown[at] = on_it[0]
             left.remove(below)
+            if at == "/":
+                break  # a process stays on its own root, whatever was mounted over that
     return [found[number] for number in shown.values()]
 
 
@@ -179,12 +181,13 @@ def _raise(size_bytes: int, folder: str, needed: Sequence[str], open_folders: Se
         read_only = _below(mount.at, READ_ONLY)
         for target in [] if read_only else _openable(mount.at, visible):
             if len(uppers) < MOST_TARGETS:
-                uppers += _overlay(target, f"/proc/self/fd/{home}", len(uppers))
+                uppers += _overlay(target, f"/proc/self/fd/{home}")
     for path, fd in own:
         if all(upper.covers != path for upper in uppers):
-            uppers += _overlay(path, f"/proc/self/fd/{home}", len(uppers), f"/proc/self/fd/{fd}")
-    if SHARED_MEMORY in visible:
-        _cover_shared_memory(size_bytes, f"/proc/self/fd/{home}", len(uppers))
+            uppers += _overlay(path, f"/proc/self/fd/{home}", f"/proc/self/fd/{fd}")
+    if os.path.isdir(SHARED_MEMORY):
+        shared = _cover_shared_memory(size_bytes, f"/proc/self/fd/{home}")
+        uppers += shared if any(_below(path, [SHARED_MEMORY]) for path in needed) else []
     for path in needed:
         if not any(path == upper.covers or path.startswith(upper.covers + "/") for upper in uppers):
             raise NoWalls(f"no overlay is possible over {path}")
@@ -219,22 +222,24 @@ def shut_all_but(
         passages = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in open_folders]
         shown = [(path, os.open(f"{folder}/{path}", os.O_PATH | os.O_DIRECTORY)) for path in read_only]
         seen = mounts(Path("/proc/self/mountinfo").read_text())
-        if SHARED_MEMORY in [mount.at for mount in seen]:
-            options = f"size={size_bytes},mode=1777"
-            _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, options)
+        if os.path.isdir(SHARED_MEMORY):
+            _cover_shared_memory(size_bytes)
         _mount(tree, folder, None, MS_BIND, None)
         for path, fd in shown:
             _mount(f"/proc/self/fd/{fd}", f"{folder}/{path}", None, MS_BIND | MS_REC, None)
+        real = [f"{folder}/{path}" for path in read_only]
         inside = [
             mount
             for mount in mounts(Path("/proc/self/mountinfo").read_text())
-            if any(_below(mount.at, [f"{folder}/{path}"]) for path in read_only)
+            if _below(mount.at, real)
+            or (mount.at.startswith(f"{SHARED_MEMORY}/") and not _below(mount.at, [folder]))
         ]
         for path, fd in passages:
             _mount(f"/proc/self/fd/{fd}", path, None, MS_BIND, None)
             os.close(fd)
-        for mount in [*inside, *(each for each in reversed(seen) if not _below(each.at, [folder]))]:
-            if mount.writable and not _below(mount.at, LEFT_ALONE):
+        apart = [each for each in reversed(seen) if not _below(each.at, [folder, *LEFT_ALONE])]
+        for mount in [*inside, *apart]:
+            if mount.writable:
                 _mount(None, mount.at, None, MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags, None)
     except OSError as error:
         raise NoWalls(f"{error.strerror} ({error.filename or 'namespace'})") from None
@@ -297,8 +302,9 @@ def own_folders(needed: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _overlay(target: str, home: str, number: int, lower: str | None = None) -> list[Upper]:
+def _overlay(target: str, home: str, lower: str | None = None) -> list[Upper]:
     """One overlay; none where the file system refuses to be under one, or nobody may enter the folder."""
+    number = len(os.listdir(home))  # what was refused has left its folders
     upper, work = f"{home}/{number}-upper", f"{home}/{number}-work"
     if re.search(r"[:,\\]", target) or not os.access(target, os.X_OK | os.R_OK):
         return []
@@ -323,19 +329,34 @@ def _overlay(target: str, home: str, number: int, lower: str | None = None) -> l
     return [Upper(covers=target, written=upper)]
 
 
-def _cover_shared_memory(size_bytes: int, home: str, number: int) -> None:
-    """What the script makes there is no output of it; what lies there may be data that it reads.
+def _cover_shared_memory(size_bytes: int, home: str | None = None) -> list[Upper]:
+    """What the script makes there is seldom output of it; what lies there may be data that it reads.
 
     Before 2.34 glibc takes nothing but a tmpfs for shared memory; without, multiprocessing has no locks. So
-    each thing that lies there is shown in a new one, through an overlay.
+    there each thing that lies there is shown in a new one, and can't be renamed or removed.
+
+    Args:
+        home: Where an overlay can have its folders; None: what lies there is shown as it is.
     """
     staged = sorted(os.listdir(SHARED_MEMORY))[:MOST_TARGETS]
-    covered = _overlay(SHARED_MEMORY, home, number)
+    covered = [] if home is None else _overlay(SHARED_MEMORY, home)
+    if covered and _any_is_shared_memory():
+        return covered
     below = f"/proc/self/fd/{os.open(SHARED_MEMORY, os.O_PATH | os.O_DIRECTORY)}"
     _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
-    for name in staged if covered else []:
+    for name in staged if covered or home is None else []:
         with contextlib.suppress(OSError):  # other jobs come and go there
             _show(f"{below}/{name}", f"{SHARED_MEMORY}/{name}")
+    return []
+
+
+def _any_is_shared_memory() -> bool:
+    """Whether the C library takes any file system for shared memory."""
+    try:
+        library, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):
+        return True  # another one than glibc, which does not look
+    return library != "glibc" or tuple(map(int, version.split(".")[:2])) >= (2, 34)
 
 
 def _show(source: str, at: str) -> None:

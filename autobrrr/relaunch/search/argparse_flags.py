@@ -44,6 +44,8 @@ def declared_flags(command: Sequence[str]) -> dict[str, Declared]:
         action = _constant(keywords.get("action"))
         switch = action in ("store_true", "store_false")
         default = _constant(keywords.get("default")) if whole else None
+        if action == "store_false" and default is True:  # of what it takes away: by itself it is off
+            default = False
         names = [str(name) for name in map(_constant, node.args) if str(name).startswith("-")]
         found |= dict.fromkeys(names, Declared(default=default, switch=switch, spellings=tuple(names)))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
-from autobrrr.recipe import ignores_environment, script_of
+from autobrrr.recipe import script_of, unreached
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 
 ROOM = 1.25  # times what the baseline takes must be left for a candidate
@@ -66,10 +66,9 @@ def refuse_elsewhere(command: Sequence[str]) -> None:
     Raises:
         UsageError: it is one.
     """
-    if ignores_environment(command):
+    if (why := unreached(command)) is not None:
         raise UsageError(
-            "python -E and -I start without what PYTHONPATH names, and so without an agent to see steps",
-            "leave -E and -I out",
+            f"{why} to see steps", "leave -E and -I out, and set variables before autobrrr: A=1 autobrrr …"
         )
     script = script_of(command) or "-m"
     before = command[: command.index(script)] if script in command else command[:1]

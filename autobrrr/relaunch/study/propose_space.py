@@ -6,11 +6,12 @@ they are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autobrrr.client.session_client import join_or_start
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
@@ -56,6 +57,11 @@ def proposed(
 ) -> list[Parameter]:
     """Parameters worth a search on this script and machine; may be none."""
     found: list[Parameter] = []
+
+    def propose(make: Callable[..., Parameter], *args: object) -> None:
+        with contextlib.suppress(UsageError):  # nobody has asked for what can't be varied here
+            found.append(make(*args))
+
     given = [word.partition("=")[0] for word in command]  # a script may know flags without argparse
     long_flags = [flag for flag in dict.fromkeys([*declared, *given]) if flag.startswith("--")]
     batch = next((flag for flag in long_flags if BATCH.match(flag)), None)
@@ -63,13 +69,13 @@ def proposed(
     may_vary = "changes-training" in allowed or accumulation(command, declared) is not None
     if batch is not None and type(now) is int and may_vary:
         sizes = [max(1, now // 2), *(now * factor for factor in BATCH_FACTORS)]
-        found.append(flag_parameter(batch, list(dict.fromkeys(sizes)), True, command, declared))
+        propose(flag_parameter, batch, list(dict.fromkeys(sizes)), True, command, declared)
     workers = next((flag for flag in long_flags if WORKERS.match(flag) and "worker" in flag), None)
     if workers is not None:
-        found.append(flag_parameter(workers, [0, *doubled(cores)], True, command, declared))
+        propose(flag_parameter, workers, [0, *doubled(cores)], True, command, declared)
     if not cuda and cores > 1:
         counts = ",".join(str(count) for count in doubled(cores))
-        found.append(parse_parameter(f"env:{THREADS}=choice:{counts}", command, env, declared))
+        propose(parse_parameter, f"env:{THREADS}=choice:{counts}", command, env, declared)
     covered = {"batch.larger"}
     covered |= {"threads.intra_op"} if not cuda else set()
     covered |= {name for name in REGISTRY if name.startswith("loader.workers")} if workers else set()

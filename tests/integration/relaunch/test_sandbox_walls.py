@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -107,8 +108,7 @@ def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) 
     staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
     text = (
         f"print(open({str(staged)!r}).read(), flush=True)\nopen({str(staged)!r}, 'w').write('of the trial')\n"
-        "import subprocess, time\n"
-        "print(subprocess.check_output(['stat', '-fc', '%T', '/dev/shm'], text=True), end='', flush=True)\n"
+        f"import multiprocessing, os, time\nmultiprocessing.Lock()\nos.unlink({str(staged)!r})\n"
         "print('up', flush=True); time.sleep(100)"
     )
     staged.write_text("of the user")
@@ -116,7 +116,57 @@ def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) 
         trial = begin(relaunch.script(tmp_path / "user", text), tmp_path)
         until_printed(trial, "up")
         trial.close()
-        assert trial.lines == ("of the user", "tmpfs", "up")  # glibc before 2.34 wants that for locks
+        assert trial.lines == ("of the user", "up")
+        assert staged.read_text() == "of the user"
+    finally:
+        staged.unlink()
+
+
+def test_shared_memory_that_is_a_plain_folder_stays_as_it_is_too(tmp_path: Path) -> None:
+    """As in a chroot whose /dev is mounted without what is mounted below it."""
+    text = (
+        "import os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
+        "walls._enter_namespace(); walls._mount(None, '/', None, walls.MS_REC | walls.MS_PRIVATE, None)\n"
+        "walls._mount('tmpfs', '/dev', 'tmpfs', 0, None); os.mkdir('/dev/shm')\n"
+        "real = os.open('/dev/shm', os.O_PATH)\n"
+        "walls.raise_walls(size_bytes=1 << 20, folder=sys.argv[1], needed=[sys.argv[2]], open_folders=[])\n"
+        "open('/dev/shm/x', 'w').close(); print(os.listdir(f'/proc/self/fd/{real}'))"
+    )
+    (tmp_path / "home").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path / "home"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_script_may_work_in_shared_memory(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="autobrrr-test-", dir="/dev/shm") as place:
+        trial = begin(tree(Path(place)), tmp_path)
+        try:
+            until_printed(trial, "]")
+            assert trial.lines[0].endswith("['moved.bin', 'runs', 'train.log', 'train.py']")
+        finally:
+            trial.close()
+        assert sorted(os.listdir(f"{place}/user")) == ["data.bin", "notes.txt", "train.py"]
+
+
+def test_what_lies_in_shared_memory_can_be_read_beside_a_copy(tmp_path: Path) -> None:
+    staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
+    text = (
+        f"print(open({str(staged)!r}).read(), flush=True)\n"
+        f"try:\n    open({str(staged)!r}, 'w')\nexcept OSError as error:\n    print(error.errno)\n"
+        "print('up', flush=True); import time; time.sleep(100)"
+    )
+    staged.write_text("of the user")
+    try:
+        trial = in_a_copy(relaunch.script(tmp_path / "user", text), tmp_path)
+        until_printed(trial, "up")
+        trial.close()
+        assert trial.lines == ("of the user", "30", "up")
         assert staged.read_text() == "of the user"
     finally:
         staged.unlink()

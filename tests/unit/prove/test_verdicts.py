@@ -204,6 +204,16 @@ def test_less_work_in_the_steps_before_an_early_end_is_refused(monkeypatch: pyte
     assert [each.code for each in found.refusals] == [WorkRefusal.ACTS_OTHERWISE]
 
 
+def test_fewer_backward_calls_that_come_to_the_same_bits_are_the_same_while_it_is_timed() -> None:
+    half = counted(account(backwards=2), account(backwards=2), account(), ("bitwise",))
+    for backwards, verdict in ((1.0, "proven"), (0.7, "refused")):
+        turns = filled((0.20, 0.21, 0.19), 1.2, 0.001)
+        turns.seen["before"].backwards, turns.seen["after"].backwards = [2.0], [backwards]
+        question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise",))
+        rule = StartRule(interval=gain_interval(turns.results, 0.01))
+        assert referee._judged(question, half, turns, rule, time.perf_counter_ns()).verdict == verdict
+
+
 def test_a_side_that_fails_while_it_is_timed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unmeasurable, match="after: "):
         ends_while_timed(monkeypatch, "crash", 1000)

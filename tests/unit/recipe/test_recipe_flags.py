@@ -8,7 +8,7 @@ import pytest
 
 from autobrrr import recipe
 from autobrrr.recipe.recipe_fit import Here
-from autobrrr.recipe.script_flags import known_flags
+from autobrrr.recipe.script_flags import known_flags, unknown_flags
 
 PARSES = 'p.add_argument("--lr", "-l")\np.add_argument("--batch-size")\nargs = p.parse_args()\n'
 
@@ -32,7 +32,7 @@ def test_a_flag_is_unknown_only_where_the_scripts_text_shows_it(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(text)
-    assert recipe.unknown_flags(str(script), ["--lr", "-l", "--batch", "--workers"]) == unknown
+    assert unknown_flags(str(script), ["--lr", "-l", "--batch", "--workers"]) == unknown
 
 
 def test_without_a_script_to_read_every_flag_may_be_known() -> None:
@@ -139,9 +139,22 @@ def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> Non
         "nice env -u X OMP_NUM_THREADS=8 torchrun t.py",
         "env -u OMP_NUM_THREADS python t.py",
         "env --unset=OMP_NUM_THREADS python t.py",
+        "env -vuOMP_NUM_THREADS python t.py",
     ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS", "MALLOC_ARENA_MAX"]) == why
-    for command in ("python t.py OMP_NUM_THREADS=8", "env -u X python -u OMP_NUM_THREADS t.py", "t"):
+    for command in (
+        "env -i python t.py",
+        "env - python t.py",
+        "nice env --ignore-environment A=1 python t.py",
+    ):
+        assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == why
+        assert recipe.unreached(command.split()) is not None
+    for command in (
+        "python t.py OMP_NUM_THREADS=8",
+        "env -u X python -u OMP_NUM_THREADS t.py",
+        "stdbuf -i0 python t.py",
+        "t",
+    ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == {}
 
 
@@ -268,3 +281,12 @@ def test_a_script_may_have_flags_that_are_pythons_elsewhere(tmp_path: Path) -> N
     for file, placed in ((script, True), (launcher, False)):
         command = ["python", str(file), "-m", "resnet50"]
         assert (recipe.with_flags(command, {"--lr": 1}) != command) is placed
+
+
+def test_the_other_side_of_a_switch_with_two_is_a_flag_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--amp', action=argparse.BooleanOptionalAction, default=True)\np.parse_args()\n"
+    )
+    assert unknown_flags(str(script), ["--no-amp", "--no-lr"]) == ["--no-lr"]

@@ -43,6 +43,31 @@ def test_a_mount_below_a_folder_that_another_mount_covers_is_not_seen() -> None:
     ]
 
 
+def test_what_was_mounted_over_the_root_hides_nothing_from_a_process_that_is_on_it() -> None:
+    info = """27 1 254:0 / / rw - ext4 /dev/vda rw
+31 27 0:40 / /run rw - tmpfs tmpfs rw
+63 27 254:0 / / rw - ext4 /dev/vda rw
+64 27 0:41 / /data rw - xfs new rw
+"""
+    assert [mount.at for mount in overlay_mounts.mounts(info)] == ["/", "/data", "/run"]
+
+
+def test_an_overlay_that_is_refused_is_in_nobody_s_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: object, at: str, *_: object) -> None:
+        if at.endswith("refuses"):
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(overlay_mounts, "_mount", refuse)
+    for name in ("home", "refuses", "takes"):
+        (tmp_path / name).mkdir()
+    home = str(tmp_path / "home")
+    assert overlay_mounts._overlay(str(tmp_path / "refuses"), home) == []
+    found = overlay_mounts._overlay(str(tmp_path / "takes"), home)
+    assert [each.covers for each in found] == [str(tmp_path / "takes")]
+
+
 def test_a_folder_without_mounts_inside_is_one_target(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert list(overlay_mounts.targets(str(tmp_path), [str(tmp_path), "/elsewhere"])) == [str(tmp_path)]

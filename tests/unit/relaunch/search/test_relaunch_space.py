@@ -279,12 +279,15 @@ def test_flags_are_read_from_the_script_s_text(tmp_path: Path) -> None:
         "import argparse\np = argparse.ArgumentParser()\n"
         "p.add_argument('--batch-size', '-b', type=int, default=8)\n"
         "p.add_argument('--amp', action='store_true')\n"
+        "p.add_argument('--no-pin', dest='pin', action='store_false', default=True)\n"
         "p.parse_args()\n"
     )
     command = ["python", str(file), "--amp", "-b=4"]
     found = declared_flags(command)
     assert found["-b"].default == 8
     assert given_value(command, "--amp", found) is True
+    assert given_value(command, "--no-pin", found) is False
+    assert given_value([*command, "--no-pin"], "--no-pin", found) is True
     assert given_value(command, "-b", found) == 4
     assert given_value(["python", str(file)], "--batch-size", found) == 8
     file.write_text("import argparse, flags\nargparse.ArgumentParser(parents=[flags.p]).parse_args()")

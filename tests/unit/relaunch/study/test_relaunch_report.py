@@ -196,6 +196,26 @@ def test_what_is_proposed_unasked_can_be_searched() -> None:
     assert make_space(found, command, declared, USUAL).points()
 
 
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("env OMP_NUM_THREADS=1 python train.py", ["--num-workers"]),
+        ("uv run train.py --num-workers=2", ["env:OMP_NUM_THREADS"]),
+    ],
+)
+def test_what_can_t_be_varied_in_a_command_is_not_proposed(command: str, names: list[str]) -> None:
+    found = proposed(
+        command=command.split(),
+        env={},
+        declared={"--num-workers": Declared(default=0)},
+        advice=[],
+        allowed=USUAL,
+        cores=2,
+        cuda=False,
+    )
+    assert [each.name for each in found] == names
+
+
 def test_counts_double_up_to_the_most() -> None:
     assert [doubled(most) for most in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
 

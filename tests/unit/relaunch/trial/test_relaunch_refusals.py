@@ -30,8 +30,13 @@ def test_a_command_by_which_slurm_starts_the_script_is_refused_with_a_way_out(co
 
 
 def test_a_python_that_no_agent_comes_into_is_refused_at_once() -> None:
-    for command in ("python -I train.py", "nice -n 5 python -Em train"):
-        with pytest.raises(UsageError, match="without an agent"):
+    for command in (
+        "python -I train.py",
+        "nice -n 5 python -Em train",
+        "env PYTHONPATH=src python train.py",
+        "env -i torchrun train.py",
+    ):
+        with pytest.raises(UsageError, match="agent to see steps"):
             refuse_elsewhere(command.split())
     refuse_elsewhere(["python", "train.py", "-I"])
 
