@@ -12,7 +12,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from autobrrr.recipe.script_flags import behind_wrappers, script_of
+from autobrrr.machine.procfs import is_python
+from autobrrr.recipe.script_flags import script_of
 
 MODULES = {
     "torch.distributed.run": "torchrun",
@@ -80,7 +81,8 @@ def _launcher(words: Sequence[str]) -> tuple[str, int] | None:
 def _end_of_launcher(words: Sequence[str]) -> int:
     """Where the script stands, or the module that is none of a launcher's."""
     script = script_of(words)
-    first = behind_wrappers(words) or 0  # `numactl -m 0` names no module
+    starts = (i for i, word in enumerate(words) if is_python(word) or Path(word).name in PORT_FLAG)
+    first = next(starts, 0)  # `numactl -m 0` before it names no module
     pairs = enumerate(itertools.pairwise(words[first:]), first)
     modules = (i for i, (word, its) in pairs if word in ("-m", "--module") and its not in MODULES)
     return min(len(words) if script is None else words.index(script), next(modules, len(words)))

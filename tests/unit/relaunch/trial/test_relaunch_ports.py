@@ -36,6 +36,7 @@ from autobrrr.relaunch.trial.trial_ports import free_port, with_own_port
         ("python -m train --strategy deepspeed c.py", "python -m train --strategy deepspeed c.py"),
         ("deepspeed --module train --lr 1", "deepspeed --master_port 7 --module train --lr 1"),
         ("numactl -m 0 torchrun --master_port 1 t.py", "numactl -m 0 torchrun --master_port 7 t.py"),
+        ("time numactl -m 0 torchrun --master_port 1 t", "time numactl -m 0 torchrun --master_port 7 t"),
         (
             "numactl -N 0 -m 0 accelerate launch t.py",
             "numactl -N 0 -m 0 accelerate launch --main_process_port 7 t.py",
