@@ -6,8 +6,10 @@ from pathlib import Path
 
 
 def own_children() -> list[int]:
-    """All but the server that keeps a Python warm for other tests; with those that nobody has waited for."""
+    """All but those that serve a whole process of tests; with those that nobody has waited for."""
     found: list[int] = []
     for task in Path("/proc/self/task").iterdir():
         found += map(int, (task / "children").read_text().split())
-    return [pid for pid in found if b"warm_server" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    serving = (b"warm_server", b"resource_tracker")
+    words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found}
+    return [pid for pid in found if not any(each in words[pid] for each in serving)]
