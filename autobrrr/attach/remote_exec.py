@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach.ptrace import mapped_python
+from autobrrr.attach.ptrace import deadly_calls, mapped_python
 from autobrrr.machine import process_maps, procfs
 from autobrrr.readable import Foreign
 
@@ -54,6 +54,7 @@ class Obstacle(Enum):
     UNREADABLE = "its memory may not be read"
     NO_MAIN_THREAD = "its main thread runs no Python"
     IN_USE = "another tool's script waits there to be run"
+    FILTERED = "its system calls are filtered: whether it is killed for ours shows only in a stop"
 
 
 class RemoteExecClosed(Exception):
@@ -81,6 +82,8 @@ def find(pid: int, proc: Path = Path("/proc")) -> RequestSlot:
     Raises:
         Closed: with the obstacle.
     """
+    if procfs.status(pid, proc).get("Seccomp") == "2" and deadly_calls.may_look():
+        raise RemoteExecClosed(Obstacle.FILTERED)
     try:
         address = _runtime(pid, proc)
         with _opened(pid, proc) as memory:

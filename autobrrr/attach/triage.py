@@ -269,11 +269,16 @@ def _is_this_machine(case: TriageCase) -> Finding | None:
 def _is_python(case: TriageCase) -> Finding | None:
     program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
     looks = WAITING_LOOKS if procfs.is_python(program) else 0
-    while not case.python().has_api and looks > 0:
+    while not (case.python().has_api or case.python().replaced) and looks > 0:
         case.sleep(WAITING_PAUSE_S)  # it may just have started, and load its library now
         case.found, looks = None, looks - 1
     if case.python().has_api:
         return None
+    if case.python().replaced:
+        return Finding(
+            detail=f"the Python of process {case.pid} ({program}) was replaced since it started (an upgrade)",
+            fix="run autobrrr as root, who can still read it, or start training anew",
+        )
     children = job_roles.training_children(case.pid, case.proc, case.look)
     if children:
         return _launches(case, children)

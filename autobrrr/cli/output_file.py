@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.folders import open_named
+from autobrrr.folders import check_named, open_named, remove_named
 
 # Of file systems that reserve nothing (NFS 3, FUSE): glibc would read the file, which is open for writing.
 _NOT_RESERVED = (errno.EBADF, errno.EOPNOTSUPP)
@@ -19,7 +19,7 @@ def check_places(*targets: Path | str | None) -> None:
     """Whether a file can come to be at each place that was named.
 
     Raises:
-        UsageError: a folder is not there, or a file's name is a folder's.
+        UsageError: a folder is not there, a file's name is a folder's, or root is to follow others' links.
     """
     for target in targets:
         if not target:
@@ -29,6 +29,8 @@ def check_places(*targets: Path | str | None) -> None:
             raise UsageError(f"the folder of {target} does not exist", "create it first")
         if path.is_dir():
             raise UsageError(f"{target} is a folder", "name a file in it")
+        with suppress(OSError):  # told when it is written
+            check_named(path)
 
 
 def write_file(
@@ -49,8 +51,8 @@ def write_file(
                 file.truncate()
     except OSError as error:
         if is_new:
-            with suppress(OSError):
-                os.unlink(target)
+            with suppress(OSError, UsageError):
+                remove_named(target)
         raise failure(f"{target} could not be written: {error.strerror}", hint) from None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import folders
+from autobrrr.cli.output_file import check_places
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.folders import Folder, as_user, open_beneath, peer_uid
 
@@ -331,3 +332,33 @@ def test_no_verb_writes_a_file_that_was_named_but_through_the_one_door() -> None
         if "write_text(" in file.read_text()
     ]
     assert found == []
+
+
+@needs_root
+def test_root_follows_its_own_links_on_the_way_to_a_file_of_others(tmp_path: Path) -> None:
+    (tmp_path / "real/theirs").mkdir(parents=True)
+    os.chown(tmp_path / "real/theirs", THEM, THEM)
+    (tmp_path / "home").symlink_to(tmp_path / "real")  # as /home leads to /var/home
+    named = tmp_path / "home/theirs/page.html"
+    folders.check_named(named)
+    os.close(folders.open_named(named))
+    assert named.exists()
+    folders.remove_named(named)
+    assert not named.exists()
+
+
+@needs_root
+def test_what_root_will_not_write_to_is_said_before_there_is_anything_to_write(tmp_path: Path) -> None:
+    os.chown(tmp_path, THEM, THEM)
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "out").symlink_to(tmp_path)
+    for name, why in (("link", "is a link"), ("out/new", "lies behind a link")):
+        with pytest.raises(UsageError, match=why):
+            folders.check_named(tmp_path / name)
+        with pytest.raises(UsageError, match=why):
+            check_places(tmp_path / name)
+    folders.check_named(tmp_path / "new")
+    with pytest.raises(UsageError, match="lies behind a link"):
+        folders.remove_named(tmp_path / "out/kept")
+    assert (tmp_path / "kept").exists()

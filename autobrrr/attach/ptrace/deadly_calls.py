@@ -2,33 +2,55 @@
 
 A filter may refuse a call, which the agent tells, or kill for it (SystemCallFilter= of systemd does). The
 kernel hands filters to a tracer that has CAP_SYS_ADMIN and no filter itself; here they are run as it does.
-Standard library only: it runs in the injector's own process, while the thread stands still.
+It runs in the injector's own process, while the thread stands still.
 """
 
 from __future__ import annotations
 
 import ctypes
 import operator
+import os
 import struct
 from collections.abc import Callable, Sequence
+
+from autobrrr.machine import procfs
 
 _GET_FILTER = 0x420C
 _ARCHITECTURE = 0xC000003E  # AUDIT_ARCH_X86_64
 _MOST_FILTERS, _MOST_INSTRUCTIONS, _MOST_STEPS = 64, 4096, 1 << 16
 _KILLING = (0x80000000, 0x00000000, 0x00030000)  # the process, the thread, and SIGSYS
 _ACTION, _WORD = 0xFFFF0000, 0xFFFFFFFF
-CALLS: dict[str, tuple[int, ...]] = {  # of every attach, with the arguments that filters look at
+CALLS: dict[str, tuple[int, ...]] = {  # of the agent, with the arguments that filters look at
     "socket": (41, 1, 1),
+    "socketpair": (53, 1, 1),
     "connect": (42,),
+    "getsockopt": (55, 0, 1, 17),
+    "getsockname": (51,),
+    "ioctl": (16, 0, 0x5421),
+    "poll": (7,),
+    "sendto": (44,),
     "sendmsg": (46,),
     "recvfrom": (45,),
     "memfd_create": (319,),
     "ftruncate": (77,),
     "fcntl": (72, 0, 1033),
     "mmap": (9, 0, 4096, 3, 0x22),
+    "mprotect": (10, 0, 4096, 5),
     "munmap": (11,),
     "clone": (56, 0x3D0F00),
+    "clone3": (435, 0, 88),
+    "set_robust_list": (273,),
+    "rseq": (334,),
+    "getrusage": (98,),
+    "sched_getaffinity": (204,),
+    "sched_setaffinity": (203,),
+    "getpriority": (140,),
+    "setpriority": (141,),
     "symlink": (88,),
+    "mkdir": (83,),
+    "rename": (82,),
+    "unlink": (87,),
+    "rmdir": (84,),
     "unlinkat": (263,),
     "pidfd_open": (434,),
 }
@@ -54,6 +76,11 @@ _TESTS: dict[int, Callable[[int, int], object]] = {
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
+
+
+def may_look() -> bool:
+    """Whether the kernel shows this process the filters of others, as far as can be told without a stop."""
+    return os.geteuid() == 0 and procfs.status(os.getpid()).get("Seccomp") == "0"
 
 
 def deadly(tid: int) -> list[str]:

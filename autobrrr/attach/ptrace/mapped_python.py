@@ -33,6 +33,7 @@ class MappedPython:
     has_api: bool
     version: tuple[int, int] | None
     free_threaded: bool
+    replaced: bool = False  # its file is no more (an upgrade), and what it was is not for us to read
 
 
 def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
@@ -43,7 +44,7 @@ def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
         candidates = files(pid, mapped, proc)
     except OSError:
         return nothing
-    machine = _machine_of(pid, proc)
+    machine, replaced = _machine_of(pid, proc), False
     for mapping in candidates:
         try:
             with opened(pid, mapping, proc) as file:
@@ -54,7 +55,10 @@ def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
                 version = _packed(file, found) or (
                     _named_version(mapped) if named is None else (3, int(named[1]))
                 )
-        except (OSError, elf_symbols.NotElf):
+        except elf_symbols.NotElf:
+            continue
+        except OSError:
+            replaced = replaced or mapping.unlinked is not None
             continue
         return MappedPython(
             machine=machine,
@@ -62,7 +66,7 @@ def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
             version=version,
             free_threaded=_FREE_THREADED_SYMBOL in found or bool(named and named[2]),
         )
-    return MappedPython(machine=machine, has_api=False, version=None, free_threaded=False)
+    return MappedPython(machine=machine, has_api=False, version=None, free_threaded=False, replaced=replaced)
 
 
 def _packed(file: elf_symbols.Elf, found: dict[str, elf_symbols.Symbol]) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
+from autobrrr.machine import procfs
 
 # Replaced in the code by the address and size of its memory; 18 letters, as "0x" and 16 digits.
 PAGE_WORD, PAGE_BYTES_WORD = b"0xAUTOBRRRPAGEADDR", b"0xAUTOBRRRPAGESIZE"
@@ -32,10 +33,13 @@ class PendingCall:
         """The main thread; on Python 3.13 one that sleeps beside it, where there is one.
 
         From a sleeping thread the call can't meet its own lock: the main thread runs on and frees it.
-        Before 3.13 only the main thread's own call is noticed at once.
+        Before 3.13 only the main thread's own call is noticed at once. What the call starts has the main
+        thread's filters: only a thread with as many may show them (`deadly_calls`).
         """
-        beside = borrowed_thread.sleeping_beside(self.target.pid, proc) if self.target.any_thread else []
-        return beside[0] if beside else self.target.pid
+        pid = self.target.pid
+        beside = borrowed_thread.sleeping_beside(pid, proc) if self.target.any_thread else []
+        wanted = _filters(pid, pid, proc)
+        return next((tid for tid in beside if _filters(pid, tid, proc) == wanted), pid)
 
     def objection(self, registers: bytes, memory: int) -> str:
         """The thread may hold the lock of the pending calls: on rip or on its stack."""
@@ -77,6 +81,12 @@ class PendingCall:
         state.done = cpu.result(after) == 0
         if not state.done:
             state.why = "its queue of pending calls was full"
+
+
+def _filters(pid: int, tid: int, proc: Path) -> tuple[str | None, ...]:
+    """How a thread's system calls are filtered, and by how many filters where the kernel tells."""
+    found = procfs.status(pid, proc, tid)
+    return found.get("Seccomp"), found.get("Seccomp_filters")
 
 
 def main() -> int:

@@ -89,12 +89,21 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _stopped_in_order() -> Iterator[None]:
-    """SIGTERM, and a terminal that closes, stop it as Ctrl-C does: other machines hear that it is over."""
+    """SIGTERM, and a terminal that closes, stop it as Ctrl-C does: other machines hear that it is over.
+
+    Once: a terminal that closes says so twice, itself and by its shell, and the second would end the first.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # else: nohup
+
+    def stop(number: int, frame: object) -> None:
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
     try:
-        for number, handler in before.items():
-            if handler is signal.SIG_DFL:  # else it is to be ignored: nohup
-                signal.signal(number, signal.default_int_handler)
+        for number in ours:
+            signal.signal(number, stop)
         yield
     finally:
         for number, handler in before.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import remote_exec
+from autobrrr.attach.ptrace import deadly_calls
 from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
 from support.machines.fake_proc import FakeProc
 
@@ -178,3 +179,14 @@ def test_interpreters_in_a_ring_end_the_search(memory: Memory) -> None:
 def test_a_pointer_into_nowhere_is_no_error_of_ours(address: int, memory: Memory) -> None:
     memory.word(RUNTIME + 0x400, address)
     assert obstacle(memory) is Obstacle.UNREADABLE
+
+
+def test_a_process_whose_calls_are_filtered_is_looked_at_in_a_stop_where_that_shows_them(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = memory.proc.root / str(PID) / "status"
+    status.write_text(status.read_text() + "Seccomp:\t2\n")
+    monkeypatch.setattr(deadly_calls, "may_look", lambda: False)
+    assert find(PID, memory.proc.root).pid == PID
+    monkeypatch.setattr(deadly_calls, "may_look", lambda: True)
+    assert obstacle(memory) is Obstacle.FILTERED

@@ -101,6 +101,17 @@ def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_pat
     assert by_call(any_thread=True).choose_thread(1, proc.root) == chosen
 
 
+def test_a_thread_that_is_filtered_otherwise_than_the_main_one_is_not_borrowed(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10)
+    for tid, filters in ((10, 2), (11, 1), (12, 2)):  # the first was started before a filter was set up
+        folder = proc.root / "10" / "task" / str(tid)
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_text(f"{tid} (autograd) S{' 1' * 30}\n")
+        (folder / "status").write_text(f"Seccomp:\t2\nSeccomp_filters:\t{filters}\n")
+    assert by_call(any_thread=True).choose_thread(1, proc.root) == 12
+
+
 def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
     assert len(pending_call.PAGE_WORD) == len(pending_call.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
     code = injector.compose("print(mapped)", "/tmp/x", 1.0).encode()

@@ -178,6 +178,11 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "32 bit": (of({}, {"found": python(machine=3)}), "another architecture", "autobrrr run"),
     "arm": (of({}, {"machine": "aarch64"}), "x86_64 program on aarch64", "autobrrr run"),
     "frozen": (of({}, {"found": NO_API}), "not CPython, or exports no C API", "autobrrr ls"),
+    "upgraded": (
+        of({}, {"found": dataclasses.replace(NO_API, replaced=True)}),
+        "was replaced since it started",
+        "as root",
+    ),
     "shell": (shell_over_training, "launches training in pids 4300", "attach to one of them"),
     "old": (of({}, {"found": python(version=(3, 9))}), "Python 3.9", "newer"),
     "new": (of({}, {"found": python(version=(3, 15))}), "3.10 to 3.14", "autobrrr run"),

@@ -47,3 +47,9 @@ def test_arguments_count() -> None:
 def test_a_filter_that_leads_nowhere_is_not_followed_for_ever() -> None:
     assert is_deadly([(JUMP, 0, 0, 0xFFFFFFFF)], CALLS["socket"])
     assert is_deadly([], CALLS["socket"])
+
+
+@pytest.mark.parametrize("name", ["clone3", "socketpair", "sendto", "mprotect", "setpriority"])
+def test_what_the_agent_calls_besides_sockets_is_looked_at(name: str) -> None:
+    code = only(CALLS[name][0], KILL)
+    assert [each for each in CALLS if is_deadly(code, CALLS[each])] == [name]

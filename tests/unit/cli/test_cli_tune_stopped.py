@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 
 import pytest
 
@@ -26,5 +27,26 @@ def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPa
     try:
         with _stopped_in_order():
             os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_closes_says_so_twice_and_ends_it_once() -> None:
+    before, heard = signal.signal(signal.SIGHUP, signal.SIG_DFL), []
+
+    def end() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        heard.append("other machines")
+
+    def stopped() -> None:
+        with _stopped_in_order(), ExitStack() as sessions:
+            sessions.callback(end)
+            signal.raise_signal(signal.SIGHUP)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
+        assert heard
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
