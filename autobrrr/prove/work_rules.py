@@ -180,7 +180,7 @@ def _outside(sides: Sides) -> Iterator[RefusedWork]:
 
 
 def _stale(sides: Sides) -> Iterator[RefusedWork]:
-    its, mine = (_flops(steps) for steps in sides.both)
+    its, mine = _counted(sides)
     if sides.same and its and mine is not None and mine < HALF * its:
         yield _refused(
             WorkRefusal.STALE_OUTPUTS,
@@ -256,7 +256,7 @@ def _lengths(sides: Sides) -> Iterator[RefusedWork]:
 
 
 def _operations(sides: Sides) -> Iterator[RefusedWork]:
-    its, mine = (_flops(steps) for steps in sides.both)
+    its, mine = _counted(sides)
     if not sides.same and its and mine is not None and mine < LESS * its:
         yield _refused(WorkRefusal.FEWER_OPERATIONS, f"a step has {mine:.3g} FLOPs, before {its:.3g}")
 
@@ -290,6 +290,13 @@ def _refused(code: WorkRefusal, why: str) -> RefusedWork:
 def _mean(values: list[int | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
+
+
+def _counted(sides: Sides) -> tuple[float | None, float | None]:
+    """Operations of a step, before and after; None where a side compiles, and not all of them are seen."""
+    accounts = zip((sides.before, sides.after), sides.both, strict=True)
+    its, mine = (None if account.noted("compiled") else _flops(steps) for account, steps in accounts)
+    return its, mine
 
 
 def _flops(steps: list[AccountedStep]) -> float | None:

@@ -20,6 +20,7 @@ from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 from ..live_torch import op_flops
+from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import first, patched
@@ -89,6 +90,7 @@ class WorkAudit:
         self._backwards = 0  # that run now: what a checkpoint computes again in them is no call of a model
         self._busy = False
         self._broken = False
+        self._compiles = False
         self._mode: Mode | None = None
         self._models: dict[int, Any] = {}
         self._names: dict[int, str] = {}
@@ -112,6 +114,7 @@ class WorkAudit:
             spoken = f"{getattr(owner, '__name__', '')}.seed"
             patched(owner, name, first(functools.partial(self._seeded, spoken)))
         patched(torch, "save", first(self._saved))
+        before_compiling(torch, self._compiled)
         for name in ("backward", "grad"):
             patched(torch.autograd, name, self._backward)
         patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
@@ -166,6 +169,16 @@ class WorkAudit:
     def _saved(self, *args: object, **kwargs: object) -> None:
         saved = args[0] if args else kwargs.get("obj")
         self._guarded(lambda: self._note("saved", tensor_digests.elements(saved)))
+
+    def _compiled(self) -> None:
+        """From here on not every operator is seen: one kernel stands for several."""
+
+        def told() -> None:
+            self._compiles = True
+            self._note("compiled", None)
+
+        if not self._compiles:
+            self._guarded(told)
 
     def _loads(self, loader: object) -> None:
         self._guarded(lambda: self._note("dataset", _dataset(loader)))

@@ -12,8 +12,10 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import cast
 
-from .installed_code import home_of, is_library
+from .installed_code import home_of, is_library, package_of
 
 
 class Effect(enum.Enum):
@@ -93,18 +95,35 @@ def tells(names: Iterable[str]) -> bool:
 def kept_by_the_job() -> str | None:
     """Which object of the job's own gets what is shown, and may count it; None where there is none."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.StringIO) or not is_library(home_of(type(stream))):
+        if _is_of_the_job(stream):
             return f"what is printed goes to a {type(stream).__name__} of the job's own"
-    loggers = [logging.root, *list(logging.root.manager.loggerDict.values())]
-    for logger in loggers:
+    through: list[object] = [logging.getLogRecordFactory()]
+    for logger in (logging.root, *list(logging.root.manager.loggerDict.values())):
         handlers = list(getattr(logger, "handlers", ()))
-        filters = [one for owner in (logger, *handlers) for one in getattr(owner, "filters", ())]
-        for each in (*handlers, *filters):
-            if not is_library(home_of(type(each))):
-                return f"what is logged goes through a {type(each).__name__} of the job's own"
-            if isinstance(getattr(each, "buffer", None), list):
-                return f"what is logged is kept by a {type(each).__name__}"
+        through += logger, *handlers
+        through += [one for owner in (logger, *handlers) for one in getattr(owner, "filters", ())]
+        for handler in handlers:
+            if package_of(type(handler)) == "logging":  # another library's own is as it has made it
+                through += [getattr(handler, name, None) for name in ("formatter", "stream")]
+                if hasattr(handler, "buffer") or hasattr(handler, "queue"):
+                    return f"what is logged is kept by a {type(handler).__name__}"
+    for each in through:
+        if each is not None and _is_of_the_job(each):
+            return f"what is logged goes through a {type(each).__name__} of the job's own"
     return None
+
+
+def _is_of_the_job(thing: object) -> bool:
+    """Its code, or a method that was put into it; or what it is told can be read there again."""
+    if isinstance(thing, FunctionType | MethodType):
+        function = cast(FunctionType, getattr(thing, "__func__", thing))
+        return not is_library(str(function.__globals__.get("__name__")))
+    kind = thing if isinstance(thing, type) else type(thing)
+    if isinstance(thing, io.StringIO) or not is_library(home_of(kind)):
+        return True
+    put_in = [] if thing is kind else getattr(thing, "__dict__", {}).items()
+    methods = [each for name, each in put_in if callable(each) and hasattr(kind, name)]
+    return any(isinstance(each, BuiltinFunctionType) or _is_of_the_job(each) for each in methods)
 
 
 def setting_effect(name: str) -> Effect | None:

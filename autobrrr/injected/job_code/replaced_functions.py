@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Iterator
 from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 from .bytecode_names import codes
 from .installed_code import home_of, is_own, is_standard
@@ -18,22 +19,25 @@ from .installed_code import home_of, is_own, is_standard
 def replaced_functions(torch: ModuleType) -> Iterator[tuple[str, object]]:
     """Each by its name, with what stands there. What is only added is none: nothing of torch's calls it."""
     modules = torch.functional, torch.nn.functional, torch.autograd
-    for owner, home in ((torch.Tensor, "torch._tensor"), *((each, each.__name__) for each in modules)):
+    places: list[tuple[Any, str, tuple[type, ...]]] = [(each, each.__name__, ()) for each in modules]
+    places.append((torch.Tensor, "torch._tensor", torch.Tensor.__mro__[1:]))
+    places.append((torch, "", (torch._C._VariableFunctionsClass,)))  # which is written in C
+    for owner, home, above in places:
+        called = (names_in(home) or vars(owner)) if home else ()
         for name, found in list(vars(owner).items()):  # other threads may add some
-            if callable(found) and not isinstance(found, type) and not _is_torchs(found):
-                inherited = any(name in vars(kind) for kind in getattr(owner, "__mro__", ())[1:])
-                if inherited or name in (_names_in(home) or (name,)):
-                    yield f"{owner.__name__}.{name}", found
+            is_called = name in called or any(name in vars(kind) for kind in above)
+            if is_called and callable(found) and not isinstance(found, type) and not _is_torchs(found):
+                yield f"{owner.__name__}.{name}", found
 
 
 @functools.cache
-def _names_in(module: str) -> frozenset[str]:
-    """All names in the code of a module of torch's; none where it can't be read."""
+def names_in(module: str) -> frozenset[str]:
+    """All names in the code of an installed module; none where it can't be read."""
     try:
         code = sys.modules[module].__spec__.loader.get_code(module)  # type: ignore[union-attr]
     except (AttributeError, KeyError, ImportError, OSError):
         return frozenset()
-    return frozenset(name for each in codes(code) for name in each.co_names)
+    return frozenset(name for each in codes(code) for name in each.co_names) if code else frozenset()
 
 
 def _is_torchs(thing: object) -> bool:
@@ -51,6 +55,8 @@ def _is_torchs(thing: object) -> bool:
         home = home_of(type(each))
         if isinstance(each, FunctionType):
             home = str(each.__globals__.get("__name__"))
+        if isinstance(each, MethodType) and isinstance(each.__self__, type):
+            home = home_of(each.__self__)  # `apply` of a function of autograd
         if is_own(home):
             coming.append(getattr(each, "__wrapped__", None))
         elif home.partition(".")[0] == "torch" or is_standard(home):

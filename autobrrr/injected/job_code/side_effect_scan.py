@@ -35,7 +35,7 @@ from .effects import (
 )
 from .installed_code import home_of, is_library, members_of, package_of
 from .reachable_code import Reach
-from .replaced_functions import content, replaced_functions
+from .replaced_functions import content, names_in, replaced_functions
 
 _HOOK_SETTERS = frozenset(
     (
@@ -99,6 +99,10 @@ class CodeScan:
             kinds.add(kind)
             self._enter(patched if patched is not None else getattr(kind, "forward", None), part)
             self._enter(getattr(kind, "__call__", None), part)  # noqa: B004  its code is wanted
+            for each in kind.__mro__:
+                if is_library(home_of(each)):  # the job may have put its own into it
+                    for name in names_in(home_of(each)).intersection(vars(each)):
+                        self._enter(vars(each)[name], part)
         for part in parts.values():
             self._reach.into(part)
         for hook in hooks:
@@ -121,6 +125,9 @@ class CodeScan:
         """Queue a function of the user's own."""
         if isinstance(thing, staticmethod | classmethod | MethodType):
             owner = thing.__self__ if isinstance(thing, MethodType) else None
+            if isinstance(owner, type) and id(owner) not in self._seen:
+                self._seen.add(id(owner))  # `apply` of a function of autograd calls what its class has
+                self._judge_class(owner, owner.__name__)
             thing = thing.__func__
         if isinstance(thing, property):
             thing = thing.fget

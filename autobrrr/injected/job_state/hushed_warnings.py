@@ -1,11 +1,13 @@
 """Warnings of a replay: neither shown nor remembered as shown, so that the job still shows them itself.
 
-In: nothing. Out: a context, for the thread that enters it; what other threads warn of is the job's.
+In: nothing. Out: a context, for the thread that enters it; what other threads warn of is the job's, and so is
+what a process that is forked within warns of.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from _thread import get_ident
@@ -22,12 +24,12 @@ class _OfThread:
     __slots__ = ("_thread", "over")
 
     def __init__(self) -> None:
-        self._thread = get_ident()
+        self._thread = os.getpid(), get_ident()
         self.over = False  # another thread's `catch_warnings` may keep a copy of the filters
 
     def match(self, _text: str) -> bool:
         """Whether the filter is for this warning."""
-        return not self.over and get_ident() == self._thread
+        return not self.over and (os.getpid(), get_ident()) == self._thread
 
 
 @contextlib.contextmanager
@@ -64,10 +66,12 @@ def _not_shown() -> Callable[[], None]:
     show = getattr(warnings, "_showwarnmsg", None)
     if show is None:
         return lambda: None
-    thread, shown_by = get_ident(), getattr(warnings, "_showwarnmsg_impl", None)
+    thread, shown_by = (os.getpid(), get_ident()), getattr(warnings, "_showwarnmsg_impl", None)
 
     def quiet(message: object) -> None:
-        if get_ident() != thread or getattr(warnings, "_showwarnmsg_impl", None) is not shown_by:
+        if (os.getpid(), get_ident()) != thread or getattr(
+            warnings, "_showwarnmsg_impl", None
+        ) is not shown_by:
             show(message)
 
     warnings._showwarnmsg = quiet  # type: ignore[attr-defined]

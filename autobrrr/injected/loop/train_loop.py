@@ -331,8 +331,8 @@ class TrainLoop:
 
     def _stop(self, *, at_boundary: bool) -> None:
         self.close_door()
-        self.measuring.stop()
         self.roots.stop()
+        self.measuring.stop()
         self.left += self.hooks.take_off(at_boundary=at_boundary)
         self.left += self.hooks.take_off_wrappers()  # they may lie over a remedy's, or a scout's
         self._sampling.take_off()
@@ -365,11 +365,11 @@ class TrainLoop:
         self.close_door()
         self.hot.will = None
         self.stamps.drop()
+        self.roots.stop()
         self.measuring.drop()
         self.hooks.take_off(at_boundary=True)
         self.hooks.take_off_wrappers()
         self._sampling.take_off()
-        self.roots.stop()
         self._scouts.keep_only(None)
         take_off_all(self._patches)
         at_fork()
@@ -460,11 +460,11 @@ class TrainLoop:
         )
 
     def _work(self, boundary: Boundary) -> None:
+        if self.roots.step_ended():  # first: what was put on last may lie over what a task has put on
+            self.news += 1
         if self.measuring.slice(boundary):
             self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
             self._emit({})
-        if self.roots.step_ended():
-            self.news += 1
         held_back = self._held_back()
         if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
             self.measuring.posted(self._do_posted)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import logging.handlers
+import os
+import queue
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.job_code.effects import kept_by_the_job
 from support.batch_probe.shadow_attributes import ATTRIBUTES
 from support.batch_probe.shadow_loop import Outcome, train
 from support.batch_probe.shadow_refused import trap
@@ -215,3 +218,60 @@ def test_what_shows_and_is_asked_what_it_showed_is_refused_even_with_override(ki
     assert outcome.probed is not None
     assert outcome.probed["status"] == "abstained"
     assert "a replay would do it again" in str(outcome.probed["why"])
+
+
+SAID: list[object] = []
+
+
+class Numbered(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        SAID.append(record)
+        return super().format(record)
+
+
+class Said(io.TextIOBase):
+    def write(self, text: str) -> int:
+        SAID.append(text)
+        return len(text)
+
+
+def by_formatter() -> logging.Handler:
+    handler = logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115 - it stays open
+    handler.setFormatter(Numbered())
+    return handler
+
+
+HANDLERS: dict[str, Callable[[], logging.Handler]] = {
+    "a formatter": by_formatter,
+    "a stream of its class": lambda: logging.StreamHandler(Said()),
+    "a stream that is read": lambda: logging.StreamHandler(io.StringIO()),
+    "a buffer": lambda: logging.handlers.MemoryHandler(1 << 20),
+    "a queue": lambda: logging.handlers.QueueHandler(queue.Queue()),
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
+def test_what_counts_what_is_logged_is_no_matter_of_classes_alone(
+    handler: Callable[[], logging.Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kept_by_the_job() is None
+    monkeypatch.setattr(logging.getLogger("job"), "handlers", [handler()])
+    assert "what is logged" in str(kept_by_the_job())
+
+
+def test_a_function_of_the_jobs_that_makes_filters_or_writes_what_is_shown_may_count_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, stream = logging.getLogger("job"), logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115
+    monkeypatch.setattr(log, "handlers", [stream])
+    assert kept_by_the_job() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "filters", [lambda record: not SAID.append(record)])
+        assert "a function" in str(kept_by_the_job())
+    with monkeypatch.context() as patch:
+        patch.setattr(stream.stream, "write", SAID.append, raising=False)
+        assert kept_by_the_job() is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(logging, "_logRecordFactory", lambda *args: SAID.append(args))
+        assert "a function" in str(kept_by_the_job())
+    assert kept_by_the_job() is None

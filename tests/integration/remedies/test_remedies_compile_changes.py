@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import types
 
 import pytest
 import torch
@@ -99,3 +101,65 @@ def test_a_model_whose_class_makes_its_forward_anew_is_compiled_all_the_same(
     assert compiled_graphs() == 1
     undo()
     REGISTRY["compile.default"].release(torch)  # type: ignore[misc]
+
+
+class Ramped(nn.Module):
+    """Its second forward comes to the same as the first for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.sigma = nn.Linear(16, 16), nn.Linear(16, 4), 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(torch.tanh(self.one(x)))  # type: ignore[no-any-return]
+
+    def later(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.one(x))
+        return self.two(hidden + self.sigma * hidden.sin())  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def _compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+
+
+@pytest.mark.usefixtures("_compiles")
+def test_code_of_an_older_forward_never_answers_for_one_that_came_to_the_same_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = loop_of(Ramped)
+    undo = REGISTRY["compile.default"].apply(loop.job, {})
+    loop.train(ENOUGH + 1)
+    monkeypatch.setattr(Ramped, "forward", Ramped.later)
+    loop.train(6)
+    loop.model.sigma = 1.0  # type: ignore[assignment]
+    x = torch.ones(8, 16)
+    assert torch.allclose(loop.model(x), loop.model._call_impl(x))
+    undo()
+    REGISTRY["compile.default"].release(torch)  # type: ignore[misc]
+
+
+@dataclasses.dataclass
+class Scaled:
+    """A forward that has no hash."""
+
+    scale: float
+
+    def __get__(self, module: object, kind: object = None) -> object:
+        return self if module is None else types.MethodType(self, module)
+
+    def __call__(self, module: Ramped, x: torch.Tensor) -> torch.Tensor:
+        return module.two(torch.tanh(module.one(x))) * self.scale  # type: ignore[no-any-return]
+
+
+class Odd(Ramped):
+    forward = Scaled(2.0)  # type: ignore[assignment]
+
+
+@pytest.mark.usefixtures("_compiles")
+def test_a_forward_that_is_an_object_of_the_jobs_own_ends_no_step() -> None:
+    loop = loop_of(Odd)
+    undo = REGISTRY["compile.default"].apply(loop.job, {})
+    loop.train(1)
+    undo()

@@ -328,3 +328,37 @@ def test_what_the_script_sets_on_its_model_later_counts(what: str, monkeypatch: 
         found.append([each.detach().clone() for each in loop.model.parameters()])
     for theirs, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+class Held3(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.act = nn.Linear(16, 8), torch.tanh
+        self.register_buffer("mask", torch.ones(8))
+        self.gain = torch.ones(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.one(x)) * self.mask * self.gain  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mask", torch.tensor([1.0, 0.0] * 4)), ("gain", torch.full((8,), 3.0)), ("act", torch.sigmoid)],
+)
+def test_a_replay_goes_on_with_nothing_that_the_script_has_replaced(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+    found = []
+    for on in (False, True):
+        loop, recorder = loop_of(Held3), Frozen()
+        undo = graph_calls(loop.job, recorder) if on else lambda: None
+        torch.manual_seed(5)
+        loop.train(4)
+        assert (recorder.replays > 0) is on
+        setattr(loop.model, name, value)
+        loop.train(4)
+        undo()
+        found.append([each.detach().clone() for each in loop.model.parameters()])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)

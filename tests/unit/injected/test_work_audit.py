@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.prove import work_rules
 from autobrrr.prove.run_account import RunAccount
 
 RUN = """
@@ -65,3 +66,44 @@ def test_every_step_and_sample_is_counted(tmp_path: Path, change: str) -> None:
 def first_samples(change: str) -> int:
     """The lazy one was called once before its first step."""
     return 16 if "Lazy" in change else 8
+
+
+RECALLS = """
+import sys, torch
+from torch import nn
+from autobrrr.injected.audit.work_audit import WorkAudit
+WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
+
+class Recalls(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ask, self.say = nn.Linear(32, 32), nn.Linear(32, 4)
+
+    def forward(self, x, memory):
+        seen = torch.bmm(self.ask(x).unsqueeze(1), memory.transpose(1, 2)).softmax(-1)
+        return self.say(torch.bmm(seen, memory).squeeze(1))
+
+torch.manual_seed(0)
+model = Recalls()
+{change}
+x, memory = torch.randn(16, 32), torch.randn(16, 256, 32)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(x, memory).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("change", ["model = torch.compile(model)", "model.compile()"])
+def test_operators_that_a_compiled_kernel_stands_for_are_none_that_were_left_out(
+    change: str, tmp_path: Path
+) -> None:
+    sides = []
+    for name, each in (("before", ""), ("after", change)):
+        script = RECALLS.replace("{change}", each)
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=True, timeout=120)
+        sides.append(RunAccount(file=tmp_path / name))
+        sides[-1].look()
+    codes = {each.code.value for each in work_rules.refusals(*sides, "rounding")}
+    assert "stale_outputs" not in codes

@@ -193,7 +193,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                     run,
                     dynamic=dynamic,
                     backwards=Backwards(torch),
-                    depends=_holds_for(torch, module),
+                    depends=torch.get_num_threads,
+                    holds=_has_its_code(module),
                 )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:
@@ -217,15 +218,14 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     return WatchedUndo(applied.close, watch.trouble, widened, watch.times)
 
 
-def _holds_for(torch: ModuleType, module: Module) -> Callable[[], object]:
-    """What compiled code holds for, and dynamo does not look at: threads, and the forward of each class.
+def _has_its_code(module: Module) -> Callable[[], bool]:
+    """Whether each class has the forward that it has now: dynamo does not look, and answers with the old one.
 
-    Not of a class that makes it anew each time it is asked (`partialmethod`): no two calls were of one kind.
+    Not of a class that makes it anew each time it is asked (`partialmethod`): it never would.
     """
     found: dict[Any, None] = dict.fromkeys(map(type, module.modules()))
-    kinds = [kind for kind in found if kind.forward is kind.forward]
-    threads = torch.get_num_threads
-    return lambda: (threads(), *[kind.forward for kind in kinds])
+    forwards = [(kind, kind.forward) for kind in found if kind.forward is kind.forward]
+    return lambda: all(kind.forward is forward for kind, forward in forwards)
 
 
 def _workers() -> int:

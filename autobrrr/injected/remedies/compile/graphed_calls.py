@@ -1,9 +1,10 @@
 """`compile.graphed`: a model's forward and backward replayed as CUDA graphs, by `make_graphed_callables`.
 
 A replay writes to the same memory every time. So results and gradients are copied out of it, a second
-forward before the first one's backward runs eagerly, and so does whatever has other shapes, parameters that
-have moved, or modules whose plain attributes were set since. The capture is rehearsed like compiled code,
-under a guard that puts random states and buffers back, and its results are held against eager ones.
+forward before the first one's backward runs eagerly, and so does whatever has other shapes, parameters or
+buffers that have moved, or modules whose attributes or forward were set since. The capture is rehearsed like
+compiled code, under a guard that puts random states and buffers back, and its results are held against eager
+ones.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.dispatch_modes import unseen
 from ...live_torch.live_job import Job
+from ...live_torch.module_call_slot import SLOT
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
@@ -185,13 +187,17 @@ class Replays:
         return self._autocast(), *kinds
 
     def _found(self) -> list[object]:
-        """What a graph goes on with as it was recorded: where parameters lie, which are trained, what modules
-        say of themselves."""
+        """What a graph goes on with as it was recorded: where tensors lie, which are trained, what modules
+        are and hold."""
         module = cast(Module, self._module())
-        found: list[object] = [(each.data_ptr(), each.requires_grad) for each in module.parameters()]
+        tensors = *module.parameters(), *module.buffers()
+        found: list[object] = [(each.data_ptr(), each.requires_grad) for each in tensors]
         for part in module.modules():
-            found.append(type(part))
-            found += [each for each in vars(part).items() if isinstance(each[1], PLAIN)]
+            kind: Any = type(part)
+            found += kind, kind.forward
+            for name, each in vars(part).items():
+                if name != SLOT:
+                    found.append((name, each if isinstance(each, PLAIN) else id(each)))
         return found
 
 

@@ -36,6 +36,7 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
         depends: What else the compiled code holds for: another value makes another kind.
+        holds: Whether the module still has the code that is compiled; else it is called eagerly.
 
     Attributes:
         slower: Why no kind that was timed is called so; None before one was, and while one is.
@@ -51,11 +52,12 @@ class CompiledCall:
         dynamic: bool,
         backwards: Backwards | None = None,
         depends: Callable[[], object] = lambda: None,
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
         self._failed: str | None = None
         self.graphs = 0  # that dynamo compiled in its calls
         self._backwards = backwards
-        self._depends = depends
+        self._depends, self._holds = depends, holds
         self._rehearsal = rehearsal
         self._compiled = compiled
         self._dynamic = dynamic
@@ -75,14 +77,14 @@ class CompiledCall:
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = rehearsal.torch.is_grad_enabled
         in_larger = watched_or_transformed(rehearsal.torch)
-        hooks, known = self._hooks, self._known_hooks
+        hooks, known, holds = self._hooks, self._known_hooks, self._holds
 
         def call(*args: object, **kwargs: object) -> object:
             if not rehearsal.module.training or not grad_enabled() or self.broken is not None:
                 return eager(*args, **kwargs)
             if sum(map(len, hooks)) != known:  # no guard of dynamo's: those cost ten times as much
                 return eager(*args, **kwargs)
-            if in_larger():
+            if in_larger() or not holds():
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -87,3 +88,19 @@ def test_filters_that_another_thread_keeps_meanwhile_hush_nothing_afterwards() -
         done.set()
         other.join()
     assert [str(each.message) for each in heard] == ["of the job"]
+
+
+def test_a_process_that_is_forked_within_warns_as_before() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with hushed(torch):
+            warnings.warn("not here", stacklevel=1)
+            child = os.fork()
+            if not child:
+                try:
+                    warnings.warn("there", stacklevel=1)
+                except UserWarning:
+                    os._exit(7)
+                finally:
+                    os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

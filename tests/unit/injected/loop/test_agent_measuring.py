@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -10,10 +11,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from autobrrr.injected.live_torch.compiled_code import before_compiling
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.patches import Patch, take_off_all
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
+from autobrrr.injected.loop.step_pattern import Pattern
 from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
@@ -197,3 +201,44 @@ def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
     loop.post(lambda: done.append(job_watches(torch)))
     loop._close(clock[0])
     assert done[1] is None
+
+
+class Witnesses:
+    """A task that is told of what the job compiles, in a step in which root modules are looked for too."""
+
+    name, event, pending = "witnesses", "witnessed", False
+
+    def __init__(self, loop: TrainLoop) -> None:
+        self._loop, self._on = loop, list[Patch]()
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        self.cancel()
+        if self._loop.roots.searching:
+            return None
+        self._on += before_compiling(torch, lambda: None)
+        self._loop.roots.begin(get_ident())
+        return 1
+
+    def cancel(self) -> None:
+        take_off_all(self._on)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_lies_over_something_of_ours_comes_off_before_it(
+    ends: bool,
+) -> None:
+    was = torch.compile, torch.export.export
+    pages = StepRing()
+    loop = TrainLoop(torch, pages, ActiveRemedies(REGISTRY), lambda event: None)
+    loop.steps.pattern = Pattern(anchor=0, every=1, cycle=1)
+    loop.begin_task(Witnesses(loop))
+    loop._close(0)
+    assert torch.compile is not was[0]
+    if ends:
+        loop.take_down_from_outside(keep=False)
+    else:
+        loop._close(1)
+        loop.roots.stop()
+    assert (torch.compile, torch.export.export) == was
+    pages.close_fd()
+    pages.release()

@@ -1,0 +1,80 @@
+"""The scan reads functions of autograd under any name, and what the job has put into torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.job_code.replaced_functions import replaced_functions
+from autobrrr.injected.job_code.side_effect_scan import CodeScan
+
+
+def scan(module: nn.Module) -> CodeScan:
+    found = CodeScan(torch)
+    for _ in found.steps([module]):  # type: ignore[list-item]
+        pass
+    return found
+
+
+class Prints(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, approximate="none"):  # type: ignore[no-untyped-def]
+        print("called")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        return gradient, None
+
+
+prints = Prints.apply
+
+
+class Aliased(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return prints(x)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class Held(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = Prints.apply
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x)  # type: ignore[no-any-return,no-untyped-call]
+
+
+@pytest.mark.parametrize("kind", [Aliased, Held])
+def test_a_function_of_autograd_is_read_by_whatever_name_it_is_applied(kind: type[nn.Module]) -> None:
+    assert any("calls print" in str(one) for one in scan(kind()).findings.refusals)
+
+
+def announced(function: Callable[..., object]) -> Callable[..., object]:
+    def around(*args: object, **kwargs: object) -> object:
+        print("called")
+        return function(*args, **kwargs)
+
+    return around
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "put"),
+    [
+        (nn.functional, "gelu", lambda _: Prints.apply),
+        (torch, "layer_norm", announced),
+        (nn.Conv1d, "_conv_forward", announced),
+        (nn.Module, "_call_impl", announced),
+    ],
+)
+def test_what_the_job_put_into_torchs_own_is_read_wherever_a_layer_meets_it(
+    owner: object, name: str, put: Callable[[object], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Sequential(nn.Conv1d(1, 2, 3), nn.GELU(), nn.LayerNorm(2))
+    assert not scan(model).findings.refusals
+    monkeypatch.setattr(owner, name, put(vars(owner)[name]))
+    assert any("calls print" in str(one) for one in scan(model).findings.refusals)
+    if not isinstance(owner, type):
+        assert [each for each, _ in replaced_functions(torch)] == [f"{owner.__name__}.{name}"]  # type: ignore[attr-defined]
