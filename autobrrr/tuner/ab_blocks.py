@@ -27,8 +27,7 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
-SURELY = 3.5  # standard deviations of a share
-MANY = 10  # long steps
+SURELY = 3.5  # standard deviations
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -146,19 +145,24 @@ class AllSteps:
     """Time and long steps of both sides, over all pairs: a mean of log-ratios understates what is rare."""
 
     def __init__(self) -> None:
-        self._totals = np.zeros((2, 3))  # by side: nanoseconds, steps, long ones
+        self._totals = np.zeros((2, 2))  # by side: nanoseconds, steps
+        self._more = self._squares = 0.0  # how much larger the share of long steps is with it, over all pairs
 
     def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
         """Two neighbouring blocks."""
         cap = _cap(without, with_it)
         for side, steps in enumerate((without, with_it)):
-            self._totals[side] += steps.sum(), len(steps), (steps > cap).sum()
+            self._totals[side] += steps.sum(), len(steps)
+        more = float((with_it > cap).mean() - (without > cap).mean())
+        self._more += more
+        self._squares += more**2
 
     def log_speed_ratio(self) -> float | None:
-        """log(speed with / without), where long steps surely come more often with it; None elsewhere."""
-        (a_ns, a_steps, a_long), (b_ns, b_steps, b_long) = self._totals
-        share = b_steps / max(1.0, a_steps + b_steps)
-        expected, both = share * (a_long + b_long), a_long + b_long
-        if both == 0 or b_long - expected <= SURELY * np.sqrt(both * share * (1 - share)) or b_long < MANY:
+        """log(speed with / without), where long steps surely come more often with it; None elsewhere.
+
+        Pairs are the observations: long steps come several in a row, as another program's turn does.
+        """
+        if self._more <= SURELY * np.sqrt(self._squares):
             return None
+        (a_ns, a_steps), (b_ns, b_steps) = self._totals
         return float(np.log((a_ns / a_steps) / (b_ns / b_steps)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import cast
 
-from .installed_code import home_of, is_library, package_of
+from .installed_code import home_of, is_library, is_own, is_standard, package_of
 
 
 class Effect(enum.Enum):
@@ -82,6 +82,24 @@ def module_effect(name: str) -> Effect | None:
     return None if top in TRUSTED or top in _CHANGED_IN_PLACE else Effect.STATE
 
 
+class Libraries:
+    """Whose code is not read: installed packages, but for unknown ones that modules of the job come from."""
+
+    def __init__(self, kinds: Iterable[type] = ()) -> None:
+        self._read: set[str] = set()
+        self.read(kinds)
+
+    def read(self, kinds: Iterable[type]) -> None:
+        """Modules of these classes are the job's."""
+        tops = {package_of(kind) for kind in kinds}
+        installed = {top for top in tops if is_library(top) and not is_standard(top) and not is_own(top)}
+        self._read |= {top for top in installed if module_effect(top) is not None}
+
+    def hold(self, name: str) -> bool:
+        """Whether a module of this name is of one."""
+        return is_library(name) and name.partition(".")[0] not in self._read
+
+
 def only_shows(names: Sequence[str]) -> bool:
     """Whether code that takes these attributes, one of the other, of what shows asks nothing else of it."""
     return bool(names) and names[-1] in _SHOWS
@@ -118,12 +136,14 @@ def _is_of_the_job(thing: object) -> bool:
     if isinstance(thing, FunctionType | MethodType):
         function = cast(FunctionType, getattr(thing, "__func__", thing))
         return not is_library(str(function.__globals__.get("__name__")))
+    if isinstance(thing, BuiltinFunctionType):  # `flush` of a stream, or `append` of a list
+        return not isinstance(thing.__self__, io.IOBase) or _is_of_the_job(thing.__self__)
     kind = thing if isinstance(thing, type) else type(thing)
     if isinstance(thing, io.StringIO) or not is_library(home_of(kind)):
         return True
     put_in = [] if thing is kind else getattr(thing, "__dict__", {}).items()
     methods = [each for name, each in put_in if callable(each) and hasattr(kind, name)]
-    return any(isinstance(each, BuiltinFunctionType) or _is_of_the_job(each) for each in methods)
+    return any(map(_is_of_the_job, methods))
 
 
 def setting_effect(name: str) -> Effect | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
@@ -17,7 +17,7 @@ from weakref import ref
 
 from ..live_torch.torch_types import is_module, is_tensor
 from .effects import module_effect
-from .installed_code import home_of, is_library, is_standard
+from .installed_code import home_of, is_standard
 
 _MAX_OBJECTS = 20_000
 _MAX_PARTS = 10_000  # looked at in one container
@@ -39,11 +39,15 @@ def is_implicit(name: str) -> bool:
 class Reach:
     """Grows with the objects that are held and the attribute names that code uses.
 
+    Args:
+        is_library: Whether a module is one whose code is not read.
+
     Attributes:
         modules: Names of those of the user's own that are held: what is then taken from them shows nowhere.
     """
 
-    def __init__(self, torch: ModuleType) -> None:
+    def __init__(self, torch: ModuleType, is_library: Callable[[str], bool]) -> None:
+        self._is_library = is_library
         self.modules: list[str] = []
         self._torch = torch
         self._seen: set[int] = set()
@@ -90,7 +94,7 @@ class Reach:
         if is_tensor(held, self._torch):
             return []
         if isinstance(held, ModuleType):
-            if not is_library(held.__name__):
+            if not self._is_library(held.__name__):
                 self.modules.append(held.__name__)
             return []
         if isinstance(held, type):
@@ -98,7 +102,7 @@ class Reach:
         items, kind = list(self._items(held)), type(held)
         attributes: dict[str, object] = getattr(held, "__dict__", {})
         home = home_of(kind)
-        if is_library(home) and not is_module(held, self._torch):
+        if self._is_library(home) and not is_module(held, self._torch):
             plain = is_standard(home) and module_effect(home) is None
             return [*items, *attributes.values()] if plain else items
         return [*items, *self._named(attributes, None), *self._class(kind, held)]
@@ -119,7 +123,7 @@ class Reach:
             yield ref.__call__(held)
         elif isinstance(held, MappingProxyType | CellType):
             yield from gc.get_referents(held)
-        elif isinstance(held, FunctionType) and is_library(str(held.__globals__.get("__name__"))):
+        elif isinstance(held, FunctionType) and self._is_library(str(held.__globals__.get("__name__"))):
             yield from held.__closure__ or ()
 
     def _class(self, kind: type, held: object) -> list[object]:
@@ -127,7 +131,7 @@ class Reach:
         shared: list[object] = []
         for each in kind.__mro__:
             key = each, type(held)
-            if not is_library(home_of(each)) and key not in self._classes:
+            if not self._is_library(home_of(each)) and key not in self._classes:
                 self._classes.add(key)
                 shared += self._named(vars(each), held)
         return shared
@@ -146,7 +150,7 @@ class Reach:
                     self._called.append((member, held))
             elif held is None or not name.startswith("__"):
                 others.append(member)
-                if held is not None and not is_library(home_of(type(member))):
+                if held is not None and not self._is_library(home_of(type(member))):
                     for reads in ("__get__", "__set__", "__delete__"):  # a descriptor of the user's own
                         self._called.append((getattr(type(member), reads, None), member))
         return others

@@ -25,6 +25,7 @@ from .effects import (
     BACK_DOORS,
     BUILTINS,
     Effect,
+    Libraries,
     Refusal,
     kept_by_the_job,
     module_effect,
@@ -80,7 +81,9 @@ class CodeScan:
         self._seen: set[object] = set()
         self._queue: list[tuple[FunctionType, object | None]] = []
         self._own: set[str] = set()
-        self._reach = Reach(torch)
+        self._libraries = Libraries()
+        self._is_library = self._libraries.hold
+        self._reach = Reach(torch, self._is_library)
 
     def steps(self, modules: list[Module], hooks: Iterable[object] = ()) -> Generator[str, None, None]:
         """Scans one function a step, so that the caller can spread the work.
@@ -89,6 +92,7 @@ class CodeScan:
             hooks: Of the user's own, which a run of the modules calls too.
         """
         parts = {id(part): part for module in modules for part in module.modules()}
+        self._libraries.read(map(type, parts.values()))
         kinds: set[type] = set()
         for part in parts.values():
             kind = type(part)
@@ -136,7 +140,7 @@ class CodeScan:
         while isinstance(thing, FunctionType):  # a decorator's function, and what it is wrapped around
             key = (thing.__code__, type(owner))
             # `functools.wraps` copies `__module__`: only its globals say where a function was written.
-            if key not in self._seen and not is_library(str(thing.__globals__.get("__name__"))):
+            if key not in self._seen and not self._is_library(str(thing.__globals__.get("__name__"))):
                 self._seen.add(key)
                 self._queue.append((thing, owner))
             thing = getattr(thing, "__wrapped__", None)
@@ -216,14 +220,14 @@ class CodeScan:
             if thing is sys and name in ("stdout", "stderr"):
                 self._refuse(Effect.OUTPUT, f"{where} uses {spoken}")
                 return
-            if at == 1 or is_library(thing.__name__):
+            if at == 1 or self._is_library(thing.__name__):
                 self._judge_module(thing.__name__, where)
             if thing.__name__.partition(".")[0] in ("torch", "numpy"):
                 effect = setting_effect(name)
                 if effect is not None:
                     self._refuse(effect, f"{where} calls {spoken}")
             is_plain = type(thing) is ModuleType and name in members_of(thing)
-            if not is_plain and not is_library(thing.__name__):  # code of the user's own gives it
+            if not is_plain and not self._is_library(thing.__name__):  # code of the user's own gives it
                 self._refuse(Effect.STATE, f"{where} takes {name} from {thing.__name__}, which makes it")
                 return
             thing = getattr(thing, name, None)
@@ -250,12 +254,12 @@ class CodeScan:
     def _whole_module(self, module: ModuleType, where: str, code: CodeType | None) -> None:
         """A module that is handed on as a whole: what is then done with it shows no name."""
         setting = code is not None and {"setattr", "delattr"} & set(code.co_names)
-        if setting or not is_library(module.__name__):
+        if setting or not self._is_library(module.__name__):
             self._refuse(Effect.STATE, f"{where} hands on the module {module.__name__}")
 
     def _judge_module(self, name: str, where: str) -> None:
         top = name.partition(".")[0]
-        if not is_library(name) or (top in self._own and top != "torch"):
+        if not self._is_library(name) or (top in self._own and top != "torch"):
             return
         effect = module_effect(name)
         if effect is not None:
@@ -267,14 +271,14 @@ class CodeScan:
             self._refuse(Effect.STATE, f"{where} uses {kind.__name__}, which could end the job")
         if issubclass(kind, weakref.ref | weakref.finalize):
             self._refuse(Effect.STATE, f"{where} has something done when an object goes ({kind.__name__})")
-        if is_library(home_of(kind)):
+        if self._is_library(home_of(kind)):
             self._judge_module(home_of(kind), where)
             return
         self._kept(kind.__name__, kind)
         # Making one, taking it apart and asking about it run special methods that no code names.
         parents: list[type] = [*kind.__mro__, *type.mro(type(kind))]
         for each in parents:
-            if not is_library(home_of(each)):
+            if not self._is_library(home_of(each)):
                 for name, found in vars(each).items():
                     if name in _CALLED_BY_TORCH or (name.startswith("__") and name.endswith("__")):
                         self._enter(found, None)
@@ -289,9 +293,9 @@ class CodeScan:
             writes = name == "open" and code is not None and only_writes(code) and not tells(code.co_names)
             effect = Effect.OUTPUT if writes else BUILTINS.get(name, Effect.STATE)
             self._refuse(effect, f"{where} calls {spoken}")
-        elif isinstance(thing, _CACHE) and not is_library(home):
+        elif isinstance(thing, _CACHE) and not self._is_library(home):
             self._refuse(Effect.STATE, f"{where} fills the cache of {spoken}")
-        elif home and is_library(home):
+        elif home and self._is_library(home):
             if module_effect(home) is Effect.OUTPUT and not only_shows([name]):
                 self._refuse(Effect.STATE, f"{where} calls {spoken}, which may tell what was shown")
             self._judge_module(home, where)
@@ -320,7 +324,7 @@ class CodeScan:
         """Of a class of an installed library's that is not trusted."""
         home = home_of(type(thing))
         top = home.partition(".")[0]
-        return is_library(home) and top not in self._own and object_effect(thing) is not None
+        return self._is_library(home) and top not in self._own and object_effect(thing) is not None
 
     def _uses(self, thing: object, names: list[str], what: str) -> None:
         effect = object_effect(thing) if only_shows(names) else Effect.STATE
@@ -343,7 +347,7 @@ class CodeScan:
         if held is missing or is_module(held, self._torch) or is_tensor(held, self._torch):
             return
         self._iterators(held, names, f"self.{name}", where)
-        if isinstance(held, FunctionType) and is_library(held.__module__ or ""):
+        if isinstance(held, FunctionType) and self._is_library(held.__module__ or ""):
             if name in _LOGGING_METHODS:
                 self._refuse(_LOGGING_METHODS[name], f"{where} calls self.{name}")
             return

@@ -23,7 +23,7 @@ from types import (
 )
 from typing import Protocol, cast
 
-from ..job_code.effects import Effect, object_effect
+from ..job_code.effects import Effect, Libraries, object_effect
 from ..job_code.installed_code import home_of, is_library, is_own, package_of
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .rng_state import is_generator
@@ -100,6 +100,7 @@ class ModuleState:
         self._waiting: deque[tuple[object, str, int]] = deque()
         self._classes: list[tuple[type, dict[str, object]]] = []
         self._cells: list[tuple[str, CellType, object]] = []
+        self._is_library = Libraries(type(part) for module in modules for part in module.modules()).hold
         for module in modules:
             self._module(module, type(module).__name__)
         for name, thing in others:
@@ -166,7 +167,7 @@ class ModuleState:
     def _class(self, kind: type) -> None:
         """What instances of a class share, also of the user's parents and metaclass, and what those hold."""
         for each in (*kind.__mro__, *type.mro(type(kind))):
-            library = is_library(home_of(each))
+            library = self._is_library(home_of(each))
             if id(each) in self._seen or (library and each is not kind):
                 continue
             self._seen.add(id(each))
@@ -264,7 +265,7 @@ class ModuleState:
         slots = self._slotted[kind]
         if slots:
             self._keep_slots(value, slots, path, depth)
-        if not is_library(home_of(kind)):
+        if not self._is_library(home_of(kind)):
             self._class(kind)
 
     def _keep_slots(self, value: object, slots: _Slots, path: str, depth: int) -> None:
@@ -289,7 +290,7 @@ class ModuleState:
     def _function(self, function: FunctionType, path: str, depth: int) -> None:
         """A function of the user's: its attributes, its defaults, what it closes over."""
         attributes = cast("MutableMapping[object, object]", function.__dict__)
-        if is_library(str(function.__globals__.get("__name__"))):
+        if self._is_library(str(function.__globals__.get("__name__"))):
             self._visit(attributes.get("__wrapped__"), path, depth + 1)
             return
         self._dicts.append((path, attributes, dict(attributes)))

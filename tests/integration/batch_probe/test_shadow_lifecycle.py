@@ -337,7 +337,7 @@ def test_with_override_a_printing_forward_is_probed() -> None:
 
     outcome = train(trap(Prints), 48, probe=True, params={"override": True, "rounds": 2})
     assert outcome.probed is not None
-    assert outcome.probed["status"] == "ok"
+    assert outcome.probed["status"] == "ok", outcome.probed["why"]
 
 
 def test_replays_are_spread_over_steps() -> None:

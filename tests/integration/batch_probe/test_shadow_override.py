@@ -6,6 +6,7 @@ import io
 import logging.handlers
 import os
 import queue
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -264,6 +265,7 @@ def test_a_function_of_the_jobs_that_makes_filters_or_writes_what_is_shown_may_c
 ) -> None:
     log, stream = logging.getLogger("job"), logging.StreamHandler(open(os.devnull, "w"))  # noqa: SIM115
     monkeypatch.setattr(log, "handlers", [stream])
+    stream.flush = sys.stderr.flush  # type: ignore[method-assign] # as transformers does
     assert kept_by_the_job() is None
     with monkeypatch.context() as patch:
         patch.setattr(log, "filters", [lambda record: not SAID.append(record)])

@@ -7,6 +7,7 @@ the dataset's own, would not arrive as it is.
 
 from __future__ import annotations
 
+import bisect
 import io
 import pickle
 import sys
@@ -42,7 +43,7 @@ class _Sender(pickle.Pickler):
         self._known: dict[
             int, tuple[object, object]
         ] = {}  # what was sent, with its place: an id is no other's
-        self._memory = set[int]()
+        self._memory: list[tuple[int, int]] = []  # where what was sent lies, in order
 
     def persistent_id(self, value: object) -> object:
         kind = type(value)
@@ -74,7 +75,8 @@ class _Sender(pickle.Pickler):
             raise Unsendable("a tensor of another kind")
         if not _is_dense(tensor.shape, tensor.stride()):
             raise Unsendable("a tensor that is part of another")
-        self._is_new(tensor.untyped_storage().data_ptr() if tensor.numel() else 0)
+        storage = tensor.untyped_storage()
+        self._is_new(storage.data_ptr(), storage.nbytes() if tensor.numel() else 0)
         flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8) if tensor.numel() else None
         begin = self._place(0 if flat is None else flat.numel())
         if flat is not None:
@@ -88,17 +90,22 @@ class _Sender(pickle.Pickler):
         fits = flags.writeable and (flags.c_contiguous or flags.f_contiguous) and root.base is None
         if not fits or array.dtype.hasobject or type(array) is not _ndarray():
             raise Unsendable("an array of another kind")
-        self._is_new(array.__array_interface__["data"][0] if array.size else 0)
+        self._is_new(root.__array_interface__["data"][0], root.nbytes if array.size else 0)
         order = "C" if flags.c_contiguous else "F"
         begin = self._place(array.nbytes)
         if array.nbytes:
             self._region[begin : begin + array.nbytes] = memoryview(array.reshape(-1, order=order)).cast("B")
         return "array", len(self._known), begin, array.dtype, array.shape, order
 
-    def _is_new(self, memory: int) -> None:
-        if memory and (self._held.has_place(memory) or memory in self._memory):
+    def _is_new(self, begin: int, size: int) -> None:
+        if not size:
+            return
+        at = bisect.bisect(self._memory, (begin,))
+        before, after = self._memory[max(0, at - 1) : at], self._memory[at : at + 1]
+        overlaps = any(end > begin for _, end in before) or any(start < begin + size for start, _ in after)
+        if overlaps or self._held.has_place(begin):
             raise Unsendable("memory that something else holds")
-        self._memory.add(memory)
+        self._memory.insert(at, (begin, begin + size))
 
     def _place(self, size: int) -> int:
         begin = self._used
@@ -124,7 +131,7 @@ class _Receiver(pickle.Unpickler):
 
     def _tensor(self, begin: int, dtype: object, shape: tuple[int, ...], stride: tuple[int, ...]) -> object:
         torch = sys.modules["torch"]
-        made = torch.empty_strided(shape, stride, dtype=dtype)
+        made = torch.empty_strided(shape, stride, dtype=dtype, device="cpu")  # whatever the job's default
         if made.numel():
             flat = made.as_strided((made.numel(),), (1,)).view(torch.uint8)
             flat.copy_(torch.frombuffer(self._region, dtype=torch.uint8, count=flat.numel(), offset=begin))
@@ -210,6 +217,7 @@ def _content(value: Any) -> object:
     bits = bytes(raw_bytes(value.detach().cpu().contiguous()))
     return (
         value.dtype,
+        value.device,
         value.shape,
         value.stride(),
         value.requires_grad,
