@@ -69,6 +69,7 @@ class ScanFindings:
         return found[0].what if found else None
 
 
+_BY_WORD = frozenset(("getattr", "methodcaller", "attrgetter"))
 _CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
 
 
@@ -140,7 +141,9 @@ class CodeScan:
         while isinstance(thing, FunctionType):  # a decorator's function, and what it is wrapped around
             key = (thing.__code__, type(owner))
             # `functools.wraps` copies `__module__`: only its globals say where a function was written.
-            if key not in self._seen and not self._is_library(str(thing.__globals__.get("__name__"))):
+            if self._is_library(str(thing.__globals__.get("__name__"))):
+                self._reach.into(thing)  # what it was made around
+            elif key not in self._seen:
                 self._seen.add(key)
                 self._queue.append((thing, owner))
             thing = getattr(thing, "__wrapped__", None)
@@ -192,8 +195,10 @@ class CodeScan:
                     self._refuse(Effect.STATE, f"{where} reaches for {name}")
                 self.findings.writes_data |= name == "data"
                 self._reach.attribute(name)
-        if "getattr" in code.co_names:  # of a name that no code shows
+        if _BY_WORD.intersection(code.co_names):  # of a name that no code shows
             self._reach.any_attribute()
+        for name in code.co_names:
+            self._reach.attribute(f"__{name}__")  # what `deepcopy` calls
 
     def _inherited(self, code: CodeType, owner: object | None) -> None:
         """`super().name`: what the parents of the owner's class call so."""

@@ -1,7 +1,11 @@
-"""The scan reads functions of autograd under any name, and what the job has put into torch's own."""
+"""The scan reads what no name leads to, functions of autograd, and what the job has put into torch's own."""
 
 from __future__ import annotations
 
+import copy
+import functools
+import operator
+import types
 from collections.abc import Callable
 
 import pytest
@@ -78,3 +82,75 @@ def test_what_the_job_put_into_torchs_own_is_read_wherever_a_layer_meets_it(
     assert any("calls print" in str(one) for one in scan(model).findings.refusals)
     if not isinstance(owner, type):
         assert [each for each, _ in replaced_functions(torch)] == [f"{owner.__name__}.{name}"]  # type: ignore[attr-defined]
+
+
+def says() -> int:
+    print("called")
+    return 1
+
+
+class Helper:
+    def run(self) -> int:
+        return says()
+
+    @staticmethod
+    def fixed() -> int:
+        return says()
+
+    @property
+    def value(self) -> int:
+        return says()
+
+
+class Below(Helper):
+    pass
+
+
+@functools.singledispatch
+def chosen(_: object) -> int:
+    return 1
+
+
+chosen.register(int, lambda _: says())
+FUNCTIONS = {"a": says}
+LISTED = (says,)
+SPACE = types.SimpleNamespace(run=says)
+
+
+class Copied:
+    def __deepcopy__(self, _: object) -> Copied:
+        says()
+        return self
+
+
+COPIED = Copied()
+
+
+class Calls(nn.Module):
+    def step_one(self) -> int:
+        return says()
+
+
+def by_default(self: Calls, x: torch.Tensor, function: Callable[[], int] = says) -> torch.Tensor:
+    return x + function()
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        by_default,
+        lambda self, x: x + Helper.fixed(),
+        lambda self, x: x + Helper().run(),
+        lambda self, x: x + Below().value,
+        lambda self, x: x + FUNCTIONS["a"](),
+        lambda self, x: x + LISTED[0](),
+        lambda self, x: x + SPACE.run(),
+        lambda self, x: x + chosen(1),
+        lambda self, x: x + getattr(self, "step_" + "one")(),
+        lambda self, x: x + operator.methodcaller("run")(Helper()),
+        lambda self, x: copy.deepcopy(COPIED) and x,
+    ],
+)
+def test_a_function_that_no_name_leads_to_is_read_all_the_same(forward: Callable[..., torch.Tensor]) -> None:
+    model = type("Calling", (Calls,), {"forward": forward})()
+    assert any("calls print" in str(one) for one in scan(model).findings.refusals)
