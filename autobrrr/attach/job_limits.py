@@ -16,10 +16,12 @@ from autobrrr.machine.procfs import PROC
 
 # What attach, traced steps, a batch probe and a profiler window took at most of a job with torch 2.13 on
 # Linux 6.18: 5 descriptors, 2 threads, 149 MiB of addresses (75 of them without a window: a stack of 8
-# and what malloc reserves for a thread) and 7.6 MiB of memory. The rest of each is left to the job.
+# and what malloc reserves for a thread), 32 MiB of data (22 of them without a window: private memory that may
+# be written, a stack of 8 as a whole) and 7.6 MiB of memory. The rest of each is left to the job.
 DESCRIPTORS = 16
 THREADS = 2
 ADDRESS_BYTES = 160 << 20
+DATA_BYTES = 48 << 20
 MEMORY_BYTES = 16 << 20
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
@@ -127,6 +129,22 @@ def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
     return Shortage(
         detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
         fix=most.raised(pid, "as", _round_up(taken + 2 * ADDRESS_BYTES, _MIB)),
+    )
+
+
+def data(pid: int, proc: Path = PROC) -> Shortage | None:
+    """Whether its limit on private memory leaves too little: beyond it the job's own allocations fail."""
+    most = limit(pid, "Max data size", proc)
+    kilobytes = number((procfs.status(pid, proc).get("VmData") or "").split(" ")[0])
+    if most is None or kilobytes is None:
+        return None
+    taken = kilobytes * 1024
+    spare = max(0, most.soft - taken)
+    if spare >= DATA_BYTES:
+        return None
+    return Shortage(
+        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); {_mib(DATA_BYTES)} must be free",
+        fix=most.raised(pid, "data", _round_up(taken + 2 * DATA_BYTES, _MIB)),
     )
 
 

@@ -428,6 +428,11 @@ CHECKS = (
         examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),
     ),
     TriageCheck(
+        name="data",
+        fine="it may take more private memory",
+        examine=_short_of(lambda case: job_limits.data(case.pid, case.proc)),
+    ),
+    TriageCheck(
         name="memory",
         fine="its control group has room",
         examine=_short_of(lambda case: job_limits.memory(case.pid, case.proc, case.groups)),

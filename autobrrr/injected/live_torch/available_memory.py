@@ -63,7 +63,7 @@ def free_bytes(torch: ModuleType, root: Path) -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-    known = [_meminfo(root), _addresses(root), *left_of_groups(root)]
+    known = [_meminfo(root), _addresses(root), _data(root), *left_of_groups(root)]
     return min((found for found in known if found is not None), default=None)
 
 
@@ -87,6 +87,13 @@ def _addresses(root: Path) -> int | None:
     """What `ulimit -v` leaves of the address space; beyond it any thread's allocation fails."""
     limit = figure(root / "proc/self/limits", "Max address space")
     used = figure(root / "proc/self/status", "VmSize")
+    return None if limit is None or used is None else max(0, limit - used * 1024)
+
+
+def _data(root: Path) -> int | None:
+    """What `ulimit -d` leaves of private memory; likewise."""
+    limit = figure(root / "proc/self/limits", "Max data size")
+    used = figure(root / "proc/self/status", "VmData")
     return None if limit is None or used is None else max(0, limit - used * 1024)
 
 

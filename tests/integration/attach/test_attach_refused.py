@@ -127,6 +127,17 @@ def test_a_job_near_its_limit_of_addresses_is_told_so(
         assert "--as=" in said.hint
 
 
+def test_a_job_near_its_limit_of_private_memory_is_told_so(tmp_path: Path) -> None:
+    take = (
+        "import resource\nsize = next(each for each in open('/proc/self/status') if each.startswith('VmData'))\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (int(size.split()[1]) * 1024 + (13 << 20), -1))"
+    )
+    with trains(take) as target:
+        said = refusal(target, tmp_path)
+        assert "more of data (ulimit -d)" in said.message
+        assert said.hint.startswith(f"prlimit --pid {target.pid} --data=")
+
+
 def test_a_job_that_may_write_small_files_only_is_told_so(tmp_path: Path) -> None:
     take = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1))"
     with trains(take) as target:

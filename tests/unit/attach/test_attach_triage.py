@@ -124,12 +124,17 @@ def frozen(proc: FakeProc) -> triage.TriageCase:
 
 
 def full(
-    limits: str, *, open_files: int = 0, mapped_pages: int = 0, group: dict[str, str] | None = None
+    limits: str,
+    *,
+    open_files: int = 0,
+    mapped_pages: int = 0,
+    data_kb: int = 0,
+    group: dict[str, str] | None = None,
 ) -> Setup:
     """A process that can take no more of something."""
 
     def make(proc: FakeProc) -> triage.TriageCase:
-        folder = proc.add(PID, uid=US, torch=True)
+        folder = proc.add(PID, uid=US, torch=True, VmData=f"{data_kb} kB")
         (folder / "limits").write_text(limits)
         (folder / "fd").mkdir()
         for fd in range(open_files):
@@ -222,6 +227,14 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         ),
         "may map 10 MiB more",
         "prlimit --pid 4242 --as=",
+    ),
+    "data": (
+        full(
+            f"Max data size             {1 << 30}           unlimited            bytes\n",
+            data_kb=(1 << 20) - 10240,
+        ),
+        r"may take 10 MiB more of data \(ulimit -d\)",
+        "prlimit --pid 4242 --data=",
     ),
     "memory": (
         full(

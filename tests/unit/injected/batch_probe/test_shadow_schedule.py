@@ -115,6 +115,9 @@ def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
     assert available_memory.free_bytes(NoCuda, tmp_path) is None  # type: ignore[arg-type]
     limits.write_text("Max address space         4096000              unlimited            bytes\n")
     assert available_memory.free_bytes(NoCuda, tmp_path) == 4_096_000 - 3_000 * 1024  # type: ignore[arg-type]
+    (tmp_path / "proc/self/status").write_text("Name: python\nVmData:\t    3000 kB\n")
+    limits.write_text("Max data size             4096000              unlimited            bytes\n")
+    assert available_memory.free_bytes(NoCuda, tmp_path) == 4_096_000 - 3_000 * 1024  # type: ignore[arg-type]
 
 
 def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
