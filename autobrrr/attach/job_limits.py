@@ -143,7 +143,8 @@ def data(pid: int, proc: Path = PROC) -> Shortage | None:
     if spare >= DATA_BYTES:
         return None
     return Shortage(
-        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); {_mib(DATA_BYTES)} must be free",
+        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); "
+        f"{_mib(DATA_BYTES)} must be free",
         fix=most.raised(pid, "data", _round_up(taken + 2 * DATA_BYTES, _MIB)),
     )
 

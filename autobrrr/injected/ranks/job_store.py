@@ -7,7 +7,7 @@ of at most 4 KiB each; they are deleted when the agent leaves.
 
 Where the interpreter ends while a thread is inside torch's store, that thread would be unwound through code
 that may not be, and the process would abort. So the end waits for a question that is under way, and no other
-is asked from then on.
+is asked from then on. A connection gives the GIL back as it goes: that is a question, too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JobStore:
 
     def __init__(self, dial: Callable[[], _Store], generation: str = "0") -> None:
         self._dial = dial
-        self._store: _Store | None = None
+        self._link: list[_Store] = []  # the connection: nothing of ours holds it but this, and who asks
         self._connections = 0
         self._prefix = f"{PREFIX}/{generation}/"
         self._put: dict[str, str] = {}
@@ -111,39 +111,62 @@ class JobStore:
         with suppress(RegisterLost):
             if put:
                 self._ask(delete)
+            self._hang_up(self._link)
         self._end()
-        atexit.unregister(self._end)
+        if not self._under_way:
+            atexit.unregister(self._end)
 
     def _end(self) -> None:
-        self._has_left, self._store = True, None
+        self._has_left = True
         if os.getpid() != self._pid:  # a forked child has none of our threads
             return
+        self._link.clear()
         until_s = time.monotonic() + LAST_ANSWER_S
         for over in list(self._under_way):
             if over.acquire(timeout=max(0.0, until_s - time.monotonic())):
                 over.release()  # who asked waits for it too
 
-    def _connected(self) -> _Store:
-        store = self._store
-        if store is None:
+    def _hang_up(self, link: list[_Store]) -> None:
+        """Also where it has yet to come about; not of one that another thread has dialled since."""
+        if self._link is link:
+            self._link = []
+        with suppress(TimeoutError):
+            self._within(LAST_ANSWER_S, link.clear)
+
+    def _connected(self) -> list[_Store]:
+        link = self._link
+
+        def dial() -> None:
+            link.append(self._dial())
+            if self._link is not link:  # nobody waits for it any more
+                link.clear()
+
+        if not link:
             if self._connections >= MOST_CONNECTIONS:
                 raise RegisterLost("the job's store does not answer")
             if not self._connections:
                 atexit.register(self._end)
             self._connections += 1
             try:
-                self._store = store = self._within(2 * CONNECT_S, self._dial)
+                self._within(2 * CONNECT_S, dial)
             except TimeoutError:
+                self._hang_up(link)
                 raise RegisterLost("the job's store does not answer") from None
-        return store
+        return link
 
     def _ask(self, question: Callable[[_Store], T]) -> T:
-        store = self._connected()
+        link = self._connected()
+
+        def ask() -> T:
+            store = next(iter(link), None)
+            if store is None:
+                raise RegisterLost("another thread has given the job's store up")
+            return question(store)
+
         try:
-            return self._within(ANSWER_S, lambda: question(store))
+            return self._within(ANSWER_S, ask)
         except (TimeoutError, RegisterLost) as lost:
-            if self._store is store:  # another thread may have dialled meanwhile
-                self._store = None
+            self._hang_up(link)
             if isinstance(lost, RegisterLost):
                 raise
             raise RegisterLost(f"the job's store gave no answer in {ANSWER_S:.0f} s") from None
@@ -164,7 +187,7 @@ class JobStore:
             try:
                 done.append(work())
             except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
-                failed.append(error)
+                failed.append(error.with_traceback(None))  # its frames hold the connection
             finally:
                 self._under_way.discard(over)
                 over.release()

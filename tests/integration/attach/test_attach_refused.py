@@ -129,7 +129,8 @@ def test_a_job_near_its_limit_of_addresses_is_told_so(
 
 def test_a_job_near_its_limit_of_private_memory_is_told_so(tmp_path: Path) -> None:
     take = (
-        "import resource\nsize = next(each for each in open('/proc/self/status') if each.startswith('VmData'))\n"
+        "import resource\n"
+        "size = next(each for each in open('/proc/self/status') if each.startswith('VmData'))\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (int(size.split()[1]) * 1024 + (13 << 20), -1))"
     )
     with trains(take) as target:

@@ -49,6 +49,24 @@ for _ in range(4):
 threading.excepthook = lambda *_: None
 time.sleep(0.1)
 """
+LEAVING = """
+import random, sys, threading, time
+from torch.distributed import TCPStore
+from autobrrr.injected.ranks.job_store import JobStore
+def dial():
+    return TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
+connected = [JobStore(dial) for _ in range(12)]
+for each in connected:
+    each.put("here", "yes")
+leaves = threading.Event()
+def leave(store):
+    leaves.wait()
+    store.leave()
+for each in connected:
+    threading.Thread(target=leave, args=(each,), daemon=True).start()
+leaves.set()
+time.sleep(random.random() * 0.01)
+"""
 
 
 @pytest.fixture
@@ -84,7 +102,7 @@ def test_a_question_of_ours_keeps_none_of_the_jobs_waiting(
 
     def wait_for_a_key() -> None:
         waiting.set()
-        heard.append(ours._store.get("default_pg/late"))  # type: ignore[union-attr]
+        heard.append(ours._link[0].get("default_pg/late"))
 
     thread = threading.Thread(target=wait_for_a_key)
     thread.start()
@@ -132,10 +150,11 @@ def test_a_store_that_is_stopped_or_gone_is_not_waited_for(
         server[0].send_signal(signal.SIGCONT)
 
 
+@pytest.mark.parametrize("script", [ENDING, LEAVING], ids=["asks", "hangs up"])
 def test_a_job_that_ends_while_a_question_is_under_way_ends_as_it_would_without_us(
-    server: tuple[subprocess.Popen[str], int],
+    script: str, server: tuple[subprocess.Popen[str], int]
 ) -> None:
-    command = [sys.executable, "-c", ENDING, str(server[1])]
+    command = [sys.executable, "-c", script, str(server[1])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(5):
         done = subprocess.run(
