@@ -15,6 +15,7 @@ from pathlib import Path
 from autobrrr.errors import AutobrrrError
 
 TMP = Path("/tmp")
+MOST_LINKS = 40  # as the kernel follows
 
 
 def runtime_dirs(env: Mapping[str, str] = os.environ, uid: int | None = None) -> list[Path]:
@@ -164,20 +165,36 @@ def is_roots(path: Path) -> bool:
     """Whether root alone decides what lies at a path, as far as it is there.
 
     Under `sudo` the environment may still name folders of the user: whoever owns one on the way may put
-    there what they like, a link too. What is not there yet somebody may make first, where all may.
+    there what they like, a link too. What is not there yet somebody may make first, where all may. Links are
+    followed one by one: one of root's may lead to one of somebody else's.
     """
-    for whole in {str(path), os.path.realpath(path)}:
+    whole = path.absolute()
+    for _ in range(MOST_LINKS):
+        if not _is_kept_apart(whole):
+            return False
+        link = next((each for each in reversed((whole, *whole.parents)) if os.path.islink(each)), None)
+        if link is None:
+            return True
+        try:
+            whole = link.parent / os.readlink(link) / whole.relative_to(link)
+        except OSError:
+            return False
+    return False
+
+
+def _is_kept_apart(whole: Path) -> bool:
+    """Whether none but root may put something else at a path, or on the way to it, as it is written."""
+    missing = False
+    for each in (whole, *whole.parents):
+        try:
+            found = os.lstat(each)
+        except FileNotFoundError:
+            missing = True
+            continue
+        except OSError:
+            return False
+        kept_apart = found.st_mode & stat.S_ISVTX and not missing
+        if found.st_uid != 0 or (_open_to_others(found) and not kept_apart):
+            return False
         missing = False
-        for each in (Path(whole), *Path(whole).parents):
-            try:
-                found = os.lstat(each)
-            except FileNotFoundError:
-                missing = True
-                continue
-            except OSError:
-                return False
-            kept_apart = found.st_mode & stat.S_ISVTX and not missing
-            if found.st_uid != 0 or (_open_to_others(found) and not kept_apart):
-                return False
-            missing = False
     return True

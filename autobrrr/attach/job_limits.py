@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine import control_groups, kernel_text, process_maps, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
 
@@ -22,6 +22,7 @@ DESCRIPTORS = 16
 THREADS = 2
 ADDRESS_BYTES = 160 << 20
 DATA_BYTES = 48 << 20
+MAPPINGS = 64  # a thread's stack, arena and guard, the ring, a profiler's buffers: some 16 are taken
 MEMORY_BYTES = 16 << 20
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
@@ -129,6 +130,19 @@ def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
     return Shortage(
         detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
         fix=most.raised(pid, "as", _round_up(taken + 2 * ADDRESS_BYTES, _MIB)),
+    )
+
+
+def mappings(pid: int, proc: Path = PROC) -> Shortage | None:
+    """Whether the kernel lets it have fewer than `MAPPINGS` more; every large tensor is one."""
+    most = number(kernel_text.text(proc / "sys" / "vm" / "max_map_count", 64))
+    taken = (kernel_text.data(proc / str(pid) / "maps", process_maps.MOST_BYTES) or b"").count(b"\n")
+    if most is None or most - taken >= MAPPINGS:
+        return None
+    return Shortage(
+        detail=f"process {pid} may have {max(0, most - taken)} mappings more of the {most} that the kernel "
+        f"allows; {MAPPINGS} must be free",
+        fix=f"sudo sysctl vm.max_map_count={2 * most}",
     )
 
 

@@ -123,6 +123,7 @@ def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage
             job_limits.threads(pid, proc)
             or job_limits.addresses(pid, proc)
             or job_limits.data(pid, proc)
+            or job_limits.mappings(pid, proc)
             or job_limits.Shortage(
                 detail=f"process {pid} can't start a thread: {complaint.text}",
                 fix=f"look at its limits (prlimit --pid {pid}) and those of its control group"
@@ -133,6 +134,7 @@ def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage
         return (
             job_limits.addresses(pid, proc)
             or job_limits.data(pid, proc)
+            or job_limits.mappings(pid, proc)
             or job_limits.Shortage(
                 detail=f"process {pid} got no memory for the agent ({complaint.part.value})",
                 fix=f"look at its limits (prlimit --pid {pid}) and at `free`",

@@ -428,6 +428,11 @@ CHECKS = (
         examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),
     ),
     TriageCheck(
+        name="mappings",
+        fine="the kernel lets it map more",
+        examine=_short_of(lambda case: job_limits.mappings(case.pid, case.proc)),
+    ),
+    TriageCheck(
         name="data",
         fine="it may take more private memory",
         examine=_short_of(lambda case: job_limits.data(case.pid, case.proc)),

@@ -23,7 +23,7 @@ from autobrrr.client.job_peaks import (
     threads_at_once,
 )
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.session_client import Client
+from autobrrr.client.session_client import Client, lost_log_lines
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -128,6 +128,8 @@ def diagnosed(
                     say("others use the session, which goes on")
                 elif ending is not None and ending.left:
                     say(f"could not be removed from the job: {', '.join(ending.left)}")
+                if ending is not None and ending.lost_lines:
+                    say(lost_log_lines(ending.lost_lines))
     _refuse_nothing(pid, client)
     return msgspec.structs.replace(found, final=None)
 

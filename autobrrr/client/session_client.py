@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from autobrrr import paths
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.injected.wire.framing import BadFrame, Closed
 from autobrrr.machine.file_readiness import readiness
@@ -54,6 +55,12 @@ APPLY_S = 120.0
 NOTES_S = 60.0  # a job's store that does not answer is given up earlier
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
+
+
+def lost_log_lines(count: int) -> str:
+    """The sentence about lines of a session's log that are lost."""
+    lines = "1 line" if count == 1 else f"{count} lines"
+    return f"{lines} of the session's log could not be written: make room in {paths.state_dir()}"
 
 
 class Client:

@@ -19,7 +19,7 @@ import numpy as np
 from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of, are_crowded
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.revision_folders import refuse_shared_code
-from autobrrr.prove.run_account import RunAccount
+from autobrrr.prove.run_account import AccountedStep, RunAccount
 from autobrrr.prove.start_statistics import ALPHA, StartRule, noise_half
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.prove.work_rules import refusals, work_done
@@ -76,6 +76,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """What steps of `after` show of those of `before`, at the same work; no more than 1."""
+
+    samples: float = 1.0
+    backwards: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """What the accounts say."""
 
@@ -86,7 +94,7 @@ class Counted:
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
     is_crowded: bool  # at one time they would wait for each other's threads
-    usual_backwards: float  # of `after` against `before`, while they come to the same
+    usual: Usual  # of `after` against `before`, while they come to the same
 
     @property
     def is_enough(self) -> bool:
@@ -201,7 +209,7 @@ def counted(
         least=least,
         is_whole=before.ended and after.ended,
         is_crowded=are_crowded([before, twin, after]),
-        usual_backwards=_usual_backwards(before, after, same),
+        usual=_usual(before, after, same),
     )
 
 
@@ -213,7 +221,7 @@ def _not_allowed(same: Sameness, cls: ExactnessClass) -> RefusedWork:
 
 def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: StartRule, began_ns: int) -> Proof:
     interval = rule.interval
-    found = [*counted.refusals, *_otherwise(turns, counted.usual_backwards)]
+    found = [*counted.refusals, *_otherwise(turns, counted.usual)]
     speed = None if interval is None else _speed(turns, interval)
     needed_ns = None
     elapsed_ns = time.perf_counter_ns() - began_ns
@@ -304,23 +312,36 @@ def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
     )
 
 
-def _usual_backwards(before: RunAccount, after: RunAccount, same: Sameness) -> float:
-    """Backward calls of `after` against `before`, in steps that come to the same; samples go by them."""
+def _usual(before: RunAccount, after: RunAccount, same: Sameness) -> Usual:
+    """From steps that come to the same: fewer backward calls, and samples as often as they are shown."""
     if same.class_ not in ("bitwise", "rounding"):
-        return 1.0
+        return Usual()
     count = same.compared_steps if same.step is None else same.step + 1
-    its, mine = (sum(each.backwards for each in side.steps[:count]) for side in (before, after))
+    its, mine = (side.steps[:count] for side in (before, after))
+    return Usual(
+        samples=_part(sum(map(_rounds, mine)), sum(map(_rounds, its))),
+        backwards=_part(sum(each.backwards for each in mine), sum(each.backwards for each in its)),
+    )
+
+
+def _rounds(step: AccountedStep) -> int:
+    """How often the samples of a step count while it is timed: see `samples_of`."""
+    return max(1, round(step.backwards / max(1, step.optimizers)))
+
+
+def _part(mine: int, its: int) -> float:
     return min(1.0, mine / its) if its else 1.0
 
 
-def _otherwise(turns: TimedTurns, usual: float) -> list[RefusedWork]:
+def _otherwise(turns: TimedTurns, usual: Usual) -> list[RefusedWork]:
     """Whether what was timed held as much as what was counted, on both sides alike."""
     found = []
-    for what, its, mine in (
-        ("samples", turns.seen["before"].samples, turns.seen["after"].samples),
-        ("backward calls", turns.seen["before"].backwards, turns.seen["after"].backwards),
+    before, after = turns.seen["before"], turns.seen["after"]
+    for what, its, mine, least in (
+        ("samples", before.samples, after.samples, usual.samples),
+        ("backward calls", before.backwards, after.backwards, usual.backwards),
     ):
-        if its and mine and np.mean(mine) < np.mean(its) * usual * (1 - OTHERWISE):
+        if its and mine and np.mean(mine) < np.mean(its) * least * (1 - OTHERWISE):
             why = f"while it is timed a step has {np.mean(mine):.3g} {what}, before {np.mean(its):.3g}"
             found.append(RefusedWork(code=WorkRefusal.ACTS_OTHERWISE, why=why))
     return found

@@ -444,7 +444,7 @@ class Service:
             reply.client.owner = False
             reply.done(ending=None)
         else:
-            self._session.detach(False, lambda ending: reply.done(ending=as_fields(ending)))
+            self._session.detach(False, lambda ending: reply.done(ending=as_fields(self._told(ending))))
 
     def _detach(self, reply: Reply, message: Fields) -> None:
         keep = message.get("keep", False)
@@ -452,14 +452,16 @@ class Service:
             raise UsageError(f"keep is {keep!r}; true or false is needed")
 
         def ended(ending: SessionEnding) -> None:
-            told = msgspec.structs.replace(ending, lost_lines=self._log.lost_lines)
-            reply.done(**as_fields(told))
+            reply.done(**as_fields(self._told(ending)))
 
         if keep:  # what is being tried is not proven: it goes off first
             self._tuning.stop(lambda: self._session.detach(True, ended))
         else:
             self._tuning.cancel()
             self._session.detach(False, ended)
+
+    def _told(self, ending: SessionEnding) -> SessionEnding:
+        return msgspec.structs.replace(ending, lost_lines=self._log.lost_lines)
 
     def _read_log(self, reply: Reply, message: Fields) -> None:
         lines = message.get("lines", 50)

@@ -204,6 +204,13 @@ def _rss_bytes(pid: int) -> int:
     return min(looks)
 
 
+def test_a_diagnosis_says_that_its_log_could_not_be_written(job: StartJob, tmp_path: Path) -> None:
+    (tmp_path / "state" / "autobrrr").mkdir(parents=True, mode=0o700)
+    (tmp_path / "state" / "autobrrr" / "sessions").touch()  # where the folder of logs should be
+    found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--for", "3s")
+    assert "of the session's log could not be written" in found.stderr
+
+
 def _sidecars(folder: Path) -> list[int]:
     runtime = str(folder / "run")
     found = []

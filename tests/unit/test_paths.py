@@ -68,7 +68,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a rule for root")
 
 
 @needs_root
-@pytest.mark.parametrize("way", ["owned", "writable", "through a link"])
+@pytest.mark.parametrize("way", ["owned", "writable", "through a link", "between links"])
 def test_root_keeps_nothing_where_somebody_else_decides_what_lies_there(way: str, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -76,6 +76,11 @@ def test_root_keeps_nothing_where_somebody_else_decides_what_lies_there(way: str
         os.chown(theirs, 23456, 23456)
     elif way == "writable":
         theirs.chmod(0o777)
+    elif way == "between links":  # a link of root's over one of theirs to a folder of root's
+        (theirs / "now").symlink_to(tmp_path)
+        os.chown(theirs, 23456, 23456)
+        theirs = tmp_path / "link"
+        theirs.symlink_to(tmp_path / "theirs" / "now")
     else:
         theirs.rmdir()
         (tmp_path / "real").mkdir()

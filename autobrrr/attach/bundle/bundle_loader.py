@@ -6,13 +6,13 @@ can be found by name afterwards. Standard library only, Python 3.10 and later.
 """
 
 import _thread
-import atexit
 import ctypes
 import json
 import marshal
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType
@@ -56,14 +56,15 @@ def enter(
         raise
     freed = _thread.allocate_lock()
     end = _job_end(freed)
-    atexit.register(end)
+    # To take a callback out of `atexit` asks those of the job's whether they equal it.
+    at_end = weakref.finalize(end, end)
     try:
         start(boot)
     finally:
         del start
         with freed:  # for ever, where the job has begun to end
             _free(package, made, boot)
-        atexit.unregister(end)
+        at_end.detach()
 
 
 def _job_end(freed: _thread.LockType) -> Callable[[], None]:

@@ -58,7 +58,8 @@ def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
         except elf_symbols.NotElf:
             continue
         except OSError:
-            replaced = replaced or mapping.unlinked is not None
+            is_python = mapping.name.startswith("libpython") or _PROGRAM.fullmatch(mapping.name)
+            replaced = replaced or bool(is_python and mapping.unlinked is not None)
             continue
         return MappedPython(
             machine=machine,

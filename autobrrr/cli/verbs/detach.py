@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from autobrrr import paths
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
-from autobrrr.client.session_client import join, join_under_way, under_way
+from autobrrr.client.session_client import join, join_under_way, lost_log_lines, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.machine import procfs
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
@@ -90,6 +89,5 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
     else:
         say("detached; no remedy was applied")
     if left.lost_lines:
-        lines = "1 line" if left.lost_lines == 1 else f"{left.lost_lines} lines"
-        say(f"{lines} of the session's log could not be written: make room in {paths.state_dir()}")
+        say(lost_log_lines(left.lost_lines))
     return True

@@ -12,6 +12,8 @@ from typing import cast
 
 _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and the attribute
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
+_NOTHING = ("CACHE", "PUSH_NULL", "EXTENDED_ARG")
+_NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
 _WRITING = frozenset(f"{way}{kind}" for way in "wa" for kind in ("", "t", "b"))
 
 
@@ -75,6 +77,26 @@ def chains(code: CodeType, itself: str) -> Iterator[tuple[str, list[str]]]:
             root, names = "other", ["", cast(str, value)]
     if names:
         yield root, names
+
+
+def asked_for(code: CodeType, function: str) -> set[str] | None:
+    """Names that its calls of `getattr` give as constants; None where it makes one, or hands `getattr` on."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
+    found = set()
+    for at, instruction in enumerate(instructions):
+        if instruction.argval != function or not instruction.opname.startswith("LOAD_"):
+            continue
+        given: list[dis.Instruction] = []
+        for after in instructions[at + 1 :]:
+            if not after.opname.startswith("LOAD_"):
+                break
+            given.append(after)
+        count = after.arg if after.opname in ("PRECALL", "CALL", "CALL_FUNCTION") else None
+        name = given[1 - count] if count in (2, 3) and len(given) >= count else None
+        if name is None or name.opname != "LOAD_CONST" or instruction.opname not in _NAMED:
+            return None
+        found.add(str(name.argval))
+    return found
 
 
 def rebound(code: CodeType, outer: tuple[str, ...]) -> Iterator[str]:

@@ -7,6 +7,7 @@ change training. In: names of modules, objects. Out: `Effect`, `Refusal`.
 from __future__ import annotations
 
 import enum
+import functools
 import io
 import logging
 import sys
@@ -136,10 +137,13 @@ def _is_of_the_job(thing: object) -> bool:
     if isinstance(thing, FunctionType | MethodType):
         function = cast(FunctionType, getattr(thing, "__func__", thing))
         return not is_library(str(function.__globals__.get("__name__")))
+    if isinstance(thing, functools.partial):
+        return _is_of_the_job(thing.func)
     if isinstance(thing, BuiltinFunctionType):  # `flush` of a stream, or `append` of a list
         return not isinstance(thing.__self__, io.IOBase) or _is_of_the_job(thing.__self__)
     kind = thing if isinstance(thing, type) else type(thing)
-    if isinstance(thing, io.StringIO) or not is_library(home_of(kind)):
+    below = getattr(thing, "buffer", None) if kind is io.TextIOWrapper else None
+    if isinstance(thing, io.StringIO) or isinstance(below, io.BytesIO) or not is_library(home_of(kind)):
         return True
     put_in = [] if thing is kind else getattr(thing, "__dict__", {}).items()
     methods = [each for name, each in put_in if callable(each) and hasattr(kind, name)]

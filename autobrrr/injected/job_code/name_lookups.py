@@ -34,6 +34,7 @@ _HIDING_ON_MODULES = (
 )
 _GIVES = "__getattr__"  # of a module: members that it has not
 _ALL = "__dict__"
+_IN_C = ("_cython_", "pybind11_")  # what functions made so say of their class
 _IMPORT = dis.opmap["IMPORT_NAME"]
 _CODE = (type, FunctionType, MethodType, BuiltinFunctionType)
 
@@ -78,6 +79,14 @@ def _package(module_name: str) -> str:
 def written_in(function: FunctionType) -> str:
     """The module of a function's code: a wrapper takes on the `__module__` of what it wraps."""
     return str(function.__globals__.get("__name__", ""))
+
+
+def _origin(value: object) -> str:
+    """The module that a function, a class or an object is of."""
+    value = value.__func__ if isinstance(value, MethodType) else value
+    if isinstance(value, FunctionType):
+        return written_in(value)
+    return home_of(value if isinstance(value, type) else type(value)) or "builtins"
 
 
 def name_of(module: ModuleType) -> str:
@@ -150,7 +159,14 @@ class Reads:
         """Whether a member of a module is looked into: of another package's no code, nor its objects."""
         if not home or self._is_own(home):
             return True
+        if self._is_known(home):  # the job may have put its own there
+            return self._is_the_jobs(value)
         return not isinstance(value, _CODE) and self._is_known(home_of(type(value)))
+
+    @staticmethod
+    def _is_the_jobs(value: object) -> bool:
+        origin = _origin(value)
+        return not (is_library(origin) or origin.startswith(_IN_C))
 
     def _follow(self, space: dict[str, object], chain: Iterable[str]) -> tuple[object, str]:
         """What a chain leads to, and the module that it is a member of; empty: it is a global."""
@@ -159,14 +175,17 @@ class Reads:
         for name in chain:
             if name == _ALL:
                 break
-            self._read(space, name)
+            if not self._is_known(inner) or self._is_the_jobs(space.get(name)):
+                self._read(space, name)
             if not inner and name not in space:
                 space = vars(builtins)
                 self._read(space, name)
             value, home = space.get(name), inner
-            if not isinstance(value, ModuleType) or self._is_known(name_of(value)):
+            if not isinstance(value, ModuleType):
                 break
             space, inner = members_of(value), name_of(value)
+            if self._is_known(inner):
+                continue
             self._read(space, _GIVES)
             self._members += [(inner, each) for each in (type(value), space.get(_GIVES))]
         return value, home

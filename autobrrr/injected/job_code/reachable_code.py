@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections import defaultdict, deque
+import operator
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from itertools import chain, islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -17,9 +17,11 @@ from weakref import ref
 
 from ..live_torch.torch_types import is_module, is_tensor
 from .effects import module_effect
-from .installed_code import home_of, is_standard
+from .held_objects import ASKING, attributes_of, runs_modules, slots_of
+from .installed_code import home_of
 
 _MAX_OBJECTS = 20_000
+_AT_ONCE = 200
 _MAX_PARTS = 10_000  # looked at in one container
 _ATOMS = (str, bytes, bool, int, float, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -29,11 +31,17 @@ _NEVER_IMPLICIT = frozenset((
     "__setstate__", "__init_subclass__", "__class_getitem__", "__post_init__", "__deepcopy__", "__copy__",
 ))
 # fmt: on
+CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
 
 
 def is_implicit(name: str) -> bool:
     """Whether a method of this name can be called by an expression that does not name it."""
     return name.startswith("__") and name.endswith("__") and name not in _NEVER_IMPLICIT
+
+
+def _is_empty(thing: object) -> bool:
+    """Whether it is one of the dicts for hooks: most of what a module holds."""
+    return type(thing) in (dict, OrderedDict) and not thing
 
 
 class Reach:
@@ -44,12 +52,15 @@ class Reach:
 
     Attributes:
         modules: Names of those of the user's own that are held: what is then taken from them shows nowhere.
+        is_cut: More is held than is looked through.
     """
 
     def __init__(self, torch: ModuleType, is_library: Callable[[str], bool]) -> None:
         self._is_library = is_library
         self.modules: list[str] = []
+        self.is_cut = False
         self._torch = torch
+        self._coming: deque[tuple[object, bool]] = deque()
         self._seen: set[int] = set()
         self._held: list[object] = []  # so that an id stays its own
         self._methods: dict[str, list[tuple[object, object]]] = {}
@@ -73,16 +84,23 @@ class Reach:
 
     def into(self, thing: object) -> None:
         """Code holds a thing, and through it all that it holds."""
-        coming = deque([thing])
-        while coming and len(self._held) < _MAX_OBJECTS:
-            held = coming.popleft()
-            if type(held) in _ATOMS or id(held) in self._seen:
+        self._coming.append((thing, True))
+
+    def look(self) -> bool:
+        """Look into some of it; whether there is more to do."""
+        for _ in range(min(_AT_ONCE, len(self._coming))):
+            held, by_name = self._coming.popleft()
+            if type(held) in _ATOMS or id(held) in self._seen or _is_empty(held):
                 continue
             self._seen.add(id(held))
             self._held.append(held)
-            if held is not thing and isinstance(held, FunctionType | MethodType):
+            if not by_name and isinstance(held, FunctionType | MethodType):
                 self._called.append((held, None))  # in a container: which one is called shows no name
-            coming += self._parts(held)
+            self._coming += ((part, False) for part in self._parts(held) if type(part) not in _ATOMS)
+        if len(self._held) > _MAX_OBJECTS:
+            self.is_cut = True
+            self._coming.clear()
+        return bool(self._coming or self._called)
 
     def newly_called(self) -> list[tuple[object, object | None]]:
         """Functions found since the last look, with the object whose methods they are."""
@@ -91,8 +109,9 @@ class Reach:
 
     def _parts(self, held: object) -> list[object]:
         """What a thing holds, but for functions that are called by a name."""
+        attributes = attributes_of(held) or {}
         if is_tensor(held, self._torch):
-            return []
+            return [*self._named(attributes, None), *self._class(type(held), held)]
         if isinstance(held, ModuleType):
             if not self._is_library(held.__name__):
                 self.modules.append(held.__name__)
@@ -100,31 +119,39 @@ class Reach:
         if isinstance(held, type):
             return [*self._class(held, held), *self._class(type(held), held)]
         items, kind = list(self._items(held)), type(held)
-        attributes: dict[str, object] = getattr(held, "__dict__", {})
         home = home_of(kind)
         if self._is_library(home) and not is_module(held, self._torch):
-            plain = is_standard(home) and module_effect(home) is None
+            plain = module_effect(home) is None and not runs_modules(kind)
             return [*items, *attributes.values()] if plain else items
-        return [*items, *self._named(attributes, None), *self._class(kind, held)]
+        slots = {slot.__name__: kept for slot, kept in slots_of(held)}
+        return [*items, *self._named({**attributes, **slots}, None), *self._class(kind, held)]
 
     def _items(self, held: object) -> Iterable[object]:
         """What a container, a wrapper or a library's function leads to."""
         if isinstance(held, dict):
             yield getattr(held, "default_factory", None) if isinstance(held, defaultdict) else None
-            yield from islice(chain.from_iterable(dict.items(held)), 2 * _MAX_PARTS)
+            yield from self._some(chain.from_iterable(dict.items(held)))
         elif isinstance(held, list | tuple | set | frozenset | deque):
             base: Any = next(each for each in type(held).__mro__ if each in _CONTAINERS)
-            yield from islice(base.__iter__(held), _MAX_PARTS)
+            yield from self._some(base.__iter__(held))
         elif isinstance(held, functools.partial):
             yield from (held.func, *held.args, *held.keywords.values())
         elif isinstance(held, MethodType):
             yield held.__self__
         elif isinstance(held, ref):
             yield ref.__call__(held)
-        elif isinstance(held, MappingProxyType | CellType):
+        elif isinstance(held, (MappingProxyType, CellType, *ASKING)):
+            if isinstance(held, operator.attrgetter | operator.methodcaller):
+                self.any_attribute()
             yield from gc.get_referents(held)
         elif isinstance(held, FunctionType) and self._is_library(str(held.__globals__.get("__name__"))):
             yield from held.__closure__ or ()
+
+    def _some(self, parts: Iterable[object]) -> list[object]:
+        others = (each for each in parts if type(each) not in _ATOMS)
+        some = list(islice(others, _MAX_PARTS))
+        self.is_cut |= next(others, None) is not None
+        return some
 
     def _class(self, kind: type, held: object) -> list[object]:
         """What the objects of a class share, or the class that is held."""
@@ -136,16 +163,18 @@ class Reach:
                 shared += self._named(vars(each), held)
         return shared
 
-    def _named(self, members: Mapping[str, object], held: object) -> list[object]:
+    def _named(self, members: Mapping[Any, object], held: object) -> list[object]:
         """What stands under names, but for functions: those are called by them, special ones without."""
         others: list[object] = []
         for name, member in list(members.items()):
-            if isinstance(member, MemberDescriptorType):
-                with suppress(AttributeError, TypeError):  # nothing stands there, or the class is held
-                    others += self._named({name: member.__get__(held)}, None)
+            if not isinstance(name, str):  # of a dict that is its object's attributes
+                others.append(member)
+            elif isinstance(member, MemberDescriptorType):
+                continue  # each object has its own there
             elif isinstance(member, FunctionType | MethodType | property | staticmethod | classmethod):
                 self._methods.setdefault(name, []).append((member, held))
-                special = is_implicit(name) or (isinstance(held, type) and name.startswith("__"))
+                special = is_implicit(name) or name in CALLED_BY_TORCH
+                special |= isinstance(held, type) and name.startswith("__")
                 if special or name in self._used or (self._any_used and name not in _NEVER_IMPLICIT):
                     self._called.append((member, held))
             elif held is None or not name.startswith("__"):

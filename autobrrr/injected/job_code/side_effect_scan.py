@@ -10,9 +10,12 @@ names), each with its `Effect`; global objects whose state the guard must keep.
 from __future__ import annotations
 
 import builtins
+import copy
+import dataclasses
 import functools
 import inspect
 import io
+import operator
 import sys
 import weakref
 from collections.abc import Generator, Iterable
@@ -20,7 +23,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 
 from ..live_torch.torch_types import Module, is_module, is_tensor
-from .bytecode_names import chains, codes, only_writes, rebound
+from .bytecode_names import asked_for, chains, codes, only_writes, rebound
 from .effects import (
     BACK_DOORS,
     BUILTINS,
@@ -35,7 +38,7 @@ from .effects import (
     tells,
 )
 from .installed_code import home_of, is_library, members_of, package_of
-from .reachable_code import Reach
+from .reachable_code import CALLED_BY_TORCH, Reach
 from .replaced_functions import content, names_in, replaced_functions
 
 _HOOK_SETTERS = frozenset(
@@ -69,8 +72,18 @@ class ScanFindings:
         return found[0].what if found else None
 
 
-_BY_WORD = frozenset(("getattr", "methodcaller", "attrgetter"))
-_CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
+_BY_WORD = (getattr, operator.attrgetter, operator.methodcaller, inspect.getattr_static, inspect.getmembers)
+_BY_ITS_WORD = frozenset(("__getattribute__", "__dict__"))
+_COPIES = frozenset(("copy", "deepcopy"))
+_COPYING = (
+    "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__new__",
+    "__del__",
+)  # fmt: skip
+# What these call of the objects that they are given.
+_ANEW = (
+    (copy.copy, _COPYING), (copy.deepcopy, _COPYING),
+    (dataclasses.replace, ("__init__", "__new__", "__post_init__", "__del__")),
+)  # fmt: skip
 
 
 class CodeScan:
@@ -94,37 +107,67 @@ class CodeScan:
         """
         parts = {id(part): part for module in modules for part in module.modules()}
         self._libraries.read(map(type, parts.values()))
-        kinds: set[type] = set()
+        kinds: dict[type, Module] = {}
         for part in parts.values():
             kind = type(part)
             self._own.add(package_of(kind))
             patched = vars(part).get("forward")
             if kind in kinds and patched is None:
                 continue
-            kinds.add(kind)
+            kinds.setdefault(kind, part)
             self._enter(patched if patched is not None else getattr(kind, "forward", None), part)
             self._enter(getattr(kind, "__call__", None), part)  # noqa: B004  its code is wanted
-            for each in kind.__mro__:
-                if is_library(home_of(each)):  # the job may have put its own into it
-                    for name in names_in(home_of(each)).intersection(vars(each)):
-                        self._enter(vars(each)[name], part)
         for part in parts.values():
             self._reach.into(part)
         for hook in hooks:
             self._judge(hook, ["a hook"], "a hook of the job's own")
         for name, found in replaced_functions(self._torch):
             self._judge(found, [name], "a layer of torch's")
-        while self._queue:
+        above = {each: part for kind, part in kinds.items() for each in kind.__mro__}
+        for each, part in above.items():
+            if is_library(home_of(each)):
+                yield "reading the forward code"
+                self._put_in(each, part)
+        while self._reach.look() or self._queue:
             yield "reading the forward code"
             if len(self._seen) > _MAX_FUNCTIONS:
                 self._refuse(Effect.STATE, f"forward calls more than {_MAX_FUNCTIONS} functions")
                 return
-            function, owner = self._queue.pop()
-            self._function(function, owner)
+            if self._queue:
+                self._function(*self._queue.pop())
             for found, holder in self._reach.newly_called():
                 self._enter(found, holder)
             for name in self._reach.modules:
                 self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
+        if self._reach.is_cut:
+            self._refuse(Effect.STATE, "what a forward uses holds more than can be looked through")
+
+    def _put_in(self, kind: type, part: object) -> None:
+        """What the job has put into a class of a library's, or into its module, whose code names it there."""
+        home = home_of(kind)
+        module = sys.modules.get(home)
+        around = members_of(module) if isinstance(module, ModuleType) else {}
+        for space, owner in ((vars(kind), part), (around, None)):
+            put = {name: each for name, each in list(space.items()) if self._may_be_put(each)}
+            for name in names_in(home) & put.keys() if put else ():
+                if isinstance(put[name], FunctionType | property | staticmethod | classmethod):
+                    self._enter(put[name], owner)
+                else:
+                    self._judge(put[name], [name], "a layer of a library's")
+
+    def _may_be_put(self, thing: object) -> bool:
+        """Whether code of the user's own stands there, or what may be wrapped around some."""
+        kind = type(thing)
+        if issubclass(kind, staticmethod | classmethod | MethodType):
+            return self._may_be_put(thing.__func__)  # type: ignore[attr-defined]
+        if issubclass(kind, property):
+            return self._may_be_put(thing.fget)  # type: ignore[attr-defined]
+        if issubclass(kind, functools.partial):
+            return self._may_be_put(thing.func)  # type: ignore[attr-defined]
+        if isinstance(thing, FunctionType):
+            home = str(thing.__globals__.get("__name__"))
+            return thing.__closure__ is not None or not self._is_library(home)
+        return not self._is_library(home_of(thing if issubclass(kind, type) else kind))  # type: ignore[arg-type]
 
     def _enter(self, thing: object, owner: object | None) -> None:
         """Queue a function of the user's own."""
@@ -158,8 +201,7 @@ class CodeScan:
         )
         self.findings.globals.append((function.__qualname__, function))
         for kept in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._kept(f"a default of {function.__qualname__}", kept)
-            self._enter(kept, None)
+            self._judge(kept, [f"a default of {function.__qualname__}"], function.__qualname__)
         for code in codes(function.__code__):
             self._code(function, code, owner, cells)
 
@@ -189,16 +231,23 @@ class CodeScan:
             elif root == "self" and owner is not None:
                 self._own_attribute(owner, names[1:], where)
             for name in names[1:]:
-                if name in _HOOK_SETTERS:
-                    self._refuse(Effect.STATE, f"{where} calls {name}")
-                elif name in BACK_DOORS:
-                    self._refuse(Effect.STATE, f"{where} reaches for {name}")
-                self.findings.writes_data |= name == "data"
-                self._reach.attribute(name)
-        if _BY_WORD.intersection(code.co_names):  # of a name that no code shows
+                self._taken(name, where)
+        asked = asked_for(code, "getattr")
+        for name in asked or ():
+            self._taken(name, where)
+        if asked is None or not _BY_ITS_WORD.isdisjoint(code.co_names):  # of a name that no code shows
             self._reach.any_attribute()
-        for name in code.co_names:
-            self._reach.attribute(f"__{name}__")  # what `deepcopy` calls
+        for name in _COPYING if not _COPIES.isdisjoint(code.co_names) else ():
+            self._reach.attribute(name)
+
+    def _taken(self, name: str, where: str) -> None:
+        """An attribute of this name, of whatever it is."""
+        if name in _HOOK_SETTERS:
+            self._refuse(Effect.STATE, f"{where} calls {name}")
+        elif name in BACK_DOORS:
+            self._refuse(Effect.STATE, f"{where} reaches for {name}")
+        self.findings.writes_data |= name == "data"
+        self._reach.attribute(name)
 
     def _inherited(self, code: CodeType, owner: object | None) -> None:
         """`super().name`: what the parents of the owner's class call so."""
@@ -237,6 +286,10 @@ class CodeScan:
                 return
             thing = getattr(thing, name, None)
             names = whole[at:]
+        if any(thing is each for each in _BY_WORD) and whole != ["getattr"]:
+            self._reach.any_attribute()
+        for name in (name for function, called in _ANEW if thing is function for name in called):
+            self._reach.attribute(name)
         if type(thing).__name__ == "ScriptFunction":
             self._refuse(
                 Effect.STATE, f"{where} calls {spoken}, TorchScript that would specialise on other shapes"
@@ -285,7 +338,7 @@ class CodeScan:
         for each in parents:
             if not self._is_library(home_of(each)):
                 for name, found in vars(each).items():
-                    if name in _CALLED_BY_TORCH or (name.startswith("__") and name.endswith("__")):
+                    if name in CALLED_BY_TORCH or (name.startswith("__") and name.endswith("__")):
                         self._enter(found, None)
 
     def _judge_callable(self, thing: object, spoken: str, where: str, code: CodeType | None) -> None:

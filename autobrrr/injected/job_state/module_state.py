@@ -8,6 +8,7 @@ known neither to stay as it is nor how to be put back is a reason to leave all o
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -24,10 +25,11 @@ from types import (
 from typing import Protocol, cast
 
 from ..job_code.effects import Effect, Libraries, object_effect
+from ..job_code.held_objects import ASKING, EMPTY, in_slot, own_slots, runs_modules
 from ..job_code.installed_code import home_of, is_library, is_own, package_of
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .rng_state import is_generator
-from .unseen_state import EMPTY, in_slot, may_change_unseen, own_slots
+from .unseen_state import may_change_unseen
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _MAX_OBJECTS = 10_000  # beside the modules' own
@@ -37,12 +39,6 @@ _CONTAINERS = frozenset((dict, defaultdict, list, deque, tuple, set, frozenset, 
 _Slots = list[MemberDescriptorType]
 _FACTORY = cast("MemberDescriptorType", vars(defaultdict)["default_factory"])
 _WORKED_OUT = frozenset(("fractions", "inspect", "pathlib", "uuid"))  # in their slots, by and by
-# What runs modules, and is not run by them, leads to all of the job: kept no deeper than its attributes.
-_RUNNING = (
-    "accelerate.", "deepspeed.", "lightning.", "lightning_fabric.", "pytorch_lightning.", "torch._dynamo.",
-    "torch._inductor.", "torch._ops.", "torch.distributed.", "torch.fx.", "torch.jit.", "torch.optim.",
-    "torch.utils.data.",
-)  # fmt: skip
 
 
 class _Array(Protocol):
@@ -244,6 +240,8 @@ class ModuleState:
             self._inside(base.__iter__(value), path, depth)  # type: ignore[arg-type]
         elif isinstance(value, weakref.ref):
             self._visit(weakref.ref.__call__(value), path, depth + 1)
+        elif isinstance(value, ASKING):
+            self._inside(gc.get_referents(value), path, depth)
         elif isinstance(value, functools.partial):
             self._inside((value.func, value.args, value.keywords), path, depth)
         elif isinstance(value, MethodType | BuiltinFunctionType | MethodWrapperType):
@@ -282,7 +280,7 @@ class ModuleState:
         if not isinstance(attributes, dict):
             return
         self._dicts.append((path, attributes, dict(attributes)))
-        if attributes and not _runs_modules(type(value)):
+        if attributes and not runs_modules(type(value)):
             for name, part in attributes.items():
                 if type(part) not in _ATOMS:
                     self._visit(part, f"{path}.{name}", depth + 1)
@@ -343,11 +341,6 @@ def _of_class(value: object) -> tuple[object, ...]:
     return () if machinery and not isinstance(value, FunctionType) else (value,)
 
 
-def _runs_modules(kind: type) -> bool:
-    """Whether objects of a class run modules, rather than modules them: they lead to the whole job."""
-    return f"{home_of(kind)}.".startswith(_RUNNING)
-
-
 def array_type(kind: type) -> type | None:
     """NumPy's own among the classes of an array."""
     found = (each for each in kind.__mro__ if (home_of(each), each.__name__) == ("numpy", "ndarray"))
@@ -399,9 +392,9 @@ def restore_class(kind: type, saved: dict[str, object]) -> list[str]:
         if name in ("__dict__", "__weakref__", "__abstractmethods__", "_abc_impl"):
             continue
         if name not in saved:
-            delattr(kind, name)
+            type.__delattr__(kind, name)  # whatever its metaclass would do
         elif now.get(name) is not saved[name]:
-            setattr(kind, name, saved[name])
+            type.__setattr__(kind, name, saved[name])
         else:
             continue
         changed.append(f"{kind.__name__}.{name}")

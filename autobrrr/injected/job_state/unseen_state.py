@@ -12,11 +12,9 @@ import mmap
 import struct
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
 from types import (
     BuiltinFunctionType,
     FunctionType,
-    MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -24,9 +22,9 @@ from types import (
 )
 from typing import Any
 
+from ..job_code.held_objects import ASKING, own_slots
 from ..job_code.installed_code import home_of, is_library, package_of
 
-EMPTY = object()  # a variable around a function, or a slot, that has no value yet
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
 _UNCHANGING = frozenset((  # packages whose objects made in C stay as they are
@@ -51,7 +49,9 @@ _FIXED: dict[str, tuple[str, ...]] = {
     "_thread": ("lock", "RLock"),
 }  # fmt: skip
 _CHANGING = {"torch": ("StorageBase", "UntypedStorage")}  # of these only such objects do
-_LOOKED_INTO = (type, property, staticmethod, classmethod, FunctionType, MethodType, BuiltinFunctionType)
+_LOOKED_INTO = (
+    *ASKING, type, property, staticmethod, classmethod, FunctionType, MethodType, BuiltinFunctionType,
+)  # fmt: skip
 _HEAP_TYPE = 1 << 9
 _MANAGED_DICT = 1 << 4  # from CPython 3.11 on: not in what an object is said to take
 _POINTER_BYTES = struct.calcsize("P")
@@ -78,43 +78,6 @@ def is_atom(kind: type) -> bool:
     if package_of(kind) == "pathlib":  # what a path keeps it has worked out
         return True
     return package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
-
-
-def attributes_of(value: object) -> dict[object, object] | None:
-    """What is set on an object; its class, whose code may do anything, is not asked."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def slots_of(value: object) -> Iterator[tuple[MemberDescriptorType, object]]:
-    """What an object keeps beside its attributes, where it is set."""
-    for kind in type(value).__mro__:
-        for slot in map(vars(kind).get, own_slots(kind)):
-            if isinstance(slot, MemberDescriptorType):
-                yield slot, in_slot(value, slot)
-
-
-def in_slot(value: object, slot: MemberDescriptorType) -> object:
-    """What stands there; `EMPTY` where nothing does."""
-    try:
-        return slot.__get__(value)
-    except AttributeError:
-        return EMPTY
-
-
-def own_slots(kind: type) -> tuple[str, ...]:
-    """Those that a class adds to its parents'."""
-    slots = vars(kind).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    mangled = kind.__name__.lstrip("_")
-    return tuple(
-        f"_{mangled}{name}" if name.startswith("__") and not name.endswith("__") else name
-        for name in names
-        if name not in ("__dict__", "__weakref__")
-    )
 
 
 def moves_on(value: object) -> bool:

@@ -13,14 +13,14 @@ is asked from then on. A connection gives the GIL back as it goes: that is a que
 from __future__ import annotations
 
 import _thread
-import atexit
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from types import ModuleType
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from .shared_log import RegisterLost
 
@@ -54,6 +54,7 @@ class JobStore:
         self._dial = dial
         self._link: list[_Store] = []  # the connection: nothing of ours holds it but this, and who asks
         self._connections = 0
+        self._at_end: weakref.finalize[..., Any] | None = None
         self._prefix = f"{PREFIX}/{generation}/"
         self._put: dict[str, str] = {}
         self._has_left = False
@@ -113,8 +114,8 @@ class JobStore:
                 self._ask(delete)
             self._hang_up(self._link)
         self._end()
-        if not self._under_way:
-            atexit.unregister(self._end)
+        if self._at_end is not None and not self._under_way:
+            self._at_end.detach()
 
     def _end(self) -> None:
         self._has_left = True
@@ -145,7 +146,7 @@ class JobStore:
             if self._connections >= MOST_CONNECTIONS:
                 raise RegisterLost("the job's store does not answer")
             if not self._connections:
-                atexit.register(self._end)
+                self._at_end = weakref.finalize(self, self._end)  # `atexit` would ask the job's when it goes
             self._connections += 1
             try:
                 self._within(2 * CONNECT_S, dial)

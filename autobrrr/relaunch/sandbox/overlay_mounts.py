@@ -360,8 +360,11 @@ def _any_is_shared_memory() -> bool:
 
 
 def _show(source: str, at: str) -> None:
-    """A file or folder at another place."""
+    """A file, folder or link at another place."""
     kind = os.lstat(source).st_mode
+    if stat.S_ISLNK(kind):
+        os.symlink(os.readlink(source), at)
+        return
     if stat.S_ISDIR(kind):
         os.mkdir(at)
     elif stat.S_ISREG(kind):

@@ -50,22 +50,23 @@ threading.excepthook = lambda *_: None
 time.sleep(0.1)
 """
 LEAVING = """
-import random, sys, threading, time
+import sys, threading, time
 from torch.distributed import TCPStore
 from autobrrr.injected.ranks.job_store import JobStore
 def dial():
     return TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
-connected = [JobStore(dial) for _ in range(12)]
-for each in connected:
-    each.put("here", "yes")
-leaves = threading.Event()
-def leave(store):
-    leaves.wait()
-    store.leave()
-for each in connected:
-    threading.Thread(target=leave, args=(each,), daemon=True).start()
-leaves.set()
-time.sleep(random.random() * 0.01)
+ends = threading.Event()
+def come_and_go():
+    while not ends.is_set():
+        ours = JobStore(dial)
+        ours.put("here", "yes")
+        ours.leave()
+for _ in range(4):
+    threading.Thread(target=come_and_go, daemon=True).start()
+threading.excepthook = lambda *_: None
+time.sleep(0.3)
+ends.set()
+time.sleep(0.0003)
 """
 
 

@@ -99,7 +99,7 @@ class TrainsItself(OneLayer):
     """Writes its own weight in forward, past the version counter."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        getattr(self.linear.weight, "da" + "ta").mul_(0.999)
+        getattr(self.linear.weight, "".join(("da", "ta"))).mul_(0.999)
         return self.linear(x)
 
 

@@ -129,6 +129,7 @@ def full(
     open_files: int = 0,
     mapped_pages: int = 0,
     data_kb: int = 0,
+    most_mappings: int = 65_530,
     group: dict[str, str] | None = None,
 ) -> Setup:
     """A process that can take no more of something."""
@@ -139,6 +140,8 @@ def full(
         (folder / "fd").mkdir()
         for fd in range(open_files):
             (folder / "fd" / str(fd)).touch()
+        (proc.root / "sys" / "vm").mkdir(parents=True)
+        (proc.root / "sys" / "vm" / "max_map_count").write_text(f"{most_mappings}\n")
         (folder / "statm").write_text(f"{mapped_pages} 1 1 1 0 1 0\n")
         (folder / "cgroup").write_text("0::/job\n")
         place = proc.root / "groups" / "job"
@@ -227,6 +230,11 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         ),
         "may map 10 MiB more",
         "prlimit --pid 4242 --as=",
+    ),
+    "mappings": (
+        full("", most_mappings=40),
+        "may have 39 mappings more of the 40",
+        "sysctl vm.max_map_count=80",
     ),
     "data": (
         full(

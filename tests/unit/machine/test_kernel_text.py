@@ -164,3 +164,14 @@ def test_only_plain_digits_are_a_number_on_either_side(
 def test_plain_digits_are_a_number_on_either_side() -> None:
     assert kernel_text.number("12\n") == whole_number("12\n") == 12
     assert (kernel_text.number("-5"), whole_number("-5"), whole_number(None)) == (-5, None, None)
+
+
+def test_a_job_with_as_many_mappings_as_the_kernel_allows_is_read_to_its_end(tmp_path: Path) -> None:
+    shared = (
+        "7f0000000000-7f0000001000 rw-s 00000000 00:1a 12345678    /dev/shm/torch_4242_1234567890_12345\n"
+    )
+    torch = "7f1000000000-7f1000001000 r-xp 00000000 08:01 42    /env/torch/lib/libtorch_python.so\n"
+    (tmp_path / "42").mkdir()
+    (tmp_path / "42" / "maps").write_text(shared * 65_000 + torch)
+    assert process_maps.mentions(42, b"libtorch_python.so", tmp_path)
+    assert process_maps.read(42, tmp_path)[-1].name == "libtorch_python.so"

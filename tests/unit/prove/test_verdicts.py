@@ -214,6 +214,22 @@ def test_fewer_backward_calls_that_come_to_the_same_bits_are_the_same_while_it_i
         assert referee._judged(question, half, turns, rule, time.perf_counter_ns()).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shown", "verdict"),
+    [
+        ((2, 2), (1, 2), (64, 64), "proven"),
+        ((2, 2), (1, 2), (64, 33), "refused"),  # they are counted once on both sides
+        ((3, 2), (2, 2), (128, 64), "proven"),  # counted twice, and once
+    ],
+)
+def test_samples_while_it_is_timed_go_by_how_often_they_count(
+    before: tuple[int, int], after: tuple[int, int], shown: tuple[float, float], verdict: str
+) -> None:
+    its, mine = (account(backwards=each, optimizers=updates) for each, updates in (before, after))
+    work = counted(its, its, mine, ("bitwise",))
+    assert judged((0.20, 0.21, 0.19), samples=shown, work=work).verdict == verdict
+
+
 def test_a_side_that_fails_while_it_is_timed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unmeasurable, match="after: "):
         ends_while_timed(monkeypatch, "crash", 1000)

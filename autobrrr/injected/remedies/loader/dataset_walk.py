@@ -26,17 +26,16 @@ from typing import Any, cast
 from weakref import ref
 
 from ...job_code.bytecode_names import codes
+from ...job_code.held_objects import ASKING, attributes_of, slots_of
 from ...job_code.installed_code import home_of, is_library, is_own, is_standard, package_of
 from ...job_code.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
 from ...job_code.reachable_code import is_implicit
 from ...job_state.module_state import content_of, raw_dict
 from ...job_state.unseen_state import (
-    attributes_of,
     frame_parts,
     is_atom,
     may_change_unseen,
     moves_on,
-    slots_of,
 )
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
@@ -63,7 +62,8 @@ _DRAWS = frozenset((  # "random": the module, numpy's, or a function of it
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
 _CONTENTS = (("numpy", "ndarray"), ("array", "array"), ("builtins", "bytearray"))
 _VIEWS: tuple[type, ...] = (
-    functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+    *ASKING, functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()),
+    type({}.items()),
 )  # fmt: skip
 _WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)  # of a class's functions
 _ITERABLE = (list, tuple, set, frozenset, deque)
@@ -188,7 +188,9 @@ class _ItemCode:
 
     def _member(self, name: str, member: object) -> None:
         """Of a class: those that are called without being named are called."""
-        parts = (member, *(getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")))
+        parts = [member]
+        if issubclass(type(member), _WRAPPERS):  # of anything else, code of the job's would answer
+            parts += [getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")]
         found = [each for each in parts if isinstance(each, FunctionType) and not is_known(written_in(each))]
         if is_implicit(name):
             self._waiting += found

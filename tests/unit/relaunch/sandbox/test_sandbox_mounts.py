@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,9 @@ def test_more_than_may_be_kept_is_an_error(tmp_path: Path) -> None:
     upper = overlay_mounts.Upper(covers="/x", written=str(tmp_path / "upper"))
     with pytest.raises(OSError, match="more than may be kept"):
         overlay_mounts.copy_out([upper], str(tmp_path / "kept"), 10)
+
+
+def test_a_link_in_shared_memory_is_shown_as_the_link_that_it_is(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/data/set")
+    overlay_mounts._show(str(tmp_path / "link"), str(tmp_path / "shown"))
+    assert os.readlink(tmp_path / "shown") == "/data/set"
