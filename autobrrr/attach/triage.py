@@ -132,6 +132,7 @@ def _is_no_zombie(case: TriageCase) -> Finding | None:
         return Finding(
             detail=f"process {case.pid} has ended and waits for its parent {seen.ppid} (a zombie)",
             fix="there is nothing left to attach to",
+            error=TargetGone,
         )
     return None
 

@@ -76,7 +76,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
+class UsualCounts:
     """What steps of `after` show of those of `before`, at the same work; no more than 1."""
 
     samples: float = 1.0
@@ -94,7 +94,7 @@ class Counted:
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
     is_crowded: bool  # at one time they would wait for each other's threads
-    usual: Usual  # of `after` against `before`, while they come to the same
+    usual: UsualCounts  # of `after` against `before`, while they come to the same
 
     @property
     def is_enough(self) -> bool:
@@ -312,13 +312,13 @@ def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
     )
 
 
-def _usual(before: RunAccount, after: RunAccount, same: Sameness) -> Usual:
+def _usual(before: RunAccount, after: RunAccount, same: Sameness) -> UsualCounts:
     """From steps that come to the same: fewer backward calls, and samples as often as they are shown."""
     if same.class_ not in ("bitwise", "rounding"):
-        return Usual()
+        return UsualCounts()
     count = same.compared_steps if same.step is None else same.step + 1
     its, mine = (side.steps[:count] for side in (before, after))
-    return Usual(
+    return UsualCounts(
         samples=_part(sum(map(_rounds, mine)), sum(map(_rounds, its))),
         backwards=_part(sum(each.backwards for each in mine), sum(each.backwards for each in its)),
     )
@@ -333,7 +333,7 @@ def _part(mine: int, its: int) -> float:
     return min(1.0, mine / its) if its else 1.0
 
 
-def _otherwise(turns: TimedTurns, usual: Usual) -> list[RefusedWork]:
+def _otherwise(turns: TimedTurns, usual: UsualCounts) -> list[RefusedWork]:
     """Whether what was timed held as much as what was counted, on both sides alike."""
     found = []
     before, after = turns.seen["before"], turns.seen["after"]

@@ -12,8 +12,17 @@ from typing import cast
 
 _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and the attribute
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
-_NOTHING = ("CACHE", "PUSH_NULL", "EXTENDED_ARG")
-_NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
+_BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL", "PUSH_NULL")
+_JOINING = ("BUILD_STRING", "BINARY_ADD", "BINARY_MODULO")
+_TAKING = ("LOAD_ATTR", "LOAD_METHOD")
+_ANY = "", False
+_FORMATTING = frozenset((
+    "%", "BINARY_MODULO", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE",
+))  # fmt: skip
+_TEXT = frozenset((  # what shows something makes text of it
+    "str", "repr", "ascii", "format", "format_map", "print", "pprint", "warn", "log", "write", "debug",
+    "info", "warning", "error", "critical", "exception",
+))  # fmt: skip
 _WRITING = frozenset(f"{way}{kind}" for way in "wa" for kind in ("", "t", "b"))
 
 
@@ -79,24 +88,51 @@ def chains(code: CodeType, itself: str) -> Iterator[tuple[str, list[str]]]:
         yield root, names
 
 
-def asked_for(code: CodeType, function: str) -> set[str] | None:
-    """Names that its calls of `getattr` give as constants; None where it makes one, or hands `getattr` on."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
-    found = set()
+def asked_for(code: CodeType, asking: str) -> Iterator[tuple[str, str, bool]]:
+    """Of each call of a function (`getattr`): the global asked, how the name begins, whether that is all.
+
+    No global: of something else. An empty beginning: any name, as where the function is handed on.
+    """
+    instructions = [each for each in dis.get_instructions(code) if each.opname not in _BETWEEN[:2]]
     for at, instruction in enumerate(instructions):
-        if instruction.argval != function or not instruction.opname.startswith("LOAD_"):
+        if instruction.argval == asking and instruction.opcode in dis.hasname:
+            begin, is_all = _second_argument(instructions[at:])
+            after = [each for each in instructions[at + 1 : at + 4] if each.opname != "PUSH_NULL"][:2]
+            of, then = (each.opname for each in after)
+            alone = of == "LOAD_GLOBAL" and then.startswith("LOAD_") and then not in _TAKING
+            yield (str(after[0].argval) if alone else ""), begin, is_all
+
+
+def makes_text(code: CodeType) -> bool:
+    """Whether it may ask things for their text."""
+    operations = {
+        each.argrepr if each.opname == "BINARY_OP" else each.opname for each in dis.get_instructions(code)
+    }
+    return not (operations.isdisjoint(_FORMATTING) and _TEXT.isdisjoint(code.co_names))
+
+
+def _second_argument(instructions: list[dis.Instruction]) -> tuple[str, bool]:
+    """Of the call of what the first of these loads."""
+    begins: dict[int, tuple[str, bool]] = {}  # what the string at a height of the stack begins with
+    height = called = dis.stack_effect(instructions[0].opcode, instructions[0].arg)
+    for instruction in instructions[1:]:
+        operation = instruction.opname
+        if instruction.opcode in (*dis.hasjrel, *dis.hasjabs):
+            break
+        height += dis.stack_effect(instruction.opcode, instruction.arg)
+        if operation in ("CALL", "CALL_FUNCTION") and height == 1:
+            return begins.get(called + 2, _ANY)
+        if height < called:  # it is kept, or handed on
+            break
+        if operation in _BETWEEN:
             continue
-        given: list[dis.Instruction] = []
-        for after in instructions[at + 1 :]:
-            if not after.opname.startswith("LOAD_"):
-                break
-            given.append(after)
-        count = after.arg if after.opname in ("PRECALL", "CALL", "CALL_FUNCTION") else None
-        name = given[1 - count] if count in (2, 3) and len(given) >= count else None
-        if name is None or name.opname != "LOAD_CONST" or instruction.opname not in _NAMED:
-            return None
-        found.add(str(name.argval))
-    return found
+        first = begins.get(height, _ANY)[0].partition("%")[0]
+        begins = {each: begin for each, begin in begins.items() if each < height}
+        if operation == "LOAD_CONST" and isinstance(instruction.argval, str):
+            begins[height] = instruction.argval, True
+        elif operation in _JOINING or (operation == "BINARY_OP" and instruction.argrepr in ("+", "%")):
+            begins[height] = first, False
+    return _ANY
 
 
 def rebound(code: CodeType, outer: tuple[str, ...]) -> Iterator[str]:

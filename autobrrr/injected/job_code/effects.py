@@ -37,7 +37,8 @@ class Refusal:
 # fmt: off
 TRUSTED = frozenset((
     "torch", "torchvision", "torchaudio", "torch_geometric", "torch_scatter", "torch_sparse", "einops",
-    "timm", "transformers", "peft", "diffusers", "lightning", "pytorch_lightning", "jaxtyping", "beartype",
+    "timm", "transformers", "peft", "diffusers", "lightning", "pytorch_lightning", "lightning_utilities",
+    "torchmetrics", "jaxtyping", "beartype", "json",
     "math", "cmath", "numpy", "numbers", "random", "statistics", "string", "re", "time", "operator",
     "builtins", "typing", "typing_extensions", "types", "enum", "abc", "dataclasses", "collections",
     "functools", "itertools", "copy", "contextlib", "inspect", "weakref", "warnings",
@@ -67,7 +68,7 @@ BACK_DOORS = frozenset((
 ))
 _SETTINGS = ("set_", "enable_", "use_deterministic")  # what torch and NumPy keep for the whole process
 _RESTORED = ("set_grad_enabled", "set_rng_state")
-_FILES = frozenset(("save", "savez", "savez_compressed", "savetxt"))
+_FILES = frozenset(("save", "savez", "savez_compressed", "savetxt", "dump"))
 _CHANGED_IN_PLACE = frozenset(("_operator", "_functools", "_heapq", "_bisect", "_struct", "_collections",
     "_statistics", "_warnings", "_abc"))
 # fmt: on

@@ -10,7 +10,7 @@ import gc
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, islice
+from itertools import islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -22,8 +22,14 @@ from .installed_code import home_of
 
 _MAX_OBJECTS = 20_000
 _AT_ONCE = 200
-_MAX_PARTS = 10_000  # looked at in one container
+_MAX_PARTS = 10_000  # looked into in one container
+_MAX_LENGTH = 500_000  # of one container: some 10 ms
 _ATOMS = (str, bytes, bool, int, float, type(None))
+_CALLED = (FunctionType, MethodType, property, staticmethod, classmethod)
+_CODE = (
+    *_CALLED, type, functools.cached_property, functools.partialmethod, functools.singledispatchmethod,
+    functools._lru_cache_wrapper,
+)  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 # fmt: off
 _NEVER_IMPLICIT = frozenset((
@@ -31,6 +37,7 @@ _NEVER_IMPLICIT = frozenset((
     "__setstate__", "__init_subclass__", "__class_getitem__", "__post_init__", "__deepcopy__", "__copy__",
 ))
 # fmt: on
+TEXT = ("__repr__", "__str__", "__format__")  # called where code makes text of things
 CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
 
 
@@ -66,20 +73,21 @@ class Reach:
         self._methods: dict[str, list[tuple[object, object]]] = {}
         self._classes: set[tuple[type, type]] = set()
         self._used: set[str] = set()
-        self._any_used = False
+        self._begins: set[str] = set()
         self._called: list[tuple[object, object | None]] = []
 
     def attribute(self, name: str) -> None:
         """Code takes an attribute of this name from something."""
         if name not in self._used:
             self._used.add(name)
-            self._called += self._methods.get(name, [])
+            for member, held in self._methods.get(name, []):
+                self._use(member, held)
 
-    def any_attribute(self) -> None:
-        """Code takes attributes whose names it makes."""
-        if not self._any_used:
-            self._any_used = True
-            for name in [each for each in self._methods if each not in _NEVER_IMPLICIT]:
+    def attributes(self, begin: str = "") -> None:
+        """Code takes attributes whose names it makes, and that begin like this."""
+        if begin not in self._begins:
+            self._begins.add(begin)
+            for name in [each for each in self._methods if self._is_made(each)]:
                 self.attribute(name)
 
     def into(self, thing: object) -> None:
@@ -90,7 +98,7 @@ class Reach:
         """Look into some of it; whether there is more to do."""
         for _ in range(min(_AT_ONCE, len(self._coming))):
             held, by_name = self._coming.popleft()
-            if type(held) in _ATOMS or id(held) in self._seen or _is_empty(held):
+            if type(held) in _ATOMS or id(held) in self._seen or _is_empty(held) or self._is_bare(held):
                 continue
             self._seen.add(id(held))
             self._held.append(held)
@@ -101,6 +109,11 @@ class Reach:
             self.is_cut = True
             self._coming.clear()
         return bool(self._coming or self._called)
+
+    def _is_bare(self, held: object) -> bool:
+        """Whether it is a tensor of torch's own, and no more."""
+        is_torchs = is_tensor(held, self._torch) and self._is_library(home_of(type(held)))
+        return is_torchs and not attributes_of(held)
 
     def newly_called(self) -> list[tuple[object, object | None]]:
         """Functions found since the last look, with the object whose methods they are."""
@@ -123,17 +136,22 @@ class Reach:
         if self._is_library(home) and not is_module(held, self._torch):
             plain = module_effect(home) is None and not runs_modules(kind)
             return [*items, *attributes.values()] if plain else items
-        slots = {slot.__name__: kept for slot, kept in slots_of(held)}
-        return [*items, *self._named({**attributes, **slots}, None), *self._class(kind, held)]
+        members: dict[Any, object] = {slot.__name__: kept for slot, kept in slots_of(held)}
+        members |= attributes
+        if not is_module(held, self._torch):  # `__dict__`, or a library's `astuple`, names none of them
+            functions = (each for each in members.values() if isinstance(each, FunctionType | MethodType))
+            self._called += ((each, None) for each in functions)
+        return [*items, *self._named(members, None), *self._class(kind, held)]
 
     def _items(self, held: object) -> Iterable[object]:
         """What a container, a wrapper or a library's function leads to."""
         if isinstance(held, dict):
             yield getattr(held, "default_factory", None) if isinstance(held, defaultdict) else None
-            yield from self._some(chain.from_iterable(dict.items(held)))
+            for parts in (dict.keys, dict.values):
+                yield from self._some(functools.partial(parts, held), len(held))
         elif isinstance(held, list | tuple | set | frozenset | deque):
             base: Any = next(each for each in type(held).__mro__ if each in _CONTAINERS)
-            yield from self._some(base.__iter__(held))
+            yield from self._some(functools.partial(base.__iter__, held), base.__len__(held))
         elif isinstance(held, functools.partial):
             yield from (held.func, *held.args, *held.keywords.values())
         elif isinstance(held, MethodType):
@@ -142,16 +160,22 @@ class Reach:
             yield ref.__call__(held)
         elif isinstance(held, (MappingProxyType, CellType, *ASKING)):
             if isinstance(held, operator.attrgetter | operator.methodcaller):
-                self.any_attribute()
+                self.attributes()
             yield from gc.get_referents(held)
         elif isinstance(held, FunctionType) and self._is_library(str(held.__globals__.get("__name__"))):
             yield from held.__closure__ or ()
 
-    def _some(self, parts: Iterable[object]) -> list[object]:
-        others = (each for each in parts if type(each) not in _ATOMS)
-        some = list(islice(others, _MAX_PARTS))
-        self.is_cut |= next(others, None) is not None
-        return some
+    def _some(self, parts: Callable[[], Iterable[object]], count: int) -> list[object]:
+        """What may lead on in a container; most long ones hold numbers or words."""
+        if count > _MAX_LENGTH:
+            self.is_cut = True
+            return []
+        kinds = set(map(type, parts())).difference(_ATOMS)
+        found = (
+            list(islice((each for each in parts() if type(each) in kinds), _MAX_PARTS + 1)) if kinds else []
+        )
+        self.is_cut |= len(found) > _MAX_PARTS
+        return found
 
     def _class(self, kind: type, held: object) -> list[object]:
         """What the objects of a class share, or the class that is held."""
@@ -164,22 +188,31 @@ class Reach:
         return shared
 
     def _named(self, members: Mapping[Any, object], held: object) -> list[object]:
-        """What stands under names, but for functions: those are called by them, special ones without."""
+        """What stands under names, but for code: that is called by them, special functions without."""
         others: list[object] = []
         for name, member in list(members.items()):
             if not isinstance(name, str):  # of a dict that is its object's attributes
                 others.append(member)
             elif isinstance(member, MemberDescriptorType):
                 continue  # each object has its own there
-            elif isinstance(member, FunctionType | MethodType | property | staticmethod | classmethod):
+            elif isinstance(member, _CODE):
                 self._methods.setdefault(name, []).append((member, held))
-                special = is_implicit(name) or name in CALLED_BY_TORCH
-                special |= isinstance(held, type) and name.startswith("__")
-                if special or name in self._used or (self._any_used and name not in _NEVER_IMPLICIT):
-                    self._called.append((member, held))
+                special = (is_implicit(name) and name not in TEXT) or name in CALLED_BY_TORCH
+                special |= isinstance(held, type) and name.startswith("__") and name not in TEXT
+                if special or name in self._used or self._is_made(name):
+                    self._use(member, held)
             elif held is None or not name.startswith("__"):
                 others.append(member)
                 if held is not None and not self._is_library(home_of(type(member))):
                     for reads in ("__get__", "__set__", "__delete__"):  # a descriptor of the user's own
                         self._called.append((getattr(type(member), reads, None), member))
         return others
+
+    def _is_made(self, name: str) -> bool:
+        return name not in _NEVER_IMPLICIT and name.startswith(tuple(self._begins))
+
+    def _use(self, member: object, held: object) -> None:
+        if isinstance(member, _CALLED):
+            self._called.append((member, held))
+        else:
+            self.into(member)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 
 from ..live_torch.torch_types import Module, is_module, is_tensor
-from .bytecode_names import asked_for, chains, codes, only_writes, rebound
+from .bytecode_names import asked_for, chains, codes, makes_text, only_writes, rebound
 from .effects import (
     BACK_DOORS,
     BUILTINS,
@@ -38,7 +38,7 @@ from .effects import (
     tells,
 )
 from .installed_code import home_of, is_library, members_of, package_of
-from .reachable_code import CALLED_BY_TORCH, Reach
+from .reachable_code import CALLED_BY_TORCH, TEXT, Reach
 from .replaced_functions import content, names_in, replaced_functions
 
 _HOOK_SETTERS = frozenset(
@@ -125,7 +125,7 @@ class CodeScan:
             self._judge(found, [name], "a layer of torch's")
         above = {each: part for kind, part in kinds.items() for each in kind.__mro__}
         for each, part in above.items():
-            if is_library(home_of(each)):
+            if self._is_library(home_of(each)):
                 yield "reading the forward code"
                 self._put_in(each, part)
         while self._reach.look() or self._queue:
@@ -137,8 +137,8 @@ class CodeScan:
                 self._function(*self._queue.pop())
             for found, holder in self._reach.newly_called():
                 self._enter(found, holder)
-            for name in self._reach.modules:
-                self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
+        for name in self._reach.modules:
+            self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
         if self._reach.is_cut:
             self._refuse(Effect.STATE, "what a forward uses holds more than can be looked through")
 
@@ -232,11 +232,16 @@ class CodeScan:
                 self._own_attribute(owner, names[1:], where)
             for name in names[1:]:
                 self._taken(name, where)
-        asked = asked_for(code, "getattr")
-        for name in asked or ():
-            self._taken(name, where)
-        if asked is None or not _BY_ITS_WORD.isdisjoint(code.co_names):  # of a name that no code shows
-            self._reach.any_attribute()
+        for of, begin, is_all in asked_for(code, "getattr"):
+            asked = function.__globals__.get(of)
+            if is_all:
+                self._taken(begin, where)
+            elif not (isinstance(asked, ModuleType) and self._is_library(asked.__name__)):
+                self._reach.attributes(begin)
+        if not _BY_ITS_WORD.isdisjoint(code.co_names):
+            self._reach.attributes()
+        for name in TEXT if makes_text(code) else ():
+            self._reach.attribute(name)
         for name in _COPYING if not _COPIES.isdisjoint(code.co_names) else ():
             self._reach.attribute(name)
 
@@ -253,7 +258,10 @@ class CodeScan:
         """`super().name`: what the parents of the owner's class call so."""
         for kind in type(owner).__mro__[1:]:
             for name in code.co_names:
-                self._enter(vars(kind).get(name), owner)
+                found = vars(kind).get(name)
+                self._enter(found, owner)
+                if isinstance(found, type):
+                    self._reach.into(found)
 
     def _stored(self, thing: object, names: list[str], where: str) -> None:
         """An attribute is set: of objects the guard keeps it, of what is no one's own it does not."""
@@ -276,7 +284,7 @@ class CodeScan:
                 return
             if at == 1 or self._is_library(thing.__name__):
                 self._judge_module(thing.__name__, where)
-            if thing.__name__.partition(".")[0] in ("torch", "numpy"):
+            if thing.__name__.partition(".")[0] in ("torch", "numpy", "json"):
                 effect = setting_effect(name)
                 if effect is not None:
                     self._refuse(effect, f"{where} calls {spoken}")
@@ -287,7 +295,7 @@ class CodeScan:
             thing = getattr(thing, name, None)
             names = whole[at:]
         if any(thing is each for each in _BY_WORD) and whole != ["getattr"]:
-            self._reach.any_attribute()
+            self._reach.attributes()
         for name in (name for function, called in _ANEW if thing is function for name in called):
             self._reach.attribute(name)
         if type(thing).__name__ == "ScriptFunction":

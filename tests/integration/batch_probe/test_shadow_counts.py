@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import sys
 import types
@@ -61,6 +62,11 @@ class Slotted:
         self.call = bump
 
 
+@dataclasses.dataclass(repr=False, eq=False)
+class Calls:
+    tick: Callable[[], None] = dataclasses.field(default_factory=lambda: bump)
+
+
 class Listing(list[object]):
     def tick(self) -> None:
         COUNTS["calls"] += 1
@@ -101,6 +107,9 @@ WAYS: dict[str, tuple[object, Callable[[typing.Any], object]]] = {
     "a default argument": (None, defaulting),
     "a key": ({bump: 1}, lambda held: next(iter([*held]))()),
     "a name that is made": (Meter(), lambda held: getattr(held, "ti" + "ck")()),
+    "what an object holds, by its dict": (Calls(), lambda held: held.__dict__["tick"]()),
+    "all that an object holds": (Calls(), lambda held: [each() for each in held.__dict__.values()]),
+    "what a library takes from it": (Calls(), lambda held: dataclasses.astuple(held)[0]()),
     "a module": (sys.modules[__name__], lambda held: held.bump()),
 }
 

@@ -103,7 +103,7 @@ def test_tensors_that_take_longer_to_keep_than_a_pause_may_are_not_kept() -> Non
     class Holds(OneLayer):
         def __init__(self) -> None:
             super().__init__()
-            self.held = [torch.zeros(4) for _ in range(20_000)]
+            self.held = [torch.zeros(4) for _ in range(9_000)]
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x)
@@ -111,4 +111,4 @@ def test_tensors_that_take_longer_to_keep_than_a_pause_may_are_not_kept() -> Non
     outcome = train(trap(Holds), 60, probe=True, params={"rounds": 2})
     assert outcome.probed is not None
     assert outcome.probed["status"] == "abstained"
-    assert "20000 tensors" in str(outcome.probed["why"])
+    assert "9000 tensors" in str(outcome.probed["why"])

@@ -263,10 +263,10 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_each_objection_says_what_and_what_to_do(name: str, proc: FakeProc) -> None:
     make, sentence, hint = REFUSALS[name]
-    with pytest.raises(CannotAttach, match=sentence) as caught:
+    with pytest.raises((CannotAttach, TargetGone), match=sentence) as caught:
         triage.require(make(proc))
     assert hint in caught.value.hint
-    assert caught.value.exit_code == EXIT_CANNOT_ATTACH
+    assert caught.value.exit_code == (EXIT_GONE if name == "zombie" else EXIT_CANNOT_ATTACH)
 
 
 def test_the_sentences_all_differ(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ _VIEWS: tuple[type, ...] = (
     *ASKING, functools._lru_cache_wrapper, MappingProxyType, type({}.keys()), type({}.values()),
     type({}.items()),
 )  # fmt: skip
+_AWAY = "holds a weak reference, and what that leads to may change unseen"
 _WRAPPERS = (staticmethod, classmethod, property, functools.cached_property)  # of a class's functions
 _ITERABLE = (list, tuple, set, frozenset, deque)
 _LOCKING = ("_thread", "threading", "multiprocessing.synchronize")
@@ -105,6 +106,7 @@ def held_by(dataset: object) -> Held:
 def _looked_through(dataset: object) -> Held:
     found, seen, waiting, code = Held(), set[int](), [dataset], _ItemCode()
     kept: list[object] = []  # an id in `seen` is no other object's
+    weak: list[ref[object]] = []
     reads = Reads(is_known)
 
     def is_new(value: object) -> bool:
@@ -136,7 +138,9 @@ def _looked_through(dataset: object) -> Held:
         elif not _is_data(value):
             found.parts.append(value)
             gives_all = _gives_referents(value) or frame_parts(value) is not None
-            if not gives_all and (may_change_unseen(value) or _leads_away(value)):
+            if isinstance(value, ref):
+                weak.append(value)
+            if not gives_all and may_change_unseen(value):
                 found.unseen.append(f"holds a {type(value).__name__}, which may change unseen")
             if isinstance(value, FunctionType) and not is_known(written_in(value)):
                 names = names_in(value.__code__)
@@ -146,6 +150,7 @@ def _looked_through(dataset: object) -> Held:
             inside = list(_inside(value, reads))
             code.take(value, inside)
             waiting += inside
+    found.unseen += [_AWAY for each in weak if _leads_away(each, seen)]
     found.reads = reads.places
     for function in code.reached():
         found.draws = found.draws or not names_in(function.__code__).isdisjoint(_DRAWS)
@@ -261,9 +266,10 @@ def _gives_referents(value: object) -> bool:
     return isinstance(value, _VIEWS) or type(value).__name__ == "_lru_list_elem"  # what a cache keeps, too
 
 
-def _leads_away(value: object) -> bool:
-    """Whether it is a weak reference to what is no class: looked into, that would be kept alive."""
-    return isinstance(value, ref) and not isinstance(ref.__call__(value), type | None)
+def _leads_away(weak: ref[object], seen: set[int]) -> bool:
+    """Whether it is to what nothing else holds, and no class: looked into, that would be kept alive."""
+    value = ref.__call__(weak)
+    return not isinstance(value, type | None) and id(value) not in seen
 
 
 def _beside_contents(value: object) -> Iterator[object]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import operator
 import sys
 import types
 import weakref
@@ -140,3 +142,23 @@ def test_what_a_weak_reference_leads_to_may_change_unseen() -> None:
     key = Key()
     assert held_by([weakref.ref(key)]).unseen
     assert not held_by([weakref.ref(Key)]).unseen
+
+
+@functools.singledispatch
+def as_number(value: object) -> float:
+    return float(str(value))
+
+
+def test_keys_and_weak_references_to_what_is_held_change_nothing_unseen() -> None:
+    owner, data = Key(), [Items(lambda: 1.0) for _ in range(3)]
+    for each, held in zip(data, (operator.itemgetter("ids"), as_number, weakref.ref(owner)), strict=True):
+        each.held = held  # type: ignore[attr-defined]
+    data.append(Items(lambda: 1.0))
+    data[3].parent = weakref.ref(data[3])  # type: ignore[attr-defined]
+    assert [bool(held_by(each).unseen) for each in data] == [False, False, True, False]
+
+
+def test_what_a_getter_of_items_is_given_is_looked_into() -> None:
+    data = Items(lambda: 1.0)
+    data.held = operator.itemgetter(iter(()))  # type: ignore[attr-defined]
+    assert held_by(data).sources
