@@ -74,6 +74,8 @@ class Reach:
         self._classes: set[tuple[type, type]] = set()
         self._used: set[str] = set()
         self._begins: set[str] = set()
+        self._on_modules: list[tuple[object, object | None]] = []  # functions
+        self._are_called = False
         self._called: list[tuple[object, object | None]] = []
 
     def attribute(self, name: str) -> None:
@@ -89,6 +91,12 @@ class Reach:
             self._begins.add(begin)
             for name in [each for each in self._methods if self._is_made(each)]:
                 self.attribute(name)
+
+    def own_functions(self) -> None:
+        """Code takes what is set on a module without a name."""
+        if not self._are_called:
+            self._are_called = True
+            self._called += self._on_modules
 
     def into(self, thing: object) -> None:
         """Code holds a thing, and through it all that it holds."""
@@ -138,9 +146,9 @@ class Reach:
             return [*items, *attributes.values()] if plain else items
         members: dict[Any, object] = {slot.__name__: kept for slot, kept in slots_of(held)}
         members |= attributes
-        if not is_module(held, self._torch):  # `__dict__`, or a library's `astuple`, names none of them
-            functions = (each for each in members.values() if isinstance(each, FunctionType | MethodType))
-            self._called += ((each, None) for each in functions)
+        # A library's `astuple` names none of them.
+        kept = self._on_modules if is_module(held, self._torch) and not self._are_called else self._called
+        kept += ((each, None) for each in members.values() if isinstance(each, FunctionType | MethodType))
         return [*items, *self._named(members, None), *self._class(kind, held)]
 
     def _items(self, held: object) -> Iterable[object]:

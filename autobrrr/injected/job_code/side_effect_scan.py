@@ -232,14 +232,16 @@ class CodeScan:
                 self._own_attribute(owner, names[1:], where)
             for name in names[1:]:
                 self._taken(name, where)
+            if root == "self" and names[1:2] == ["__dict__"]:
+                self._reach.own_functions()
+            elif not _BY_ITS_WORD.isdisjoint(names[1:]):
+                self._reach.attributes()
         for of, begin, is_all in asked_for(code, "getattr"):
             asked = function.__globals__.get(of)
             if is_all:
                 self._taken(begin, where)
             elif not (isinstance(asked, ModuleType) and self._is_library(asked.__name__)):
                 self._reach.attributes(begin)
-        if not _BY_ITS_WORD.isdisjoint(code.co_names):
-            self._reach.attributes()
         for name in TEXT if makes_text(code) else ():
             self._reach.attribute(name)
         for name in _COPYING if not _COPIES.isdisjoint(code.co_names) else ():
