@@ -156,7 +156,7 @@ class Reach:
         if isinstance(held, dict):
             yield getattr(held, "default_factory", None) if isinstance(held, defaultdict) else None
             for parts in (dict.keys, dict.values):
-                yield from self._some(functools.partial(parts, held), len(held))
+                yield from self._some(functools.partial(parts, held), dict.__len__(held))
         elif isinstance(held, list | tuple | set | frozenset | deque):
             base: Any = next(each for each in type(held).__mro__ if each in _CONTAINERS)
             yield from self._some(functools.partial(base.__iter__, held), base.__len__(held))
