@@ -26,9 +26,9 @@ def runtime_dirs(env: Mapping[str, str] = os.environ, uid: int | None = None) ->
     """
     owner = os.geteuid() if uid is None else uid
     base = env.get("XDG_RUNTIME_DIR")
-    safe = uid is not None or os.geteuid() != 0 or base is None or is_roots(Path(base))
-    if base and os.path.isabs(base) and os.path.isdir(base) and safe:
-        return [Path(base) / "autobrrr"]
+    there = base if base and os.path.isabs(base) and os.path.isdir(base) else None
+    if there is not None and (uid is not None or os.geteuid() != 0 or is_roots(Path(there))):
+        return [Path(there) / "autobrrr"]
     home = home_of(owner)
     spare = [] if home is None or home == Path("/") else [home / ".local/state/autobrrr/run"]
     return [TMP / f"autobrrr-{owner}", *spare]

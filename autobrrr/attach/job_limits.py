@@ -24,6 +24,7 @@ ADDRESS_BYTES = 160 << 20
 DATA_BYTES = 48 << 20
 MAPPINGS = 64  # a thread's stack, arena and guard, the ring, a profiler's buffers: some 16 are taken
 MEMORY_BYTES = 16 << 20
+_STACK_BYTES = 8 << 20  # of a thread, in what was measured
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
 
@@ -123,13 +124,13 @@ def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
     pages = number((kernel_text.text(proc / str(pid) / "statm", _MOST_BYTES) or "").split(" ")[0])
     if pages is None:
         return None
-    taken = pages * os.sysconf("SC_PAGE_SIZE")
-    spare = max(0, most.soft - taken)
-    if spare >= ADDRESS_BYTES:
+    taken = pages * os.sysconf("SC_PAGE_SIZE") + _given_back(pid, proc)
+    spare, wanted = max(0, most.soft - taken), ADDRESS_BYTES + _larger_stacks(pid, proc)
+    if spare >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
-        fix=most.raised(pid, "as", _round_up(taken + 2 * ADDRESS_BYTES, _MIB)),
+        detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(wanted)} must be free",
+        fix=most.raised(pid, "as", _round_up(taken + 2 * wanted, _MIB)),
     )
 
 
@@ -152,14 +153,13 @@ def data(pid: int, proc: Path = PROC) -> Shortage | None:
     kilobytes = number((procfs.status(pid, proc).get("VmData") or "").split(" ")[0])
     if most is None or kilobytes is None:
         return None
-    taken = kilobytes * 1024
-    spare = max(0, most.soft - taken)
-    if spare >= DATA_BYTES:
+    taken = kilobytes * 1024 + _given_back(pid, proc)
+    spare, wanted = max(0, most.soft - taken), DATA_BYTES + _larger_stacks(pid, proc)
+    if spare >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); "
-        f"{_mib(DATA_BYTES)} must be free",
-        fix=most.raised(pid, "data", _round_up(taken + 2 * DATA_BYTES, _MIB)),
+        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); {_mib(wanted)} must be free",
+        fix=most.raised(pid, "data", _round_up(taken + 2 * wanted, _MIB)),
     )
 
 
@@ -174,6 +174,19 @@ def memory(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) ->
         fix="raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
         f"{pid}",
     )
+
+
+def _given_back(pid: int, proc: Path) -> int:
+    """What it had mapped at its peak and has no more: its next step may need it again."""
+    found = procfs.status(pid, proc)
+    peak, now = (number(found.get(name, "").split(" ")[0]) for name in ("VmPeak", "VmSize"))
+    return 0 if peak is None or now is None else max(0, peak - now) * 1024
+
+
+def _larger_stacks(pid: int, proc: Path) -> int:
+    """What the agent's threads take beyond what was measured: a stack is as large as its limit says."""
+    most = limit(pid, "Max stack size", proc)  # where that is none, the C library gives 2 MiB
+    return 0 if most is None else THREADS * max(0, most.soft - _STACK_BYTES)
 
 
 def _real_uid(pid: int, proc: Path) -> int | None:

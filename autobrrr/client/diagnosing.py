@@ -23,7 +23,7 @@ from autobrrr.client.job_peaks import (
     threads_at_once,
 )
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.session_client import Client, lost_log_lines
+from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -126,10 +126,8 @@ def diagnosed(
                 ending = client.leave()
                 if ending is None and client.started:
                     say("others use the session, which goes on")
-                elif ending is not None and ending.left:
-                    say(f"could not be removed from the job: {', '.join(ending.left)}")
-                if ending is not None and ending.lost_lines:
-                    say(lost_log_lines(ending.lost_lines))
+                for line in [] if ending is None else left_behind(ending):
+                    say(line)
     _refuse_nothing(pid, client)
     return msgspec.structs.replace(found, final=None)
 

@@ -63,6 +63,13 @@ def lost_log_lines(count: int) -> str:
     return f"{lines} of the session's log could not be written: make room in {paths.state_dir()}"
 
 
+def left_behind(ending: SessionEnding) -> list[str]:
+    """What is to be said when a command ends its session: what stays in the job, and what is lost."""
+    stays = ", ".join((*ending.left, *ending.stays))
+    lines = [f"could not be removed from the job: {stays}"] if stays else []
+    return [*lines, lost_log_lines(ending.lost_lines)] if ending.lost_lines else lines
+
+
 class Client:
     """A connection to one session.
 

@@ -319,7 +319,7 @@ def _usual(before: RunAccount, after: RunAccount, same: Sameness) -> UsualCounts
     count = same.compared_steps if same.step is None else same.step + 1
     its, mine = (side.steps[:count] for side in (before, after))
     return UsualCounts(
-        samples=_part(sum(map(_rounds, mine)), sum(map(_rounds, its))),
+        samples=_part(*(float(np.median([_rounds(each) for each in side])) for side in (mine, its))),
         backwards=_part(sum(each.backwards for each in mine), sum(each.backwards for each in its)),
     )
 
@@ -329,7 +329,7 @@ def _rounds(step: AccountedStep) -> int:
     return max(1, round(step.backwards / max(1, step.optimizers)))
 
 
-def _part(mine: int, its: int) -> float:
+def _part(mine: float, its: float) -> float:
     return min(1.0, mine / its) if its else 1.0
 
 

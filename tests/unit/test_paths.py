@@ -163,3 +163,14 @@ def test_root_puts_no_temporary_files_where_somebody_else_may_swap_them(tmp_path
     assert paths.temporary_dir({"TMPDIR": str(theirs)}) == paths.TMP
     assert paths.temporary_dir({"TMPDIR": "relative"}) == paths.TMP
     assert paths.temporary_dir({}) == paths.TMP
+
+
+@pytest.mark.parametrize("base", ["", "relative"])
+def test_a_folder_of_sockets_is_found_from_a_folder_that_is_gone(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert paths.runtime_dirs({"XDG_RUNTIME_DIR": base})[0] == Path("/tmp/autobrrr-0")

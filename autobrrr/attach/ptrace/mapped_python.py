@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import elf_symbols
-from autobrrr.machine import job_files, kernel_text, process_maps
+from autobrrr.machine import job_files, kernel_text, process_maps, procfs
 
 ADD, RUN = "Py_AddPendingCall", "PyRun_SimpleString"
 API = {ADD, RUN}
@@ -58,8 +58,8 @@ def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
         except elf_symbols.NotElf:
             continue
         except OSError:
-            is_python = mapping.name.startswith("libpython") or _PROGRAM.fullmatch(mapping.name)
-            replaced = replaced or bool(is_python and mapping.unlinked is not None)
+            is_python = mapping.name.startswith("libpython") or procfs.is_python(mapping.name)
+            replaced = replaced or (is_python and mapping.unlinked is not None)
             continue
         return MappedPython(
             machine=machine,

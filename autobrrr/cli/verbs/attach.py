@@ -25,7 +25,7 @@ from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import RanksOutcome, enter, for_each
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, answer_calls, compare_sessions
-from autobrrr.client.session_client import Client
+from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, RankLine, to_json
@@ -125,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
             interrupted = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
         finally:
             if args.foreground and client.started and client.ending is None:
-                client.detach()
+                for line in left_behind(client.detach()):
+                    narrate(line)
     return _farewell(pid, client.ending, interrupted, args.foreground and client.started)
 
 
@@ -155,9 +156,10 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     try:
         interrupted = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
     finally:
-        for client in outcome.done.values():
+        for pid, client in outcome.done.items():
             if args.foreground and client.started and client.ending is None:
-                client.detach()
+                for line in left_behind(client.detach()):
+                    say_of(pid)(line)
             client.close()
     errors = [each.error for each in followers]
     if errors[0] is not None and None not in errors:

@@ -361,9 +361,12 @@ def _any_is_shared_memory() -> bool:
 
 def _show(source: str, at: str) -> None:
     """A file, folder or link at another place."""
-    kind = os.lstat(source).st_mode
+    found = os.lstat(source)
+    kind = found.st_mode
     if stat.S_ISLNK(kind):
         os.symlink(os.readlink(source), at)
+        with contextlib.suppress(OSError):  # the kernel follows a stranger's link there for nobody else
+            os.chown(at, found.st_uid, found.st_gid, follow_symlinks=False)
         return
     if stat.S_ISDIR(kind):
         os.mkdir(at)

@@ -30,7 +30,15 @@ def own_python() -> tuple[process_maps.Mapping, elf_symbols.Elf]:
     raise AssertionError("this Python exports no C API")
 
 
-@pytest.mark.parametrize(("name", "replaced"), [("libpython3.12.so.1.0", True), ("bash", False)])
+@pytest.mark.parametrize(
+    ("name", "replaced"),
+    [
+        ("libpython3.12.so.1.0", True),
+        ("python", True),
+        ("python3.11d", True),
+        ("bash", False),
+    ],
+)
 def test_a_program_that_is_gone_and_not_for_us_is_a_python_only_by_its_name(
     name: str, replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import own_place, triage
+from autobrrr.attach import job_limits, own_place, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from support.machines.fake_proc import FakeProc
@@ -352,3 +352,35 @@ def test_a_group_that_is_full_of_what_the_kernel_can_drop_has_room(proc: FakePro
 
 def test_a_shell_under_whose_kernel_nothing_is_said_is_no_kernel_thread(proc: FakeProc) -> None:
     assert triage.refusal(of({"VmSize": "5 kB", "ppid": 2})(proc)) is None
+
+
+@pytest.mark.parametrize(("stack_mib", "is_short"), [(8, False), (40, True), ("unlimited", False)])
+@pytest.mark.parametrize("kind", ["data", "addresses"])
+def test_stacks_larger_than_those_that_were_measured_need_more(
+    kind: str, stack_mib: int | str, is_short: bool, tmp_path: Path
+) -> None:
+    stack = stack_mib if isinstance(stack_mib, str) else stack_mib << 20
+    name, spare = ("Max data size", 60 << 20) if kind == "data" else ("Max address space", 180 << 20)
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "limits").write_text(
+        f"Max stack size  {stack}  unlimited  bytes\n{name}  {1 << 30}  unlimited  bytes\n"
+    )
+    (folder / "status").write_text(f"VmData:\t{((1 << 30) - spare) >> 10} kB\n")
+    (folder / "statm").write_text(f"{((1 << 30) - spare) // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0 0\n")
+    look = job_limits.data if kind == "data" else job_limits.addresses
+    assert (look(42, tmp_path) is not None) is is_short
+
+
+@pytest.mark.parametrize("kind", ["data", "addresses"])
+def test_what_a_step_gives_back_is_not_free(kind: str, tmp_path: Path) -> None:
+    now = 512 << 10  # KiB
+    name = "Max data size" if kind == "data" else "Max address space"
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "limits").write_text(f"{name}  {1 << 30}  unlimited  bytes\n")
+    (folder / "statm").write_text(f"{(now << 10) // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0 0\n")
+    look = job_limits.data if kind == "data" else job_limits.addresses
+    for peak, is_short in ((now, False), (now + (500 << 10), True)):
+        (folder / "status").write_text(f"VmPeak:\t{peak} kB\nVmSize:\t{now} kB\nVmData:\t{now} kB\n")
+        assert (look(42, tmp_path) is not None) is is_short

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, cast
@@ -169,3 +172,40 @@ def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
         monkeypatch.setattr(job_roles, "torch_of", lambda pid, torch=torch: torch)
         assert [each.remedy for each in attach.live_remedies(str(file), os.getpid())] == ["gc.freeze"]
         assert (f"it is for torch <2, this is {version}" in capsys.readouterr().err) is said
+
+
+def test_what_an_attach_in_the_foreground_leaves_in_the_job_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ending = SessionEnding(kind="detached", why="it waits", left=("the agent",), lost_lines=2)
+    client = SimpleNamespace(
+        started=True, ending=None, facts=SimpleNamespace(metrics=None), detach=lambda: ending
+    )
+
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        yield client
+
+    said: list[str] = []
+    for name, stub in (
+        ("open_session", opened),
+        ("ranks_of", lambda *_: []),
+        ("one_pid", lambda *_: 42),
+        ("session_options", lambda *_: None),
+        ("wants_screen", lambda *_: False),
+        ("_watch", lambda *_: False),
+        ("narrate", said.append),
+    ):
+        monkeypatch.setattr(attach, name, stub)
+    args = argparse.Namespace(
+        metrics=None,
+        log_to=None,
+        plain=True,
+        pid=[42],
+        foreground=True,
+        json=False,
+        for_s=None,
+        recipe=None,
+        web=None,
+    )
+    attach.run(args)
+    assert "could not be removed from the job: the agent" in said
+    assert any(line.startswith("2 lines of the session's log") for line in said)

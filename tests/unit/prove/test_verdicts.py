@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from autobrrr.prove import referee
 from autobrrr.prove.referee import Counted, Question, counted
+from autobrrr.prove.run_account import RunAccount
 from autobrrr.prove.start_statistics import StartResult, StartRule, gain_interval
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.records.proof_records import Proof, WorkRefusal
@@ -233,3 +235,14 @@ def test_samples_while_it_is_timed_go_by_how_often_they_count(
 def test_a_side_that_fails_while_it_is_timed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unmeasurable, match="after: "):
         ends_while_timed(monkeypatch, "crash", 1000)
+
+
+def test_what_usual_steps_show_is_compared_with_what_usual_steps_showed() -> None:
+    one, two = account(backwards=1, optimizers=1), account(backwards=2, optimizers=1)
+
+    def of(rounds: tuple[int, ...]) -> RunAccount:
+        steps = [(one, two)[rounds[at % len(rounds)] - 1].steps[at] for at in range(len(one.steps))]
+        return replace(one, steps=steps)
+
+    assert counted(of((2, 2, 1)), of((2, 2, 1)), one, ("bitwise",)).usual.samples == 0.5
+    assert counted(of((2, 1, 1)), of((2, 1, 1)), one, ("bitwise",)).usual.samples == 1.0

@@ -106,3 +106,11 @@ def test_a_link_in_shared_memory_is_shown_as_the_link_that_it_is(tmp_path: Path)
     (tmp_path / "link").symlink_to("/data/set")
     overlay_mounts._show(str(tmp_path / "link"), str(tmp_path / "shown"))
     assert os.readlink(tmp_path / "shown") == "/data/set"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a link to somebody else")
+def test_a_link_in_shared_memory_stays_its_owner_s(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/data/set")
+    os.lchown(tmp_path / "link", 23456, 23456)
+    overlay_mounts._show(str(tmp_path / "link"), str(tmp_path / "shown"))
+    assert os.lstat(tmp_path / "shown").st_uid == 23456
