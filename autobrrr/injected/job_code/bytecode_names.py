@@ -14,14 +14,15 @@ _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and 
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL", "PUSH_NULL")
 _JOINING = ("BUILD_STRING", "BINARY_ADD", "BINARY_MODULO")
-_TAKING = ("LOAD_ATTR", "LOAD_METHOD")
-_ANY = "", False
+_ANY = "", "", False
 _FORMATTING = frozenset((
-    "%", "BINARY_MODULO", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE",
+    "%", "%=", "BINARY_MODULO", "INPLACE_MODULO", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC",
+    "CONVERT_VALUE",
 ))  # fmt: skip
 _TEXT = frozenset((  # what shows something makes text of it
-    "str", "repr", "ascii", "format", "format_map", "print", "pprint", "warn", "log", "write", "debug",
-    "info", "warning", "error", "critical", "exception",
+    "str", "repr", "ascii", "format", "format_map", "substitute", "safe_substitute", "print", "pprint", "pp",
+    "warn", "log", "write", "writelines", "debug", "info", "warning", "error", "critical", "exception",
+    "trace", "success", "rule",
 ))  # fmt: skip
 _WRITING = frozenset(f"{way}{kind}" for way in "wa" for kind in ("", "t", "b"))
 
@@ -96,11 +97,7 @@ def asked_for(code: CodeType, asking: str) -> Iterator[tuple[str, str, bool]]:
     instructions = [each for each in dis.get_instructions(code) if each.opname not in _BETWEEN[:2]]
     for at, instruction in enumerate(instructions):
         if instruction.argval == asking and instruction.opcode in dis.hasname:
-            begin, is_all = _second_argument(instructions[at:])
-            after = [each for each in instructions[at + 1 : at + 4] if each.opname != "PUSH_NULL"][:2]
-            of, then = (each.opname for each in after)
-            alone = of == "LOAD_GLOBAL" and then.startswith("LOAD_") and then not in _TAKING
-            yield (str(after[0].argval) if alone else ""), begin, is_all
+            yield _arguments(instructions[at:])
 
 
 def makes_text(code: CodeType) -> bool:
@@ -111,9 +108,10 @@ def makes_text(code: CodeType) -> bool:
     return not (operations.isdisjoint(_FORMATTING) and _TEXT.isdisjoint(code.co_names))
 
 
-def _second_argument(instructions: list[dis.Instruction]) -> tuple[str, bool]:
-    """Of the call of what the first of these loads."""
-    begins: dict[int, tuple[str, bool]] = {}  # what the string at a height of the stack begins with
+def _arguments(instructions: list[dis.Instruction]) -> tuple[str, str, bool]:
+    """Of the call of what the first of these loads: the first two."""
+    loaded: dict[int, str] = {}  # which global stands at a height of the stack
+    begins: dict[int, tuple[str, bool]] = {}  # what the string there begins with
     height = called = dis.stack_effect(instructions[0].opcode, instructions[0].arg)
     for instruction in instructions[1:]:
         operation = instruction.opname
@@ -121,15 +119,18 @@ def _second_argument(instructions: list[dis.Instruction]) -> tuple[str, bool]:
             break
         height += dis.stack_effect(instruction.opcode, instruction.arg)
         if operation in ("CALL", "CALL_FUNCTION") and height == 1:
-            return begins.get(called + 2, _ANY)
+            return loaded.get(called + 1, ""), *begins.get(called + 2, _ANY[1:])
         if height < called:  # it is kept, or handed on
             break
         if operation in _BETWEEN:
             continue
-        first = begins.get(height, _ANY)[0].partition("%")[0]
+        first = begins.get(height, _ANY[1:])[0].partition("%")[0]
+        loaded = {each: name for each, name in loaded.items() if each < height}
         begins = {each: begin for each, begin in begins.items() if each < height}
         if operation == "LOAD_CONST" and isinstance(instruction.argval, str):
             begins[height] = instruction.argval, True
+        elif operation == "LOAD_GLOBAL":
+            loaded[height] = str(instruction.argval)
         elif operation in _JOINING or (operation == "BINARY_OP" and instruction.argrepr in ("+", "%")):
             begins[height] = first, False
     return _ANY

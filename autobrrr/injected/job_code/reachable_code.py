@@ -10,7 +10,7 @@ import gc
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -18,7 +18,8 @@ from weakref import ref
 from ..live_torch.torch_types import is_module, is_tensor
 from .effects import module_effect
 from .held_objects import ASKING, attributes_of, runs_modules, slots_of
-from .installed_code import home_of
+from .installed_code import home_of, is_standard
+from .replaced_functions import names_in
 
 _MAX_OBJECTS = 20_000
 _AT_ONCE = 200
@@ -71,10 +72,10 @@ class Reach:
         self._seen: set[int] = set()
         self._held: list[object] = []  # so that an id stays its own
         self._methods: dict[str, list[tuple[object, object]]] = {}
-        self._classes: set[tuple[type, type]] = set()
+        self._classes: set[tuple[int, int]] = set()
         self._used: set[str] = set()
         self._begins: set[str] = set()
-        self._on_modules: list[tuple[object, object | None]] = []  # functions
+        self._on_modules: list[object] = []  # code
         self._are_called = False
         self._called: list[tuple[object, object | None]] = []
 
@@ -96,7 +97,8 @@ class Reach:
         """Code takes what is set on a module without a name."""
         if not self._are_called:
             self._are_called = True
-            self._called += self._on_modules
+            for member in self._on_modules:
+                self._use(member, None)
 
     def into(self, thing: object) -> None:
         """Code holds a thing, and through it all that it holds."""
@@ -147,8 +149,11 @@ class Reach:
         members: dict[Any, object] = {slot.__name__: kept for slot, kept in slots_of(held)}
         members |= attributes
         # A library's `astuple` names none of them.
-        kept = self._on_modules if is_module(held, self._torch) and not self._are_called else self._called
-        kept += ((each, None) for each in members.values() if isinstance(each, FunctionType | MethodType))
+        for each in (each for each in members.values() if isinstance(each, _CODE)):
+            if is_module(held, self._torch) and not self._are_called:
+                self._on_modules.append(each)
+            else:
+                self._use(each, None)
         return [*items, *self._named(members, None), *self._class(kind, held)]
 
     def _items(self, held: object) -> Iterable[object]:
@@ -178,21 +183,31 @@ class Reach:
         if count > _MAX_LENGTH:
             self.is_cut = True
             return []
-        kinds = set(map(type, parts())).difference(_ATOMS)
-        found = (
-            list(islice((each for each in parts() if type(each) in kinds), _MAX_PARTS + 1)) if kinds else []
-        )
+        # By their ids: a metaclass may be asked what it equals, or have no hash.
+        atoms = set(map(id, _ATOMS))
+        kinds = set(map(id, map(type, parts())))
+        if kinds == {id(tuple)}:  # pairs of words, as a tokenizer has
+            pairs: Iterable[Any] = parts()
+            kinds = kinds if set(map(id, map(type, chain.from_iterable(pairs)))) - atoms else set()
+        kinds -= atoms
+        some = (each for each in parts() if id(type(each)) in kinds) if kinds else ()
+        found = list(islice(some, _MAX_PARTS + 1))
         self.is_cut |= len(found) > _MAX_PARTS
         return found
 
     def _class(self, kind: type, held: object) -> list[object]:
         """What the objects of a class share, or the class that is held."""
         shared: list[object] = []
+        above = {home_of(each) for each in kind.__mro__}
+        # The standard library's methods call those of a class below: `default` of an encoder.
+        called = {name for home in above if is_standard(home) for name in names_in(home)}
         for each in kind.__mro__:
-            key = each, type(held)
+            key = id(each), id(type(held))
             if not self._is_library(home_of(each)) and key not in self._classes:
                 self._classes.add(key)
                 shared += self._named(vars(each), held)
+                for name in called & vars(each).keys():
+                    self._use(vars(each)[name], held)
         return shared
 
     def _named(self, members: Mapping[Any, object], held: object) -> list[object]:

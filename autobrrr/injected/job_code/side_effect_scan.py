@@ -73,6 +73,7 @@ class ScanFindings:
 
 
 _BY_WORD = (getattr, operator.attrgetter, operator.methodcaller, inspect.getattr_static, inspect.getmembers)
+_SETTING = ("torch", "numpy", "json")
 _BY_ITS_WORD = frozenset(("__getattribute__", "__dict__"))
 _COPIES = frozenset(("copy", "deepcopy"))
 _COPYING = (
@@ -82,6 +83,7 @@ _COPYING = (
 # What these call of the objects that they are given.
 _ANEW = (
     (copy.copy, _COPYING), (copy.deepcopy, _COPYING),
+    (str, TEXT), (repr, TEXT), (ascii, TEXT), (format, TEXT),
     (dataclasses.replace, ("__init__", "__new__", "__post_init__", "__del__")),
 )  # fmt: skip
 
@@ -124,6 +126,9 @@ class CodeScan:
         for name, found in replaced_functions(self._torch):
             self._judge(found, [name], "a layer of torch's")
         above = {each: part for kind, part in kinds.items() for each in kind.__mro__}
+        for part in parts.values():
+            yield "reading the forward code"
+            self._called_back(part)
         for each, part in above.items():
             if self._is_library(home_of(each)):
                 yield "reading the forward code"
@@ -155,6 +160,24 @@ class CodeScan:
                 else:
                     self._judge(put[name], [name], "a layer of a library's")
 
+    def _called_back(self, part: Module) -> None:
+        """What the `forward` of a library's class calls by name: of a class below it, or set on the layer."""
+        kinds = type(part).__mro__
+        coming, seen = ["forward"], set[str]()
+        while coming:
+            name = coming.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for found in (space[name] for space in map(vars, (part, *kinds)) if name in space):
+                function = getattr(found, "fget" if type(found) is property else "__func__", found)
+                if not isinstance(function, FunctionType):
+                    continue
+                if self._is_library(str(function.__globals__.get("__name__"))):
+                    coming += (each for code in codes(function.__code__) for each in code.co_names)
+                if name != "forward":
+                    self._enter(found, part)
+
     def _may_be_put(self, thing: object) -> bool:
         """Whether code of the user's own stands there, or what may be wrapped around some."""
         kind = type(thing)
@@ -178,6 +201,8 @@ class CodeScan:
                 self._judge_class(owner, owner.__name__)
             thing = thing.__func__
         if isinstance(thing, property):
+            for each in (thing.fset, thing.fdel):
+                self._enter(each, owner)
             thing = thing.fget
         if isinstance(thing, functools.partial):
             thing = thing.func
@@ -217,6 +242,7 @@ class CodeScan:
         for root, names in chains(code, itself):
             if root == "import":
                 self._judge_module(names[0], where)
+                self._imported(names[0], str(function.__globals__.get("__package__") or ""), code, where)
             elif root == "stored":
                 found = function.__globals__.get(names[0], cells.get(names[0]))
                 self._stored(sys.modules.get(names[0]) if found is None else found, names, where)
@@ -240,12 +266,30 @@ class CodeScan:
             asked = function.__globals__.get(of)
             if is_all:
                 self._taken(begin, where)
-            elif not (isinstance(asked, ModuleType) and self._is_library(asked.__name__)):
+            if isinstance(asked, ModuleType) and self._is_library(asked.__name__):
+                if is_all:
+                    self._judge(asked, [of, begin], where, code)
+            elif not is_all:
                 self._reach.attributes(begin)
         for name in TEXT if makes_text(code) else ():
             self._reach.attribute(name)
         for name in _COPYING if not _COPIES.isdisjoint(code.co_names) else ():
             self._reach.attribute(name)
+
+    def _imported(self, name: str, package: str, code: CodeType, where: str) -> None:
+        """A function's own import: what it names of that module, in which package above it may be."""
+        above = ["", *(f"{package}.".rsplit(".", drop)[0] for drop in range(1, package.count(".") + 2))]
+        coming: list[object] = [sys.modules.get(f"{each}.{name}".strip(".")) for each in above]
+        seen: set[int] = set()
+        while coming:
+            module = coming.pop()
+            if not isinstance(module, ModuleType) or id(module) in seen:
+                continue
+            seen.add(id(module))
+            members = members_of(module)
+            for each in members.keys() & set(code.co_names):
+                self._judge(module, [module.__name__, each], where, code)
+                coming.append(members[each])
 
     def _taken(self, name: str, where: str) -> None:
         """An attribute of this name, of whatever it is."""
@@ -286,7 +330,7 @@ class CodeScan:
                 return
             if at == 1 or self._is_library(thing.__name__):
                 self._judge_module(thing.__name__, where)
-            if thing.__name__.partition(".")[0] in ("torch", "numpy", "json"):
+            if thing.__name__.partition(".")[0] in _SETTING:
                 effect = setting_effect(name)
                 if effect is not None:
                     self._refuse(effect, f"{where} calls {spoken}")
@@ -364,6 +408,9 @@ class CodeScan:
         elif isinstance(thing, _CACHE) and not self._is_library(home):
             self._refuse(Effect.STATE, f"{where} fills the cache of {spoken}")
         elif home and self._is_library(home):
+            setting = setting_effect(name) if home.partition(".")[0] in _SETTING else None
+            if setting is not None:
+                self._refuse(setting, f"{where} calls {spoken}")
             if module_effect(home) is Effect.OUTPUT and not only_shows([name]):
                 self._refuse(Effect.STATE, f"{where} calls {spoken}, which may tell what was shown")
             self._judge_module(home, where)
