@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from ..live_torch.torch_types import is_module, is_tensor
@@ -67,6 +67,7 @@ class Reach:
         self._is_library = is_library
         self.modules: list[str] = []
         self.is_cut = False
+        self._length = 0  # of the containers of one look
         self._torch = torch
         self._coming: deque[tuple[object, bool]] = deque()
         self._seen: set[int] = set()
@@ -106,7 +107,10 @@ class Reach:
 
     def look(self) -> bool:
         """Look into some of it; whether there is more to do."""
+        self._length = 0
         for _ in range(min(_AT_ONCE, len(self._coming))):
+            if self._length > _MAX_LENGTH:
+                break
             held, by_name = self._coming.popleft()
             if type(held) in _ATOMS or id(held) in self._seen or _is_empty(held) or self._is_bare(held):
                 continue
@@ -184,12 +188,12 @@ class Reach:
             self.is_cut = True
             return []
         # By their ids: a metaclass may be asked what it equals, or have no hash.
-        atoms = set(map(id, _ATOMS))
-        kinds = set(map(id, map(type, parts())))
-        if kinds == {id(tuple)}:  # pairs of words, as a tokenizer has
-            pairs: Iterable[Any] = parts()
-            kinds = kinds if set(map(id, map(type, chain.from_iterable(pairs)))) - atoms else set()
-        kinds -= atoms
+        self._length += count
+        kinds = set(map(id, map(type, parts()))).difference(map(id, _ATOMS))
+        if kinds == {id(tuple)}:  # of a tokenizer's pairs of words there are some 50,000
+            held = chain.from_iterable(cast("Iterable[tuple[object, ...]]", parts()))
+            if set(map(id, map(type, held))).issubset(map(id, _ATOMS)):
+                kinds.clear()
         some = (each for each in parts() if id(type(each)) in kinds) if kinds else ()
         found = list(islice(some, _MAX_PARTS + 1))
         self.is_cut |= len(found) > _MAX_PARTS

@@ -73,7 +73,6 @@ class ScanFindings:
 
 
 _BY_WORD = (getattr, operator.attrgetter, operator.methodcaller, inspect.getattr_static, inspect.getmembers)
-_SETTING = ("torch", "numpy", "json")
 _BY_ITS_WORD = frozenset(("__getattribute__", "__dict__"))
 _COPIES = frozenset(("copy", "deepcopy"))
 _COPYING = (
@@ -83,7 +82,7 @@ _COPYING = (
 # What these call of the objects that they are given.
 _ANEW = (
     (copy.copy, _COPYING), (copy.deepcopy, _COPYING),
-    (str, TEXT), (repr, TEXT), (ascii, TEXT), (format, TEXT),
+    (str, TEXT), (repr, TEXT), (ascii, TEXT), (format, TEXT), (print, TEXT),
     (dataclasses.replace, ("__init__", "__new__", "__post_init__", "__del__")),
 )  # fmt: skip
 
@@ -170,8 +169,12 @@ class CodeScan:
                 continue
             seen.add(name)
             for found in (space[name] for space in map(vars, (part, *kinds)) if name in space):
-                function = getattr(found, "fget" if type(found) is property else "__func__", found)
-                if not isinstance(function, FunctionType):
+                function = found  # anything else is not asked: code of the job's could answer
+                if type(found) in (staticmethod, classmethod, MethodType):
+                    function = found.__func__
+                elif type(found) is property:
+                    function = found.fget
+                if type(function) is not FunctionType:
                     continue
                 if self._is_library(str(function.__globals__.get("__name__"))):
                     coming += (each for code in codes(function.__code__) for each in code.co_names)
@@ -201,8 +204,8 @@ class CodeScan:
                 self._judge_class(owner, owner.__name__)
             thing = thing.__func__
         if isinstance(thing, property):
-            for each in (thing.fset, thing.fdel):
-                self._enter(each, owner)
+            for changes in (thing.fset, thing.fdel):
+                self._enter(changes, owner)
             thing = thing.fget
         if isinstance(thing, functools.partial):
             thing = thing.func
@@ -266,10 +269,9 @@ class CodeScan:
             asked = function.__globals__.get(of)
             if is_all:
                 self._taken(begin, where)
-            if isinstance(asked, ModuleType) and self._is_library(asked.__name__):
-                if is_all:
+                if isinstance(asked, ModuleType):
                     self._judge(asked, [of, begin], where, code)
-            elif not is_all:
+            elif not (isinstance(asked, ModuleType) and self._is_library(asked.__name__)):
                 self._reach.attributes(begin)
         for name in TEXT if makes_text(code) else ():
             self._reach.attribute(name)
@@ -330,10 +332,7 @@ class CodeScan:
                 return
             if at == 1 or self._is_library(thing.__name__):
                 self._judge_module(thing.__name__, where)
-            if thing.__name__.partition(".")[0] in _SETTING:
-                effect = setting_effect(name)
-                if effect is not None:
-                    self._refuse(effect, f"{where} calls {spoken}")
+            self._judge_setting(thing.__name__, name, f"{where} calls {spoken}")
             is_plain = type(thing) is ModuleType and name in members_of(thing)
             if not is_plain and not self._is_library(thing.__name__):  # code of the user's own gives it
                 self._refuse(Effect.STATE, f"{where} takes {name} from {thing.__name__}, which makes it")
@@ -378,6 +377,11 @@ class CodeScan:
             spoken = "torch.distributed" if name.startswith("torch.distributed") else top
             self._refuse(effect, f"{where} uses {spoken}")
 
+    def _judge_setting(self, home: str, name: str, what: str) -> None:
+        effect = setting_effect(name) if home.partition(".")[0] in ("torch", "numpy", "json") else None
+        if effect is not None:
+            self._refuse(effect, what)
+
     def _judge_class(self, kind: type, where: str) -> None:
         if issubclass(kind, BaseException) and not issubclass(kind, Exception):
             self._refuse(Effect.STATE, f"{where} uses {kind.__name__}, which could end the job")
@@ -399,6 +403,8 @@ class CodeScan:
         home = getattr(thing, "__module__", None) or ""
         name = str(getattr(thing, "__name__", ""))
         owner = getattr(thing, "__self__", None)
+        made_in = owner.__name__ if isinstance(owner, ModuleType) else home
+        self._judge_setting(made_in, name, f"{where} calls {spoken}")
         if isinstance(thing, _WRAPPED_CALLS) and not isinstance(owner, ModuleType | type | None):
             self._judge_object(owner, [spoken], spoken, where)  # CALLS.append under a name of its own
         elif home in ("builtins", "io", "_io") and (name in BUILTINS or home != "builtins"):
@@ -408,9 +414,6 @@ class CodeScan:
         elif isinstance(thing, _CACHE) and not self._is_library(home):
             self._refuse(Effect.STATE, f"{where} fills the cache of {spoken}")
         elif home and self._is_library(home):
-            setting = setting_effect(name) if home.partition(".")[0] in _SETTING else None
-            if setting is not None:
-                self._refuse(setting, f"{where} calls {spoken}")
             if module_effect(home) is Effect.OUTPUT and not only_shows([name]):
                 self._refuse(Effect.STATE, f"{where} calls {spoken}, which may tell what was shown")
             self._judge_module(home, where)

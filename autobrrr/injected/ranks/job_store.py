@@ -177,7 +177,7 @@ class JobStore:
 
         Raises:
             TimeoutError: it takes longer.
-            RegisterLost: we have left, or torch raised: in torch's words.
+            RegisterLost: we have left, there is no thread to be had, or torch raised: in torch's words.
         """
         done: list[T] = []
         failed: list[Exception] = []
@@ -197,7 +197,11 @@ class JobStore:
         if self._has_left:  # looked at last: `_end` waits for what it finds under way
             self._under_way.discard(over)
             raise RegisterLost("this rank has left the job's store")
-        _thread.start_new_thread(run, ())
+        try:
+            _thread.start_new_thread(run, ())
+        except RuntimeError as error:
+            self._under_way.discard(over)
+            raise RegisterLost(f"the job's store: {error}") from None
         if not over.acquire(timeout=seconds):
             raise TimeoutError
         if failed:
