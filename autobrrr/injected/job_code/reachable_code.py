@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 from ..live_torch.torch_types import is_module, is_tensor
@@ -191,7 +191,7 @@ class Reach:
         self._length += count
         kinds = set(map(id, map(type, parts()))).difference(map(id, _ATOMS))
         if kinds == {id(tuple)}:  # of a tokenizer's pairs of words there are some 50,000
-            held = chain.from_iterable(cast("Iterable[tuple[object, ...]]", parts()))
+            held = chain.from_iterable(each for each in parts() if isinstance(each, tuple))
             if set(map(id, map(type, held))).issubset(map(id, _ATOMS)):
                 kinds.clear()
         some = (each for each in parts() if id(type(each)) in kinds) if kinds else ()

@@ -125,7 +125,7 @@ def test_what_a_layer_of_a_librarys_calls_back_is_read(layer: nn.Module) -> None
     assert any("print" in each for each in found(layer))
 
 
-@pytest.mark.parametrize("held", [Sized(a=1)])
+@pytest.mark.parametrize("held", [Sized(a=1), [1, ("a", 2), None]])
 def test_it_can_be_looked_at(held: object) -> None:
     assert found(holding(nothing, held)) == []
 
