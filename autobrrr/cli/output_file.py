@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.folders import check_named, open_named, remove_named
+from autobrrr.named_files import check_named, open_named, remove_named
 
 # Of file systems that reserve nothing (NFS 3, FUSE): glibc would read the file, which is open for writing.
 _NOT_RESERVED = (errno.EBADF, errno.EOPNOTSUPP)

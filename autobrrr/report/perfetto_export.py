@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import open_named
+from autobrrr.named_files import open_named
 from autobrrr.trace.gap_lane import GapLane
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
 

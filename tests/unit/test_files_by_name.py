@@ -41,6 +41,7 @@ TO_WRITE = {"O_CREAT", "O_RDWR", "O_WRONLY", "O_TRUNC", "O_APPEND"}
 # Whose folder each of these works in. Root has none of somebody else's among them.
 OURS = {
     "folders.py": "does it for all others: by descriptors, as the folder's owner",
+    "named_files.py": "what the user has named, in the folder that it was walked to",
     "paths.py": "makes our own private folders, also as another user when `folders` asks",
     "injected/wire/agent_socket.py": "inside the job, as its user: the socket of a preloaded agent",
     "injected/audit/work_audit.py": "inside the job, as its user: its account, in our own sandbox",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr import folders
+from autobrrr import folders, named_files
 from autobrrr.cli.output_file import check_places
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.folders import Folder, as_user, open_beneath, peer_uid
@@ -297,17 +297,17 @@ def test_root_writes_through_nothing_that_somebody_else_has_put_into_their_folde
     else:
         os.mkfifo(named)
     with pytest.raises(UsageError, match=f"is a {what}"):
-        folders.open_named(named)
+        named_files.open_named(named)
     assert precious.read_text() == "kept"
     (theirs / "out").symlink_to(tmp_path)
     with pytest.raises(UsageError, match="lies behind a link"):
-        folders.open_named(theirs / "out/precious")
+        named_files.open_named(theirs / "out/precious")
     assert precious.read_text() == "kept"
     own = tmp_path / "link"
     own.symlink_to(precious)
-    os.close(folders.open_named(own))  # root's own link, in root's own folder
+    os.close(named_files.open_named(own))  # root's own link, in root's own folder
     assert precious.read_text() == ""
-    os.close(folders.open_named(theirs / "new"))
+    os.close(named_files.open_named(theirs / "new"))
 
 
 @needs_root
@@ -319,7 +319,7 @@ def test_root_names_a_file_in_a_folder_above_and_keeps_no_descriptor(
     os.chown(theirs, THEM, THEM)
     monkeypatch.chdir(theirs / "sub")
     held = os.listdir("/proc/self/fd")
-    os.close(folders.open_named("../page.html"))
+    os.close(named_files.open_named("../page.html"))
     assert len(os.listdir("/proc/self/fd")) == len(held)
     assert (theirs / "page.html").exists()
 
@@ -340,10 +340,10 @@ def test_root_follows_its_own_links_on_the_way_to_a_file_of_others(tmp_path: Pat
     os.chown(tmp_path / "real/theirs", THEM, THEM)
     (tmp_path / "home").symlink_to(tmp_path / "real")  # as /home leads to /var/home
     named = tmp_path / "home/theirs/page.html"
-    folders.check_named(named)
-    os.close(folders.open_named(named))
+    named_files.check_named(named)
+    os.close(named_files.open_named(named))
     assert named.exists()
-    folders.remove_named(named)
+    named_files.remove_named(named)
     assert not named.exists()
 
 
@@ -355,10 +355,10 @@ def test_what_root_will_not_write_to_is_said_before_there_is_anything_to_write(t
     (tmp_path / "out").symlink_to(tmp_path)
     for name, why in (("link", "is a link"), ("out/new", "lies behind a link")):
         with pytest.raises(UsageError, match=why):
-            folders.check_named(tmp_path / name)
+            named_files.check_named(tmp_path / name)
         with pytest.raises(UsageError, match=why):
             check_places(tmp_path / name)
-    folders.check_named(tmp_path / "new")
+    named_files.check_named(tmp_path / "new")
     with pytest.raises(UsageError, match="lies behind a link"):
-        folders.remove_named(tmp_path / "out/kept")
+        named_files.remove_named(tmp_path / "out/kept")
     assert (tmp_path / "kept").exists()
