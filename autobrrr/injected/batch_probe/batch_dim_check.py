@@ -7,11 +7,12 @@ a gradient, under the guard; its caller spreads the steps over step boundaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
+from ..job_code.unread_code import unread_code_refused
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode, own_code_refused
@@ -39,7 +40,7 @@ class Forwards:
         self._torch = torch
         self._guarded = guarded
         self._tried: set[int] = set()
-        self._seen: set[int] = set()  # calls, of which own code is looked for in the first forward
+        self._seen: set[int] = set()  # calls: what is not to run is looked for in the first forward
 
     def __call__(self, node: Node, tensors: dict[int, Tensor]) -> list[Tensor]:
         """The tensors in the result, detached.
@@ -53,9 +54,12 @@ class Forwards:
         switch, quiet = AutocastSwitch(torch), quiet_random(torch)
         trial = id(module) not in self._tried
         self._tried.add(id(module))
-        first = nullcontext() if id(node) in self._seen else own_code_refused(torch)
-        self._seen.add(id(node))
-        with unchanged(torch, self._guarded, trial=trial), first:
+        with ExitStack() as around:
+            around.enter_context(unchanged(torch, self._guarded, trial=trial))
+            if id(node) not in self._seen:
+                self._seen.add(id(node))
+                around.enter_context(own_code_refused(torch))
+                around.enter_context(unread_code_refused(self._guarded.read))
             for part in module.modules():
                 part.__dict__["training"] = False
             if hasattr(torch.backends, "mha"):

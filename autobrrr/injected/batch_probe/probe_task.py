@@ -243,6 +243,7 @@ class ShadowTask:
             written=list(parameters) if scan.findings.writes_data else [],
             derived=derived_attributes(tape.modules),
             longest_ns=self._limit_ns,
+            read=scan.findings.read,
         )
 
     def _measured(self, measurement: Measurement, replayable: Callable[[], None]) -> Slices[None]:

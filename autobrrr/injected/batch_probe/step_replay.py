@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
+from ..job_code.unread_code import unread_code_refused
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch import op_flops as flops
@@ -53,13 +54,12 @@ class Player:
     def __init__(self, torch: ModuleType, tape: Tape, guarded: Guarded, clock: Callable[[], int]) -> None:
         self.torch, self.tape, self.guarded, self.clock = torch, tape, guarded, clock
         self._tried = False
-        self._played = False
+        self._played: set[int] = set()  # batches: where code may be met that no replay has run yet
 
     def time(self, plan: ResizePlan, wanted: int, replays: int) -> list[Timing]:
         """Replay some times in a row at a batch of `wanted`, under one guard."""
         with self._guard(), nullcontext() if self._played else own_code_refused(self.torch):
             timings = [self._timed(plan, wanted) for _ in range(replays)]
-        self._played = True
         return timings
 
     def census(self, plan: ResizePlan, wanted: int) -> Census:
@@ -77,7 +77,9 @@ class Player:
         faults = minor_faults(PROCESS)
         switches = interruptions(THREAD)
         began = self.clock()
-        self._play(plan, wanted, env)
+        with nullcontext() if wanted in self._played else unread_code_refused(self.guarded.read):
+            self._play(plan, wanted, env)
+        self._played.add(wanted)
         self._synchronise()
         ended = self.clock()
         return Timing(
@@ -108,6 +110,7 @@ class Player:
         with ExitStack() as stack:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
             stack.enter_context(mode)
+            stack.enter_context(unread_code_refused(self.guarded.read))
             self._play(plan, wanted, env)
         mode.handler = None
         owned = {parameter.data_ptr() for parameter in self.guarded.parameters}

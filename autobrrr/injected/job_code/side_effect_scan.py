@@ -40,6 +40,7 @@ from .effects import (
 from .installed_code import home_of, is_library, members_of, package_of
 from .reachable_code import CALLED_BY_TORCH, TEXT, Reach
 from .replaced_functions import content, names_in, replaced_functions
+from .unread_code import ReadCode
 
 _HOOK_SETTERS = frozenset(
     (
@@ -63,6 +64,7 @@ class ScanFindings:
     refusals: list[Refusal] = field(default_factory=list)
     globals: list[tuple[str, object]] = field(default_factory=list)
     writes_data: bool = False  # some forward code touches `.data`
+    read: ReadCode = field(default_factory=ReadCode)
 
     def refusal(self, *, output_too: bool) -> str | None:
         """Why the code may not run again; `output_too`: what only shows twice is a reason as well."""
@@ -91,13 +93,13 @@ class CodeScan:
     """One scan over the modules of a tape."""
 
     def __init__(self, torch: ModuleType) -> None:
-        self.findings = ScanFindings()
         self._torch = torch
         self._seen: set[object] = set()
         self._queue: list[tuple[FunctionType, object | None]] = []
         self._own: set[str] = set()
         self._libraries = Libraries()
         self._is_library = self._libraries.hold
+        self.findings = ScanFindings(read=ReadCode(self._is_library))
         self._reach = Reach(torch, self._is_library)
 
     def steps(self, modules: list[Module], hooks: Iterable[object] = ()) -> Generator[str, None, None]:
@@ -238,6 +240,7 @@ class CodeScan:
     ) -> None:
         """Follow each chain of a loaded name and the attributes taken from it."""
         where = function.__qualname__
+        self.findings.read.add(code)
         for name in rebound(code, function.__code__.co_freevars):
             self._refuse(Effect.STATE, f"{where} sets {name}")
         arguments = function.__code__.co_argcount

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from ..job_code.unread_code import ReadCode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.module_call_slot import silence
 from ..live_torch.module_checks import HOOK_DICTS
@@ -43,6 +44,7 @@ class Guarded:
     )  # parameters that forward code may write through .data
     derived: set[str] = field(default_factory=set)  # attributes that torch's own hooks set anew each time
     longest_ns: int | None = None  # what a pause may take, where that is bounded
+    read: ReadCode = field(default_factory=ReadCode)  # code that may run
     accumulates: bool = False  # the replay can't but write .grad: modules get twins of their parameters
 
     def release(self) -> None:

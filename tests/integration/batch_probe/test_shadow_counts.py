@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
+import copy
 import dataclasses
 import enum
 import sys
@@ -44,6 +46,9 @@ class Meter:
             COUNTS["calls"] += 1
 
 
+FUNCTIONS = [exec]
+
+
 class Derived(Meter):
     pass
 
@@ -75,6 +80,23 @@ class Listing(list[object]):
 class Made:
     def __init__(self) -> None:
         COUNTS["calls"] += 1
+
+
+class Copied:
+    def __deepcopy__(self, _: object) -> Copied:
+        COUNTS["calls"] += 1
+        return self
+
+    def __lt__(self, _: object) -> bool:
+        COUNTS["calls"] += 1
+        return True
+
+
+class Inserting(collections.UserList[object]):
+    def insert(self, i: int, item: object) -> None:
+        COUNTS["calls"] += 1
+
+    append = collections.abc.MutableSequence.append
 
 
 class Holding(OneLayer):
@@ -110,6 +132,11 @@ WAYS: dict[str, tuple[object, Callable[[typing.Any], object]]] = {
     "what an object holds, by its dict": (Calls(), lambda held: held.__dict__["tick"]()),
     "all that an object holds": (Calls(), lambda held: [each() for each in held.__dict__.values()]),
     "what a library takes from it": (Calls(), lambda held: dataclasses.astuple(held)[0]()),
+    "a class that no name leads to": (object.__new__(Made), lambda held: type(held)()),
+    "a method that the standard library calls": (Inserting(), lambda held: held.append(1)),
+    "another name of a copy": ((Copied(), copy.deepcopy), lambda held: held[1](held[0])),
+    "an order": ((Copied(), Copied()), lambda held: min(held)),
+    "code that is made": ("COUNTS['calls'] += 1", lambda held: FUNCTIONS[0](held, globals())),
     "a module": (sys.modules[__name__], lambda held: held.bump()),
 }
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field
 from types import ModuleType
 from typing import cast
 
 from ...job_code.side_effect_scan import CodeScan, ScanFindings
+from ...job_code.unread_code import unread_code_refused
 from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
@@ -110,7 +111,7 @@ class Rehearsal:
     ) -> str | None:
         """Compile for these arguments; a reason not to call the compiled code with their like."""
         try:
-            expected, changes = self._guarded_pass(eager, args, kwargs)
+            expected, changes = self._guarded_pass(eager, args, kwargs, first=True)
             if changes:
                 return said_of(changes)
             with ExitStack() as undo:
@@ -153,7 +154,7 @@ class Rehearsal:
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
-            with self._guard(args, kwargs):
+            with self._guard(args, kwargs), unread_code_refused(self._found.read):
                 given, named = map_call(args, kwargs, self._copy)
                 call(*given, **named)
         except Exception as error:  # noqa: BLE001
@@ -162,12 +163,13 @@ class Rehearsal:
         return None
 
     def _guarded_pass(
-        self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
+        self, call: Call, args: Sequence[object], kwargs: Mapping[str, object], *, first: bool = False
     ) -> tuple[Pass, list[str]]:
         with self._guard(args, kwargs) as guard:
             if guard.in_graph:
                 raise Abstain("a forward meets a tensor of a graph whose backward is the job's")
-            done = self._pass(call, args, kwargs)
+            with unread_code_refused(self._found.read) if first else nullcontext():
+                done = self._pass(call, args, kwargs)
         return done, guard.changes
 
     def _pass(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Pass:
