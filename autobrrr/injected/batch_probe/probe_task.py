@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TypeVar, cast
 
 from ..job_code.side_effect_scan import CodeScan
+from ..job_code.unread_code import UnreadCode
 from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
 from ..live_torch.compiled_code import CompiledCheck
@@ -163,7 +164,8 @@ class ShadowTask:
             hooks = {id(hook): hook for _, hook in user_hooks(tape.modules)} if self._override else {}
             replayable = partial(before_replay, self._torch, tape, frozenset(hooks), self._check)
             replayable()
-            guarded = yield from self._read(tape, list(hooks.values()))
+            scan = CodeScan(self._torch)
+            guarded = yield from self._read(scan, tape, list(hooks.values()))
             try:
                 pause = Pause(
                     moment=lambda: self._seq,
@@ -171,8 +173,13 @@ class ShadowTask:
                     limit_ns=lambda: self._limit_ns,
                     left_ns=lambda: self._began_ns + self._limit_ns - self._clock(),
                 )
-                proof = checks(self._torch, tape, Forwards(self._torch, guarded), pause)
-                slicings = yield from self._spread(proof, replayable)
+                while True:
+                    proof = checks(self._torch, tape, Forwards(self._torch, guarded), pause)
+                    try:
+                        slicings = yield from self._spread(proof, replayable)
+                        break
+                    except UnreadCode as met:
+                        yield from self._met(met, scan, guarded)
                 measurement = self._measurement = Measurement(
                     Player(self._torch, tape, guarded, self._clock),
                     slicings=slicings,
@@ -180,7 +187,7 @@ class ShadowTask:
                     root=_ROOT,
                     axis=self._axis,
                 )
-                yield from self._measured(measurement, replayable)
+                yield from self._measured(measurement, replayable, scan, guarded)
                 measurement.close()
             finally:
                 guarded.release()
@@ -222,14 +229,11 @@ class ShadowTask:
                 break
         return freeze(self._torch, recording)
 
-    def _read(self, tape: Tape, hooks: list[object]) -> Slices[Guarded]:
+    def _read(self, scan: CodeScan, tape: Tape, hooks: list[object]) -> Slices[Guarded]:
         """Read the code that a replay runs; what has to be put back after each one."""
-        scan = CodeScan(self._torch)
         called = (one for _, one in objects(tape) if callable(one) and not is_module(one, self._torch))
         yield from self._spread(scan.steps(list(tape.modules), [*hooks, *called]))
-        refusal = scan.findings.refusal(output_too=not self._override)
-        if refusal is not None:
-            raise Abstain(f"{refusal}: a replay would do it again")
+        self._refuse_seen(scan)
         parameters = self._parameters(tape)
         short = available_memory.shortage(
             self._torch, _ROOT, sum(tensor_bytes(parameter) for parameter in parameters)
@@ -246,7 +250,22 @@ class ShadowTask:
             read=scan.findings.read,
         )
 
-    def _measured(self, measurement: Measurement, replayable: Callable[[], None]) -> Slices[None]:
+    def _refuse_seen(self, scan: CodeScan) -> None:
+        refusal = scan.findings.refusal(output_too=not self._override)
+        if refusal is not None:
+            raise Abstain(f"{refusal}: a replay would do it again")
+
+    def _met(self, met: UnreadCode, scan: CodeScan, guarded: Guarded) -> Slices[None]:
+        """Read what was about to run unread, and what that leads to."""
+        known = len(scan.findings.globals)
+        yield from self._spread(scan.meet(met))
+        self._refuse_seen(scan)
+        guarded.others += scan.findings.globals[known:]
+        guarded.written = list(guarded.parameters) if scan.findings.writes_data else []
+
+    def _measured(
+        self, measurement: Measurement, replayable: Callable[[], None], scan: CodeScan, guarded: Guarded
+    ) -> Slices[None]:
         """One replay at each boundary: first ones, one that counts, timed ones."""
         tried = counted = False
         upcoming: str | None = ""
@@ -255,18 +274,21 @@ class ShadowTask:
             replayable()
             boundary.mark |= ring_layout.AFTER_SHADOW
             step_ns, limit_ns = self._step_ns(boundary), self._limit(boundary)
-            if not tried:  # where it fails, the next boundary tries another way
-                tried = measurement.first()
-            elif not counted:
-                self._progress("counting operators")
-                counted = measurement.count(self._rounds, step_ns, limit_ns)
-            else:
-                upcoming = measurement.upcoming(step_ns, limit_ns)
-                if upcoming is not None:
-                    self._progress(upcoming)
-                    measurement.replay(step_ns, limit_ns)
-                    self._emit_so_far(measurement)
+            try:
+                if not tried:  # where it fails, the next boundary tries another way
+                    tried = measurement.first()
+                elif not counted:
+                    self._progress("counting operators")
+                    counted = measurement.count(self._rounds, step_ns, limit_ns)
+                else:
                     upcoming = measurement.upcoming(step_ns, limit_ns)
+                    if upcoming is not None:
+                        self._progress(upcoming)
+                        measurement.replay(step_ns, limit_ns)
+                        self._emit_so_far(measurement)
+                        upcoming = measurement.upcoming(step_ns, limit_ns)
+            except UnreadCode as met:
+                yield from self._met(met, scan, guarded)
 
     def _spread(
         self, work: Generator[str, None, T], replayable: Callable[[], None] | None = None

@@ -59,8 +59,7 @@ class Player:
     def time(self, plan: ResizePlan, wanted: int, replays: int) -> list[Timing]:
         """Replay some times in a row at a batch of `wanted`, under one guard."""
         with self._guard(), nullcontext() if self._played else own_code_refused(self.torch):
-            timings = [self._timed(plan, wanted) for _ in range(replays)]
-        return timings
+            return [self._timed(plan, wanted) for _ in range(replays)]
 
     def census(self, plan: ResizePlan, wanted: int) -> Census:
         """Replay once and count operators, floating-point operations and bytes kept."""

@@ -13,17 +13,6 @@ from typing import cast
 _COPIES = ("COPY", "DUP_TOP")  # in `name.attribute += 1`, between the name and the attribute
 _IMPORTING = ("IMPORT_FROM", "STORE_FAST", "SWAP", "ROT_TWO", "POP_TOP")  # after the import itself
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP", "PRECALL", "PUSH_NULL")
-_JOINING = ("BUILD_STRING", "BINARY_ADD", "BINARY_MODULO")
-_ANY = "", "", False
-_FORMATTING = frozenset((
-    "%", "%=", "BINARY_MODULO", "INPLACE_MODULO", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC",
-    "CONVERT_VALUE",
-))  # fmt: skip
-_TEXT = frozenset((  # what shows something makes text of it
-    "str", "repr", "ascii", "format", "format_map", "substitute", "safe_substitute", "print", "pprint", "pp",
-    "warn", "log", "write", "writelines", "debug", "info", "warning", "error", "critical", "exception",
-    "trace", "success", "rule",
-))  # fmt: skip
 _WRITING = frozenset(f"{way}{kind}" for way in "wa" for kind in ("", "t", "b"))
 
 
@@ -89,51 +78,17 @@ def chains(code: CodeType, itself: str) -> Iterator[tuple[str, list[str]]]:
         yield root, names
 
 
-def asked_for(code: CodeType, asking: str) -> Iterator[tuple[str, str, bool]]:
-    """Of each call of a function (`getattr`): the global asked, how the name begins, whether that is all.
+def asked_for(code: CodeType, asking: str) -> Iterator[tuple[str, str]]:
+    """Of each call of a function (`getattr`) whose second argument is a constant: the first, and that.
 
-    No global: of something else. An empty beginning: any name, as where the function is handed on.
+    The first is empty where it is no global.
     """
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in _BETWEEN[:2]]
+    instructions = [each for each in dis.get_instructions(code) if each.opname not in _BETWEEN]
     for at, instruction in enumerate(instructions):
         if instruction.argval == asking and instruction.opcode in dis.hasname:
-            yield _arguments(instructions[at:])
-
-
-def makes_text(code: CodeType) -> bool:
-    """Whether it may ask things for their text."""
-    operations = {
-        each.argrepr if each.opname == "BINARY_OP" else each.opname for each in dis.get_instructions(code)
-    }
-    return not (operations.isdisjoint(_FORMATTING) and _TEXT.isdisjoint(code.co_names))
-
-
-def _arguments(instructions: list[dis.Instruction]) -> tuple[str, str, bool]:
-    """Of the call of what the first of these loads: the first two."""
-    loaded: dict[int, str] = {}  # which global stands at a height of the stack
-    begins: dict[int, tuple[str, bool]] = {}  # what the string there begins with
-    height = called = dis.stack_effect(instructions[0].opcode, instructions[0].arg)
-    for instruction in instructions[1:]:
-        operation = instruction.opname
-        if instruction.opcode in (*dis.hasjrel, *dis.hasjabs):
-            break
-        height += dis.stack_effect(instruction.opcode, instruction.arg)
-        if operation in ("CALL", "CALL_FUNCTION") and height == 1:
-            return loaded.get(called + 1, ""), *begins.get(called + 2, _ANY[1:])
-        if height < called:  # it is kept, or handed on
-            break
-        if operation in _BETWEEN:
-            continue
-        first = begins.get(height, _ANY[1:])[0].partition("%")[0]
-        loaded = {each: name for each, name in loaded.items() if each < height}
-        begins = {each: begin for each, begin in begins.items() if each < height}
-        if operation == "LOAD_CONST" and isinstance(instruction.argval, str):
-            begins[height] = instruction.argval, True
-        elif operation == "LOAD_GLOBAL":
-            loaded[height] = str(instruction.argval)
-        elif operation in _JOINING or (operation == "BINARY_OP" and instruction.argrepr in ("+", "%")):
-            begins[height] = first, False
-    return _ANY
+            of, name = instructions[at + 1 : at + 3]  # the code goes on behind it: it returns
+            if name.opname == "LOAD_CONST" and isinstance(name.argval, str):
+                yield (str(of.argval) if of.opname == "LOAD_GLOBAL" else ""), name.argval
 
 
 def rebound(code: CodeType, outer: tuple[str, ...]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from types import MemberDescriptorType
+from types import CellType, MemberDescriptorType
 
 from .installed_code import home_of
 
@@ -53,6 +53,14 @@ def own_slots(kind: type) -> tuple[str, ...]:
         for name in names
         if name not in ("__dict__", "__weakref__")
     )
+
+
+def content_of(cell: CellType) -> object:
+    """What a variable around a function is; `EMPTY` where it has no value yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return EMPTY
 
 
 def runs_modules(kind: type) -> bool:

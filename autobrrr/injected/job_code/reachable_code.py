@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import functools
 import gc
-import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, islice
+from itertools import islice
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 from weakref import ref
@@ -18,33 +17,38 @@ from weakref import ref
 from ..live_torch.torch_types import is_module, is_tensor
 from .effects import module_effect
 from .held_objects import ASKING, attributes_of, runs_modules, slots_of
-from .installed_code import home_of, is_standard
-from .replaced_functions import names_in
+from .installed_code import home_of
 
 _MAX_OBJECTS = 20_000
 _AT_ONCE = 200
 _MAX_PARTS = 10_000  # looked into in one container
-_MAX_LENGTH = 500_000  # of one container: some 10 ms
-_ATOMS = (str, bytes, bool, int, float, type(None))
+_MAX_LENGTH = 50_000  # of the containers of one look: some milliseconds
+_ATOMS = frozenset(map(id, (str, bytes, bool, int, float, type(None))))  # a metaclass may say what it equals
 _CALLED = (FunctionType, MethodType, property, staticmethod, classmethod)
 _CODE = (
     *_CALLED, type, functools.cached_property, functools.partialmethod, functools.singledispatchmethod,
     functools._lru_cache_wrapper,
 )  # fmt: skip
 _CONTAINERS = (list, tuple, set, frozenset, deque)
+# Of special methods, what hardly any forward runs without a name: read where one does.
 # fmt: off
-_NEVER_IMPLICIT = frozenset((
-    "__init__", "__new__", "__del__", "__reduce__", "__reduce_ex__", "__getstate__",
-    "__setstate__", "__init_subclass__", "__class_getitem__", "__post_init__", "__deepcopy__", "__copy__",
+_SELDOM = frozenset((
+    "__repr__", "__str__", "__format__", "__init__", "__new__", "__post_init__", "__del__", "__reduce__",
+    "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__copy__", "__init_subclass__",
+    "__class_getitem__",
 ))
 # fmt: on
-TEXT = ("__repr__", "__str__", "__format__")  # called where code makes text of things
+_MAKING = frozenset(("__init__", "__new__", "__post_init__"))  # of a class that is held
 CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
 
 
 def is_implicit(name: str) -> bool:
     """Whether a method of this name can be called by an expression that does not name it."""
-    return name.startswith("__") and name.endswith("__") and name not in _NEVER_IMPLICIT
+    return name.startswith("__") and name.endswith("__") and name not in _SELDOM
+
+
+def _is_atom(thing: object) -> bool:
+    return id(type(thing)) in _ATOMS
 
 
 def _is_empty(thing: object) -> bool:
@@ -60,13 +64,11 @@ class Reach:
 
     Attributes:
         modules: Names of those of the user's own that are held: what is then taken from them shows nowhere.
-        is_cut: More is held than is looked through.
     """
 
     def __init__(self, torch: ModuleType, is_library: Callable[[str], bool]) -> None:
         self._is_library = is_library
         self.modules: list[str] = []
-        self.is_cut = False
         self._length = 0  # of the containers of one look
         self._torch = torch
         self._coming: deque[tuple[object, bool]] = deque()
@@ -75,9 +77,6 @@ class Reach:
         self._methods: dict[str, list[tuple[object, object]]] = {}
         self._classes: set[tuple[int, int]] = set()
         self._used: set[str] = set()
-        self._begins: set[str] = set()
-        self._on_modules: list[object] = []  # code
-        self._are_called = False
         self._called: list[tuple[object, object | None]] = []
 
     def attribute(self, name: str) -> None:
@@ -86,20 +85,6 @@ class Reach:
             self._used.add(name)
             for member, held in self._methods.get(name, []):
                 self._use(member, held)
-
-    def attributes(self, begin: str = "") -> None:
-        """Code takes attributes whose names it makes, and that begin like this."""
-        if begin not in self._begins:
-            self._begins.add(begin)
-            for name in [each for each in self._methods if self._is_made(each)]:
-                self.attribute(name)
-
-    def own_functions(self) -> None:
-        """Code takes what is set on a module without a name."""
-        if not self._are_called:
-            self._are_called = True
-            for member in self._on_modules:
-                self._use(member, None)
 
     def into(self, thing: object) -> None:
         """Code holds a thing, and through it all that it holds."""
@@ -112,15 +97,14 @@ class Reach:
             if self._length > _MAX_LENGTH:
                 break
             held, by_name = self._coming.popleft()
-            if type(held) in _ATOMS or id(held) in self._seen or _is_empty(held) or self._is_bare(held):
+            if _is_atom(held) or id(held) in self._seen or _is_empty(held) or self._is_bare(held):
                 continue
             self._seen.add(id(held))
             self._held.append(held)
             if not by_name and isinstance(held, FunctionType | MethodType):
                 self._called.append((held, None))  # in a container: which one is called shows no name
-            self._coming += ((part, False) for part in self._parts(held) if type(part) not in _ATOMS)
+            self._coming += ((part, False) for part in self._parts(held) if not _is_atom(part))
         if len(self._held) > _MAX_OBJECTS:
-            self.is_cut = True
             self._coming.clear()
         return bool(self._coming or self._called)
 
@@ -152,12 +136,6 @@ class Reach:
             return [*items, *attributes.values()] if plain else items
         members: dict[Any, object] = {slot.__name__: kept for slot, kept in slots_of(held)}
         members |= attributes
-        # A library's `astuple` names none of them.
-        for each in (each for each in members.values() if isinstance(each, _CODE)):
-            if is_module(held, self._torch) and not self._are_called:
-                self._on_modules.append(each)
-            else:
-                self._use(each, None)
         return [*items, *self._named(members, None), *self._class(kind, held)]
 
     def _items(self, held: object) -> Iterable[object]:
@@ -176,42 +154,25 @@ class Reach:
         elif isinstance(held, ref):
             yield ref.__call__(held)
         elif isinstance(held, (MappingProxyType, CellType, *ASKING)):
-            if isinstance(held, operator.attrgetter | operator.methodcaller):
-                self.attributes()
             yield from gc.get_referents(held)
         elif isinstance(held, FunctionType) and self._is_library(str(held.__globals__.get("__name__"))):
             yield from held.__closure__ or ()
 
     def _some(self, parts: Callable[[], Iterable[object]], count: int) -> list[object]:
-        """What may lead on in a container; most long ones hold numbers or words."""
+        """What may lead on in a container; the longest hold numbers or words."""
         if count > _MAX_LENGTH:
-            self.is_cut = True
             return []
-        # By their ids: a metaclass may be asked what it equals, or have no hash.
         self._length += count
-        kinds = set(map(id, map(type, parts()))).difference(map(id, _ATOMS))
-        if kinds == {id(tuple)}:  # of a tokenizer's pairs of words there are some 50,000
-            held = chain.from_iterable(each for each in parts() if isinstance(each, tuple))
-            if set(map(id, map(type, held))).issubset(map(id, _ATOMS)):
-                kinds.clear()
-        some = (each for each in parts() if id(type(each)) in kinds) if kinds else ()
-        found = list(islice(some, _MAX_PARTS + 1))
-        self.is_cut |= len(found) > _MAX_PARTS
-        return found
+        return list(islice((each for each in parts() if not _is_atom(each)), _MAX_PARTS))
 
     def _class(self, kind: type, held: object) -> list[object]:
         """What the objects of a class share, or the class that is held."""
         shared: list[object] = []
-        above = {home_of(each) for each in kind.__mro__}
-        # The standard library's methods call those of a class below: `default` of an encoder.
-        called = {name for home in above if is_standard(home) for name in names_in(home)}
         for each in kind.__mro__:
             key = id(each), id(type(held))
             if not self._is_library(home_of(each)) and key not in self._classes:
                 self._classes.add(key)
                 shared += self._named(vars(each), held)
-                for name in called & vars(each).keys():
-                    self._use(vars(each)[name], held)
         return shared
 
     def _named(self, members: Mapping[Any, object], held: object) -> list[object]:
@@ -224,9 +185,9 @@ class Reach:
                 continue  # each object has its own there
             elif isinstance(member, _CODE):
                 self._methods.setdefault(name, []).append((member, held))
-                special = (is_implicit(name) and name not in TEXT) or name in CALLED_BY_TORCH
-                special |= isinstance(held, type) and name.startswith("__") and name not in TEXT
-                if special or name in self._used or self._is_made(name):
+                special = is_implicit(name) or name in CALLED_BY_TORCH
+                special |= isinstance(held, type) and name in _MAKING
+                if special or name in self._used:
                     self._use(member, held)
             elif held is None or not name.startswith("__"):
                 others.append(member)
@@ -234,9 +195,6 @@ class Reach:
                     for reads in ("__get__", "__set__", "__delete__"):  # a descriptor of the user's own
                         self._called.append((getattr(type(member), reads, None), member))
         return others
-
-    def _is_made(self, name: str) -> bool:
-        return name not in _NEVER_IMPLICIT and name.startswith(tuple(self._begins))
 
     def _use(self, member: object, held: object) -> None:
         if isinstance(member, _CALLED):

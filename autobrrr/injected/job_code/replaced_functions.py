@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterator
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .bytecode_names import codes
+from .held_objects import content_of
 from .installed_code import home_of, is_own, is_standard
 
 
@@ -74,12 +75,4 @@ def _held(thing: object) -> list[object]:
         return [thing.__func__]
     cells = (thing.__closure__ or ()) if isinstance(thing, FunctionType) else ()
     kept = getattr(thing, "__dict__", None)
-    return [*map(content, cells), *(list(kept.values()) if isinstance(kept, dict) else ())]
-
-
-def content(cell: CellType) -> object:
-    """What a function closes over; None where that is not set yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
+    return [*map(content_of, cells), *(list(kept.values()) if isinstance(kept, dict) else ())]

@@ -10,12 +10,9 @@ names), each with its `Effect`; global objects whose state the guard must keep.
 from __future__ import annotations
 
 import builtins
-import copy
-import dataclasses
 import functools
 import inspect
 import io
-import operator
 import sys
 import weakref
 from collections.abc import Generator, Iterable
@@ -23,7 +20,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 
 from ..live_torch.torch_types import Module, is_module, is_tensor
-from .bytecode_names import asked_for, chains, codes, makes_text, only_writes, rebound
+from .bytecode_names import asked_for, chains, codes, only_writes, rebound
 from .effects import (
     BACK_DOORS,
     BUILTINS,
@@ -37,10 +34,10 @@ from .effects import (
     setting_effect,
     tells,
 )
+from .held_objects import content_of
 from .installed_code import home_of, is_library, members_of, package_of
-from .reachable_code import CALLED_BY_TORCH, TEXT, Reach
-from .replaced_functions import content, names_in, replaced_functions
-from .unread_code import ReadCode
+from .reachable_code import CALLED_BY_TORCH, Reach
+from .unread_code import ReadCode, UnreadCode
 
 _HOOK_SETTERS = frozenset(
     (
@@ -55,6 +52,7 @@ _LOGGING_METHODS = {"log": Effect.STATE, "log_dict": Effect.STATE, "print": Effe
 _CACHE = type(functools.lru_cache(lambda: None))
 _WRAPPED_CALLS = (BuiltinFunctionType, MethodWrapperType)
 _MAX_FUNCTIONS = 2_000
+_MOST_MET = 50
 
 
 @dataclass(slots=True)
@@ -74,26 +72,12 @@ class ScanFindings:
         return found[0].what if found else None
 
 
-_BY_WORD = (getattr, operator.attrgetter, operator.methodcaller, inspect.getattr_static, inspect.getmembers)
-_BY_ITS_WORD = frozenset(("__getattribute__", "__dict__"))
-_COPIES = frozenset(("copy", "deepcopy"))
-_COPYING = (
-    "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__new__",
-    "__del__",
-)  # fmt: skip
-# What these call of the objects that they are given.
-_ANEW = (
-    (copy.copy, _COPYING), (copy.deepcopy, _COPYING),
-    (str, TEXT), (repr, TEXT), (ascii, TEXT), (format, TEXT), (print, TEXT),
-    (dataclasses.replace, ("__init__", "__new__", "__post_init__", "__del__")),
-)  # fmt: skip
-
-
 class CodeScan:
     """One scan over the modules of a tape."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
+        self._met = 0
         self._seen: set[object] = set()
         self._queue: list[tuple[FunctionType, object | None]] = []
         self._own: set[str] = set()
@@ -124,16 +108,27 @@ class CodeScan:
             self._reach.into(part)
         for hook in hooks:
             self._judge(hook, ["a hook"], "a hook of the job's own")
-        for name, found in replaced_functions(self._torch):
-            self._judge(found, [name], "a layer of torch's")
-        above = {each: part for kind, part in kinds.items() for each in kind.__mro__}
-        for part in parts.values():
-            yield "reading the forward code"
-            self._called_back(part)
-        for each, part in above.items():
-            if self._is_library(home_of(each)):
-                yield "reading the forward code"
-                self._put_in(each, part)
+        yield from self._queued()
+
+    def meet(self, met: UnreadCode) -> Generator[str, None, None]:
+        """Scan code that was about to run unread, and what that leads to.
+
+        Raises:
+            UnreadCode: the same, where too much is met: some jobs make code anew in each call.
+        """
+        self._met += 1
+        if self._met > _MOST_MET:
+            raise met
+        self.findings.read.add(met.function.__code__)
+        kind = met.first if isinstance(met.first, type) else type(met.first)
+        kind = vars(kind).get("_forward_cls", kind)  # of a context of autograd's, the user's function
+        is_owned = isinstance(kind, type) and not self._is_library(home_of(kind))
+        if is_owned:
+            self._judge_class(kind, kind.__name__)
+        self._enter(met.function, met.first if is_owned and kind is type(met.first) else None)
+        yield from self._queued()
+
+    def _queued(self) -> Generator[str, None, None]:
         while self._reach.look() or self._queue:
             yield "reading the forward code"
             if len(self._seen) > _MAX_FUNCTIONS:
@@ -145,57 +140,6 @@ class CodeScan:
                 self._enter(found, holder)
         for name in self._reach.modules:
             self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
-        if self._reach.is_cut:
-            self._refuse(Effect.STATE, "what a forward uses holds more than can be looked through")
-
-    def _put_in(self, kind: type, part: object) -> None:
-        """What the job has put into a class of a library's, or into its module, whose code names it there."""
-        home = home_of(kind)
-        module = sys.modules.get(home)
-        around = members_of(module) if isinstance(module, ModuleType) else {}
-        for space, owner in ((vars(kind), part), (around, None)):
-            put = {name: each for name, each in list(space.items()) if self._may_be_put(each)}
-            for name in names_in(home) & put.keys() if put else ():
-                if isinstance(put[name], FunctionType | property | staticmethod | classmethod):
-                    self._enter(put[name], owner)
-                else:
-                    self._judge(put[name], [name], "a layer of a library's")
-
-    def _called_back(self, part: Module) -> None:
-        """What the `forward` of a library's class calls by name: of a class below it, or set on the layer."""
-        kinds = type(part).__mro__
-        coming, seen = ["forward"], set[str]()
-        while coming:
-            name = coming.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            for found in (space[name] for space in map(vars, (part, *kinds)) if name in space):
-                function = found  # anything else is not asked: code of the job's could answer
-                if type(found) in (staticmethod, classmethod, MethodType):
-                    function = found.__func__
-                elif type(found) is property:
-                    function = found.fget
-                if type(function) is not FunctionType:
-                    continue
-                if self._is_library(str(function.__globals__.get("__name__"))):
-                    coming += (each for code in codes(function.__code__) for each in code.co_names)
-                if name != "forward":
-                    self._enter(found, part)
-
-    def _may_be_put(self, thing: object) -> bool:
-        """Whether code of the user's own stands there, or what may be wrapped around some."""
-        kind = type(thing)
-        if issubclass(kind, staticmethod | classmethod | MethodType):
-            return self._may_be_put(thing.__func__)  # type: ignore[attr-defined]
-        if issubclass(kind, property):
-            return self._may_be_put(thing.fget)  # type: ignore[attr-defined]
-        if issubclass(kind, functools.partial):
-            return self._may_be_put(thing.func)  # type: ignore[attr-defined]
-        if isinstance(thing, FunctionType):
-            home = str(thing.__globals__.get("__name__"))
-            return thing.__closure__ is not None or not self._is_library(home)
-        return not self._is_library(home_of(thing if issubclass(kind, type) else kind))  # type: ignore[arg-type]
 
     def _enter(self, thing: object, owner: object | None) -> None:
         """Queue a function of the user's own."""
@@ -212,7 +156,7 @@ class CodeScan:
         if isinstance(thing, functools.partial):
             thing = thing.func
         while isinstance(thing, FunctionType):  # a decorator's function, and what it is wrapped around
-            key = (thing.__code__, type(owner))
+            key = (thing.__code__, type(owner), *map(id, _made_with(thing)))
             # `functools.wraps` copies `__module__`: only its globals say where a function was written.
             if self._is_library(str(thing.__globals__.get("__name__"))):
                 self._reach.into(thing)  # what it was made around
@@ -222,13 +166,7 @@ class CodeScan:
             thing = getattr(thing, "__wrapped__", None)
 
     def _function(self, function: FunctionType, owner: object | None) -> None:
-        cells = dict(
-            zip(
-                function.__code__.co_freevars,
-                map(content, function.__closure__ or ()),
-                strict=False,
-            )
-        )
+        cells = dict(zip(function.__code__.co_freevars, _around(function), strict=False))
         self.findings.globals.append((function.__qualname__, function))
         for kept in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._judge(kept, [f"a default of {function.__qualname__}"], function.__qualname__)
@@ -264,22 +202,11 @@ class CodeScan:
                 self._own_attribute(owner, names[1:], where)
             for name in names[1:]:
                 self._taken(name, where)
-            if root == "self" and names[1:2] == ["__dict__"]:
-                self._reach.own_functions()
-            elif not _BY_ITS_WORD.isdisjoint(names[1:]):
-                self._reach.attributes()
-        for of, begin, is_all in asked_for(code, "getattr"):
+        for of, name in asked_for(code, "getattr"):
+            self._taken(name, where)
             asked = function.__globals__.get(of)
-            if is_all:
-                self._taken(begin, where)
-                if isinstance(asked, ModuleType):
-                    self._judge(asked, [of, begin], where, code)
-            elif not (isinstance(asked, ModuleType) and self._is_library(asked.__name__)):
-                self._reach.attributes(begin)
-        for name in TEXT if makes_text(code) else ():
-            self._reach.attribute(name)
-        for name in _COPYING if not _COPIES.isdisjoint(code.co_names) else ():
-            self._reach.attribute(name)
+            if isinstance(asked, ModuleType):
+                self._judge(asked, [of, name], where, code)
 
     def _imported(self, name: str, package: str, code: CodeType, where: str) -> None:
         """A function's own import: what it names of that module, in which package above it may be."""
@@ -342,10 +269,6 @@ class CodeScan:
                 return
             thing = getattr(thing, name, None)
             names = whole[at:]
-        if any(thing is each for each in _BY_WORD) and whole != ["getattr"]:
-            self._reach.attributes()
-        for name in (name for function, called in _ANEW if thing is function for name in called):
-            self._reach.attribute(name)
         if type(thing).__name__ == "ScriptFunction":
             self._refuse(
                 Effect.STATE, f"{where} calls {spoken}, TorchScript that would specialise on other shapes"
@@ -498,3 +421,13 @@ class CodeScan:
         refusal = Refusal(effect, what)
         if refusal not in self.findings.refusals:
             self.findings.refusals.append(refusal)
+
+
+def _made_with(function: FunctionType) -> list[object]:
+    """What may differ between functions of the same code."""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return [function.__globals__, *_around(function), *defaults]
+
+
+def _around(function: FunctionType) -> Iterable[object]:
+    return map(content_of, function.__closure__ or ())

@@ -25,7 +25,7 @@ from types import (
 from typing import Protocol, cast
 
 from ..job_code.effects import Effect, Libraries, object_effect
-from ..job_code.held_objects import ASKING, EMPTY, in_slot, own_slots, runs_modules
+from ..job_code.held_objects import ASKING, EMPTY, content_of, in_slot, own_slots, runs_modules
 from ..job_code.installed_code import home_of, is_library, is_own, package_of
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .rng_state import is_generator
@@ -320,14 +320,6 @@ class ModuleState:
         for value in cast("Iterator[object]", values):
             if type(value) not in _ATOMS:
                 self._visit(value, path, depth + 1)
-
-
-def content_of(cell: CellType) -> object:
-    """What a variable around a function is; one thing of its own where it has no value yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return EMPTY
 
 
 def _of_class(value: object) -> tuple[object, ...]:

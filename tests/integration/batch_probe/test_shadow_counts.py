@@ -135,7 +135,7 @@ WAYS: dict[str, tuple[object, Callable[[typing.Any], object]]] = {
     "a class that no name leads to": (object.__new__(Made), lambda held: type(held)()),
     "a method that the standard library calls": (Inserting(), lambda held: held.append(1)),
     "another name of a copy": ((Copied(), copy.deepcopy), lambda held: held[1](held[0])),
-    "an order": ((Copied(), Copied()), lambda held: min(held)),
+    "an order": ((Copied(), Copied()), min),
     "code that is made": ("COUNTS['calls'] += 1", lambda held: FUNCTIONS[0](held, globals())),
     "a module": (sys.modules[__name__], lambda held: held.bump()),
 }

@@ -11,6 +11,13 @@ from support.batch_probe.shadow_refused import trap
 pytestmark = pytest.mark.integration
 
 MS = 1_000_000
+WORK = """
+met = set()
+
+def work(samples):
+    clock.now_ns += int(ns * samples * (1 if samples in met else first))
+    met.add(samples)
+"""
 
 
 class Work:
@@ -27,11 +34,6 @@ def outcome_of(
     step_ms: float, first_time: float, params: dict[str, object], clock: Work, steps: int = 200
 ) -> Outcome:
     """Probes a job of 8 samples; a replay of a size that is new may take several times as long."""
-    met: set[int] = set()
-
-    def work(samples: int) -> None:
-        clock.now_ns += int(step_ms * samples * MS / 8 * (1 if samples in met else first_time))
-        met.add(samples)
 
     class Works(OneLayer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -39,9 +41,10 @@ def outcome_of(
             return self.linear(x)
 
     with pytest.MonkeyPatch.context() as patch:
-        space = {"__name__": "torch.work", "work": work}  # a library's: what it does is not looked into
-        exec("def works(samples): work(samples)", space)
-        patch.setattr(torch, "work", space["works"], raising=False)
+        # Of a library's: what it does is not looked into.
+        space = {"__name__": "torch.work", "clock": clock, "ns": step_ms * MS / 8, "first": first_time}
+        exec(WORK, space)
+        patch.setattr(torch, "work", space["work"], raising=False)
         return train(trap(Works), steps, probe=True, params=params, clock=clock)
 
 

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType, MemberDescriptorType
 
-from ...job_code.held_objects import attributes_of, in_slot, slots_of
-from ...job_state.module_state import content_of, dict_changes, raw_dict, raw_list
+from ...job_code.held_objects import attributes_of, content_of, in_slot, slots_of
+from ...job_state.module_state import dict_changes, raw_dict, raw_list
 from ...job_state.unseen_state import frame_parts
 from .dataset_contents import ContentMarks
 from .dataset_walk import held_by

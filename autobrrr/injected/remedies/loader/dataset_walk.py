@@ -26,11 +26,11 @@ from typing import Any, cast
 from weakref import ref
 
 from ...job_code.bytecode_names import codes
-from ...job_code.held_objects import ASKING, attributes_of, slots_of
+from ...job_code.held_objects import ASKING, attributes_of, content_of, slots_of
 from ...job_code.installed_code import home_of, is_library, is_own, is_standard, package_of
 from ...job_code.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
 from ...job_code.reachable_code import is_implicit
-from ...job_state.module_state import content_of, raw_dict
+from ...job_state.module_state import raw_dict
 from ...job_state.unseen_state import (
     frame_parts,
     is_atom,

@@ -58,4 +58,4 @@ def _refuse_what_counts(job: Job, blocks: list[Module]) -> ScanFindings:
                 raise Refused(f"{type(part).__name__} would count every batch twice")
             if any("checkpoint" in name and value is True for name, value in vars(part).items()):
                 raise Refused("the job checkpoints activations already")
-    return refuse_noticed(job.torch, blocks, "twice")
+    return refuse_noticed(job.torch, blocks, "twice").findings

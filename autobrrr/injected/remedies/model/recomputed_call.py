@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import cast
 
 from ...job_code.side_effect_scan import ScanFindings
+from ...job_code.unread_code import unread_code_refused
 from ...job_state import rng_state
 from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.dispatch_modes import foreign_mode, function_modes
@@ -101,7 +102,8 @@ class RecomputedCall:
         try:
             with StateGuard(self._torch, guarded, trial=True) as guard:
                 given, named = map_call(args, kwargs, self._copy)
-                below(*given, **named)
+                with unread_code_refused(self._findings.read):
+                    below(*given, **named)
         except Abstain as reason:
             self.broken = str(reason)
             return None

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ...job_code.side_effect_scan import CodeScan, ScanFindings
-from ...job_code.unread_code import unread_code_refused
+from ...job_code.side_effect_scan import CodeScan
+from ...job_code.unread_code import UnreadCode, unread_code_refused
 from ...job_state.state_guard import Guarded, StateGuard, called_with, said_of
 from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
@@ -31,6 +31,7 @@ from .timed_calls import CallTimes, Pair, call_times, enough
 
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
 CLOSE_IN_HALF = 5e-2
+_ONCE_MORE = "once more in a rehearsal"
 OF_NOISE = 3.0  # times as far from eager code as that is from itself
 
 
@@ -69,7 +70,7 @@ class Rehearsal:
     wording: Wording = Wording()
     forget: Callable[[], None] = lambda: None
     _module: weakref.ref[Module] = field(init=False)
-    _found: ScanFindings = field(init=False)
+    _scan: CodeScan = field(init=False)
 
     def __post_init__(self, of: Module) -> None:
         """Read the forward code.
@@ -77,7 +78,7 @@ class Rehearsal:
         Raises:
             Refused: it does what a second run would show to the outside.
         """
-        self._found = refuse_noticed(self.torch, [of], "once more in a rehearsal")
+        self._scan = refuse_noticed(self.torch, [of], _ONCE_MORE)
         self._module = weakref.ref(of)
 
     @property
@@ -90,8 +91,8 @@ class Rehearsal:
         guarded = Guarded(
             modules=[self.module],
             parameters=parameters,
-            others=[*self._found.globals, *called_with(self.torch, args, kwargs)],
-            written=parameters if self._found.writes_data else [],
+            others=[*self._scan.findings.globals, *called_with(self.torch, args, kwargs)],
+            written=parameters if self._scan.findings.writes_data else [],
             derived=derived_attributes([self.module]),
         )
         return StateGuard(self.torch, guarded)
@@ -111,7 +112,7 @@ class Rehearsal:
     ) -> str | None:
         """Compile for these arguments; a reason not to call the compiled code with their like."""
         try:
-            expected, changes = self._guarded_pass(eager, args, kwargs, first=True)
+            expected, changes = self._first_pass(eager, args, kwargs)
             if changes:
                 return said_of(changes)
             with ExitStack() as undo:
@@ -154,7 +155,7 @@ class Rehearsal:
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
-            with self._guard(args, kwargs), unread_code_refused(self._found.read):
+            with self._guard(args, kwargs), unread_code_refused(self._scan.findings.read):
                 given, named = map_call(args, kwargs, self._copy)
                 call(*given, **named)
         except Exception as error:  # noqa: BLE001
@@ -162,13 +163,23 @@ class Rehearsal:
             return said_of_error(error)
         return None
 
+    def _first_pass(
+        self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[Pass, list[str]]:
+        """What it meets that was not read is read."""
+        while True:
+            try:
+                return self._guarded_pass(call, args, kwargs, first=True)
+            except UnreadCode as met:
+                refuse_seen(self._scan, self._scan.meet(met), _ONCE_MORE)
+
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object], *, first: bool = False
     ) -> tuple[Pass, list[str]]:
         with self._guard(args, kwargs) as guard:
             if guard.in_graph:
                 raise Abstain("a forward meets a tensor of a graph whose backward is the job's")
-            with unread_code_refused(self._found.read) if first else nullcontext():
+            with unread_code_refused(self._scan.findings.read) if first else nullcontext():
                 done = self._pass(call, args, kwargs)
         return done, guard.changes
 
@@ -277,7 +288,7 @@ class Rehearsal:
         return cast(Tensor, self.torch.view_as_real(self.torch.resolve_conj(plain)))
 
 
-def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> ScanFindings:
+def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> CodeScan:
     """What the forward code of modules reaches, where nobody would notice that it runs `again`.
 
     Raises:
@@ -287,12 +298,21 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
     if hooks:
         raise Refused(f"{hooks[0]} would run {again}")
     scan = CodeScan(torch)
-    for _ in scan.steps(modules):
+    refuse_seen(scan, scan.steps(modules), again)
+    return scan
+
+
+def refuse_seen(scan: CodeScan, steps: Iterable[str], again: str) -> None:
+    """Take steps of a scan.
+
+    Raises:
+        Refused: code that was read is seen from outside.
+    """
+    for _ in steps:
         pass
     refusal = scan.findings.refusal(output_too=True)
     if refusal is not None:
         raise Refused(f"{refusal}: it would do so {again}")
-    return scan.findings
 
 
 def settings_in_force(

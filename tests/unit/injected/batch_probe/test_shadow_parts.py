@@ -24,13 +24,13 @@ from autobrrr.injected.batch_probe import resize_plan
 from autobrrr.injected.batch_probe.step_recorder import Node
 from autobrrr.injected.job_code import installed_code
 from autobrrr.injected.job_code.replaced_functions import replaced_functions
-from autobrrr.injected.job_code.side_effect_scan import CodeScan
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch import op_flops
 from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.pytrees import Ref, leaves, map_tree, refs
 from autobrrr.injected.live_torch.torch_types import Abstain
+from support.batch_probe.read_code import read, refusals
 
 Pair = namedtuple("Pair", "left right")
 
@@ -255,19 +255,12 @@ def counting() -> nn.Module:
     return SetsWhatIsAround()
 
 
-def scan(module: nn.Module) -> CodeScan:
-    found = CodeScan(torch)
-    for _ in found.steps([module]):  # type: ignore[list-item]
-        pass
-    return found
-
-
 @pytest.mark.parametrize(
     "put",
     [
         lambda relu: relu,
         functools.wraps(nn.functional.relu),
-        lambda relu: types.MethodType(lambda _, x: relu(x), ""),
+        lambda relu: types.MethodType(lambda _, x, inplace: relu(x), ""),
     ],
 )
 def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
@@ -276,18 +269,18 @@ def test_what_the_job_put_in_the_place_of_a_function_of_torchs_is_read_too(
 ) -> None:
     original = nn.functional.relu
 
-    def relu(x: torch.Tensor) -> torch.Tensor:
+    def relu(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         print("called")
-        return original(x)
+        return original(x, inplace)
 
     monkeypatch.setattr(nn.functional, "relu", put(relu))
-    assert any("calls print" in str(one) for one in scan(nn.ReLU()).findings.refusals)
+    assert any("calls print" in one for one in refusals(nn.ReLU()))
 
 
 def test_what_the_job_only_added_to_torchs_own_is_no_part_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "describe", lambda self: print(self.shape), raising=False)
     assert not list(replaced_functions(torch))
-    assert not scan(nn.ReLU()).findings.refusals
+    assert not refusals(nn.ReLU())
     monkeypatch.setattr(torch.Tensor, "add", lambda self, other: self, raising=False)
     assert [name for name, _ in replaced_functions(torch)] == ["Tensor.add"]
 
@@ -316,14 +309,14 @@ def test_what_the_job_only_added_to_torchs_own_is_no_part_of_a_layer(monkeypatch
 def test_forward_code_that_can_be_seen_from_outside_is_named(
     kind: Callable[[], nn.Module], reason: str
 ) -> None:
-    assert reason in [refusal.what for refusal in scan(kind()).findings.refusals]
+    assert reason in [refusal.what for refusal in read(kind()).findings.refusals]
 
 
 @pytest.mark.parametrize(
     "module", [Quiet(), nn.TransformerEncoderLayer(8, 2), nn.LSTM(3, 3), nn.BatchNorm1d(3)]
 )
 def test_forward_code_of_torch_and_mathematics_is_quiet(module: nn.Module) -> None:
-    assert scan(module).findings.refusals == []
+    assert read(module).findings.refusals == []
 
 
 class Meter:
