@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +27,7 @@ from autobrrr.client.each_rank import (
 )
 from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
@@ -75,7 +76,10 @@ def _entered(pid: int, options: SessionOptions, say: Say) -> RanksOutcome[Client
     """
 
     def opened(rank: int) -> Client:
-        return enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
+        client = enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
+        if not client.started:
+            client.own()  # who started it may leave first
+        return client
 
     launched = launched_by(pid)
     outcome = for_each(launched or [pid], opened, at_once=bool(launched))
@@ -281,7 +285,8 @@ class JobSession:
 
     def __exit__(self, *problem: object) -> None:
         if not self._is_detached and self._ending() is None:
-            self._for_each(lambda client: client.leave()).refuse_none()
+            with suppress(TargetGone):  # it has ended by itself: there is nothing to take off
+                self._for_each(lambda client: client.leave()).refuse_none()
         self.close()
 
     def _ending(self) -> Ended | None:

@@ -268,7 +268,8 @@ class Client:
         self._ask("cancel")
 
     def own(self, owned: bool = True) -> None:
-        """Have the session end when this client goes, unless others listen or tune; or, where False, stay."""
+        """Have the session end when this client goes, unless others own it too, listen or tune; or, where
+        False, stay."""
         self._ask("own", owned=owned)
 
     def log(self, lines: int = 50) -> LogTail:

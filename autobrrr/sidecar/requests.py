@@ -173,11 +173,12 @@ class Service:
         return done
 
     def _is_wanted(self, leaving: ClientConnection) -> bool:
-        """Whether the session goes on without this client: others listen, tune or have switched something on,
-        or it was to stay."""
+        """Whether the session goes on without this client: others own it too, listen, tune or have switched
+        something on, or it was to stay."""
         tuned = self._tuning.asked is not None and self._tuning.asked_by is not leaving
         others = [client for client in self.clients if client is not leaving]
-        return self._stays or tuned or any(one.switches or one.every_ns is not None for one in others)
+        used = any(one.owner or one.switches or one.every_ns is not None for one in others)
+        return self._stays or tuned or used
 
     @property
     def _has_on(self) -> bool:
@@ -196,13 +197,12 @@ class Service:
             client.send(event)
 
     def end(self) -> None:
-        """The session is over: a last snapshot for everybody who listens, then goodbye."""
+        """The session is over: a last snapshot for everybody, then goodbye."""
         session, ending = self._session, self._session.ending
         ended = None if ending is None else Ended(kind=ending.kind, why=ending.why, decided=session.decided)
         last = event_of(SessionOver(snapshot=session.snapshot(), ending=ended))
         for client in self.clients:
-            if client.every_ns is not None or client is self._tuning.asked_by:
-                client.send(last)
+            client.send(last)
             client.leaving = True
 
     def _throw_out(self, client: ClientConnection, error: AutobrrrError) -> None:

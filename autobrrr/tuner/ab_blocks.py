@@ -28,6 +28,7 @@ FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
 SURELY = 3.5  # standard deviations
+PERHAPS = 1.4  # of them: two pairs are enough, one alone is a checkpoint, or another program
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -147,6 +148,7 @@ class AllSteps:
     def __init__(self) -> None:
         self._totals = np.zeros((2, 2))  # by side: nanoseconds, steps
         self._more = self._squares = 0.0  # how much larger the share of long steps is with it, over all pairs
+        self._apart = self._ahead = 0  # pairs in which it differs; in so many more it is larger with it
 
     def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
         """Two neighbouring blocks."""
@@ -156,6 +158,12 @@ class AllSteps:
         more = float((with_it > cap).mean() - (without > cap).mean())
         self._more += more
         self._squares += more**2
+        self._apart += more != 0
+        self._ahead += (more > 0) - (more < 0)
+
+    def in_doubt(self) -> bool:
+        """Whether it is slower over all so far, by long steps that perhaps come more often with it."""
+        return self._ahead > PERHAPS * np.sqrt(self._apart) and self._ratio() < 0
 
     def log_speed_ratio(self) -> float | None:
         """log(speed with / without), where long steps surely come more often with it; None elsewhere.
@@ -164,5 +172,8 @@ class AllSteps:
         """
         if self._more <= SURELY * np.sqrt(self._squares):
             return None
+        return self._ratio()
+
+    def _ratio(self) -> float:
         (a_ns, a_steps), (b_ns, b_steps) = self._totals
         return float(np.log((a_ns / a_steps) / (b_ns / b_steps)))

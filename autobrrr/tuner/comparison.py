@@ -62,6 +62,7 @@ class Comparison:
     without_ns: float | None  # mean step of the blocks without
     price_ns: int = 0  # what the first steps with it took longer than usual
     switch_ns: float = 0.0  # from the wish for a change to the first step after it
+    in_doubt: bool = False  # over all steps it was slower, by long ones that came more often with it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -313,6 +314,7 @@ class _Run:
             throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
             pause_ns=max(self.pause_ns, self.price_ns),
             whole=self.all_steps.log_speed_ratio(),
+            in_doubt=self.all_steps.in_doubt(),
         )
 
     def interval(self, standing: PairStanding) -> Interval | None:
@@ -329,6 +331,7 @@ class _Run:
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
             switch_ns=self.switch_ns,
+            in_doubt=self.all_steps.in_doubt(),
         )
 
 

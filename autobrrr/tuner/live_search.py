@@ -41,7 +41,7 @@ from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, durations_ns, timed
 from autobrrr.tuner.retry_undone import Undone, worth_again
-from autobrrr.tuner.stop_rules import PairStanding, precision, proof, times_as_fast
+from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
@@ -330,9 +330,10 @@ class _LiveTuning:
             return None
         self.closed = self.kept
         proven = found.interval is not None and found.interval.low > 0
-        confirmed = proven and found.decision in ("better", "undecided")
+        confirmed = proven and found.decision in ("better", "undecided") and not found.in_doubt
         if found.decision != "cancelled" and not confirmed:
             said = found.why if proven or found.interval is None else times_as_fast(found.interval)
+            said = f"{said}; {LONG_STEPS}" if found.in_doubt and LONG_STEPS not in said else said
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
 

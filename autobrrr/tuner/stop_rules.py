@@ -29,6 +29,7 @@ class PairStanding:
     throughput: Interval | None  # the same from plain means: all steps at their full length
     pause_ns: int  # longest own work of the agent at a change of remedies
     whole: float | None = None  # log-ratio over all steps, where long ones surely come more often with it
+    in_doubt: bool = False  # over all steps it is slower so far, by long ones that come more often with it
 
 
 StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
@@ -54,7 +55,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
             return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
         if interval.high < least:
             return "hopeless", f"no gain of {share(math.expm1(least), 1)} or more: {times_as_fast(interval)}"
-        if interval.low > 0 and interval.mean >= least:
+        if interval.low > 0 and interval.mean >= least and not now.in_doubt:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
             return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"
@@ -75,7 +76,7 @@ def precision(worthwhile: float, rare: bool) -> StopRule:
             return "hopeless", f"slower together: {times_as_fast(interval)}"
         if now.whole is not None and now.whole < 0:
             return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
-        if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0:
+        if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0 and not now.in_doubt:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
             return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"

@@ -169,8 +169,22 @@ def test_a_session_that_was_there_already_stays(joined: FakeClient) -> None:
     said: list[str] = []
     with api.attach(7, say=said.append):
         pass
-    assert joined.done == ["leave", "close"]
+    assert joined.done == ["own", "leave", "close"]  # it ends with whoever leaves it last
     assert said == ["joined the existing session of process 7"]
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_job_that_ends_inside_the_block_is_no_error(
+    joined: FakeClient, monkeypatch: pytest.MonkeyPatch, *, started: bool
+) -> None:
+    def leave() -> None:
+        raise TargetGone("the session is over: process 7 has ended")
+
+    joined.started = started
+    monkeypatch.setattr(joined, "leave", leave)
+    with api.attach(7):
+        pass
+    assert joined.done[-1] == "close"
 
 
 def test_a_session_shows_itself_as_a_page_and_still_does_when_it_is_over(joined: FakeClient) -> None:

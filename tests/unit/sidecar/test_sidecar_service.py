@@ -319,6 +319,18 @@ def test_a_client_that_came_to_own_a_session_may_let_it_stay(
     assert ("detach" in office.agent.asked) is owned
 
 
+def test_of_two_that_own_a_session_the_one_that_listens_to_nothing_keeps_it(
+    office: Office, guest: Guest
+) -> None:
+    guest.ask("own")
+    joined = Guest(office)
+    joined.ask("own")
+    assert guest.ask("leave")["ending"] is None
+    assert "detach" not in office.agent.asked
+    joined.send(encode({"do": "leave", "id": 6}))
+    assert "detach" in office.agent.asked
+
+
 @pytest.mark.parametrize("wanted_by", [None, "subscribe", "tune", "own"])
 @pytest.mark.parametrize("how", ["leaves", "is killed"])
 def test_a_session_goes_on_where_others_want_it_when_who_started_it_is_through(
@@ -530,5 +542,6 @@ def test_after_the_end_nothing_more_comes(office: Office, guest: Guest) -> None:
     office.service.end()
     office.service.free()
     guest.client.wire.close()
+    assert guest.hear()["event"] == "ended"  # also for one that listens to nothing else
     with pytest.raises(Closed):
         guest.hear()
