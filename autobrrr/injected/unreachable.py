@@ -19,7 +19,9 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 MOST_OBJECTS = 60_000  # about 6,000 are reached
 AT_ONCE, BREATH_S = 400, 0.0002  # after so many objects the training thread gets the GIL
-ALONE_S = 1.0  # the interval of the GIL from the counts on: nobody may take up what is about to go
+# The interval of the GIL from the counts on, which take some 20 ms: nobody may take up what is about to go.
+# The job's threads wait as long for each other meanwhile.
+ALONE_S = 0.05
 _TP_CLEAR = 51  # of typeslots.h, the stable ABI
 # Whose objects may hold ours: containers, methods, descriptors, aliases of types.
 # fmt: off

@@ -12,7 +12,7 @@ import gc
 import operator
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -179,6 +179,8 @@ class ModuleState:
         kind = type(value)
         if kind in _ATOMS or id(value) in self._seen:
             return
+        if (kind is tuple or kind is frozenset) and _are_atoms(cast("tuple[object, ...]", value)):
+            return  # nor can they change: of a tokenizer's pairs of words there are some 50,000
         if (kind is dict or kind is OrderedDict) and not value:  # most of what a module holds
             self._seen.add(id(value))
             self._dicts.append((path, cast("MutableMapping[object, object]", value), {}))
@@ -317,9 +319,14 @@ class ModuleState:
         self._arrays.append((path, plain, plain.copy()))
 
     def _inside(self, values: object, path: str, depth: int) -> None:
-        for value in cast("Iterator[object]", values):
+        held = list(cast("Iterator[object]", values))
+        for value in () if _are_atoms(held) else held:
             if type(value) not in _ATOMS:
                 self._visit(value, path, depth + 1)
+
+
+def _are_atoms(values: Iterable[object]) -> bool:
+    return _ATOMS.issuperset(map(type, values))
 
 
 def _of_class(value: object) -> tuple[object, ...]:

@@ -83,6 +83,13 @@ made[package + ".injected.unreachable"].free([], package, pause)
 print(ends, sys.getswitchinterval() == usual_s)
 """
 
+BRIEF = """
+made, seen_s = {}, []
+bundle_loader.load(package, "source", entries, lambda seconds: None, made)
+made[package + ".injected.unreachable"].free([], package, lambda _: seen_s.append(sys.getswitchinterval()))
+print(max(seen_s))
+"""
+
 ENDING = """
 import atexit, json, threading, time
 begun, ends = threading.Event(), threading.Event()
@@ -155,6 +162,12 @@ def test_no_object_of_ours_waits_for_a_collection(
 @pytest.mark.parametrize("version", sorted(interpreters()))
 def test_what_the_job_still_holds_of_us_goes_on_working(version: str, run: Callable[[str, str], str]) -> None:
     assert run(interpreters()[version], HELD) == "works True\n"
+
+
+def test_other_threads_of_the_job_wait_no_longer_for_each_other_than_a_pause_takes(
+    run: Callable[[str, str], str],
+) -> None:
+    assert float(run(sys.executable, BRIEF)) <= 0.1
 
 
 def test_a_child_forked_meanwhile_has_the_jobs_own_switch_interval(run: Callable[[str, str], str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import enum
 import itertools
 import mmap
 import os
@@ -198,7 +199,8 @@ class HeldMemory:
     """What is the dataset's own: objects that others could write to, and where its contents lie."""
 
     def __init__(self, state: DatasetState) -> None:
-        kept = [each for each in state.held.parts if not isinstance(each, (tuple, frozenset, type))]
+        named = tuple, frozenset, type, enum.Enum  # or unchanging: what arrives is the same
+        kept = [each for each in state.held.parts if not isinstance(each, named)]
         self._ids = {id(each) for each in (*kept, *state.held.contents) if not callable(each)}
         spans = sorted(filter(None, map(_span_of, state.held.contents)))
         self._begins = [begin for begin, _ in spans]
@@ -207,10 +209,10 @@ class HeldMemory:
     def __contains__(self, value: object) -> bool:
         return id(value) in self._ids
 
-    def has_place(self, address: int) -> bool:
-        """Whether memory that begins here is some of it."""
-        at = bisect.bisect_right(self._begins, address) - 1
-        return at >= 0 and address < self._ends[at]
+    def has_place(self, begin: int, size: int) -> bool:
+        """Whether some of this memory is some of it."""
+        at = bisect.bisect_left(self._begins, begin + size) - 1
+        return at >= 0 and begin < self._ends[at]
 
 
 def _span_of(contents: Any) -> tuple[int, int] | None:

@@ -29,7 +29,7 @@ from ...job_code.bytecode_names import codes
 from ...job_code.held_objects import ASKING, attributes_of, content_of, slots_of
 from ...job_code.installed_code import home_of, is_library, is_own, is_standard, package_of
 from ...job_code.name_lookups import Place, Reads, hidden_lookup, names_in, written_in
-from ...job_code.reachable_code import is_implicit
+from ...job_code.reachable_code import CALLED_BY_TORCH, is_implicit
 from ...job_state.module_state import raw_dict
 from ...job_state.unseen_state import (
     frame_parts,
@@ -197,7 +197,7 @@ class _ItemCode:
         if issubclass(type(member), _WRAPPERS):  # of anything else, code of the job's would answer
             parts += [getattr(member, part, None) for part in ("__func__", "fget", "fset", "func")]
         found = [each for each in parts if isinstance(each, FunctionType) and not is_known(written_in(each))]
-        if is_implicit(name):
+        if is_implicit(name) or name in CALLED_BY_TORCH:
             self._waiting += found
         else:
             self._named(name, found)
@@ -314,15 +314,17 @@ def _inside(value: object, reads: Reads) -> Iterator[object]:
 
 
 def _of_many(values: list[object]) -> list[object]:
-    """What there is to look into: long lists are mostly of names and numbers, and of pairs of those."""
-    kinds = set(map(type, values))
-    if all(map(is_atom, kinds)):
-        return []
-    pairs = values if kinds == {tuple} else [each for each in values if type(each) is tuple]
-    inner = itertools.chain.from_iterable(cast("list[tuple[object]]", pairs))
-    if not pairs or not all(map(is_atom, set(map(type, inner)))):
-        return values
-    return [] if pairs is values else [each for each in values if type(each) is not tuple]
+    """What there is to look into; of tuples, what lies in them: long lists are mostly of names and pairs."""
+    found: list[object] = []
+    while values:
+        others = {kind for kind in set(map(type, values)) - {tuple} if not is_atom(kind)}
+        found += [each for each in values if type(each) in others] if others else []
+        tuples = cast("list[tuple[object]]", [each for each in values if type(each) is tuple])
+        inner = itertools.chain.from_iterable
+        kinds = {kind for kind in set(map(type, inner(tuples))) if not is_atom(kind)}
+        unique = {id(each): each for each in inner(tuples) if type(each) in kinds} if kinds else {}
+        values = list(unique.values())
+    return found
 
 
 def _of_function(function: FunctionType, reads: Reads) -> Iterator[object]:

@@ -24,8 +24,8 @@ class HeldThings(Protocol):
     """What is the dataset's own, and others could write to."""
 
     def __contains__(self, value: object) -> bool: ...
-    def has_place(self, address: int) -> bool:
-        """Whether this address is in memory of its."""
+    def has_place(self, begin: int, size: int) -> bool:
+        """Whether some of this memory is its."""
 
 
 class Unsendable(Exception):
@@ -103,7 +103,7 @@ class _Sender(pickle.Pickler):
         at = bisect.bisect(self._memory, (begin,))
         before, after = self._memory[max(0, at - 1) : at], self._memory[at : at + 1]
         overlaps = any(end > begin for _, end in before) or any(start < begin + size for start, _ in after)
-        if overlaps or self._held.has_place(begin):
+        if overlaps or self._held.has_place(begin, size):
             raise Unsendable("memory that something else holds")
         self._memory.insert(at, (begin, begin + size))
 

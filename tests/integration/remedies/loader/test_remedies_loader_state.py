@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import itertools
 import multiprocessing
 import queue
@@ -205,6 +206,16 @@ def test_a_job_that_handles_the_end_of_its_children_gets_none_of_ours(handler: o
             WORKERS.apply(job, {"workers": 1})()
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+class Split(str, enum.Enum):
+    TRAIN = "train"
+
+
+def test_members_of_an_enumeration_arrive_as_themselves() -> None:
+    region, held = memoryview(bytearray(64)), batch_workers.HeldMemory(DatasetState([("a", Split.TRAIN)]))
+    (arrived,) = receive(send([Split.TRAIN], region, held), region)  # type: ignore[misc]
+    assert arrived is Split.TRAIN
 
 
 def test_what_would_not_arrive_as_it_is_is_not_sent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import random
 import sqlite3
@@ -210,6 +211,26 @@ def test_long_lists_are_looked_at_in_places_and_too_much_is_refused() -> None:
         held_by(nested)
     while nested:  # freeing it at once would recurse
         nested = nested[0]  # type: ignore[assignment]
+
+
+class Label(enum.IntEnum):
+    CAT = 0
+    DOG = 1
+
+
+def test_of_many_tuples_what_lies_in_them_counts() -> None:
+    files = [(f"{index}.png", Label(index % 2)) for index in range(2 * MOST_OBJECTS)]
+    places = {((index, index), index): index for index in range(2 * MOST_OBJECTS)}
+    assert {id(each) for each in Label} <= {id(each) for each in held_by([files, places]).parts}
+
+
+class Blurs(torch.nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image + torch.randn_like(image)
+
+
+def test_a_transform_that_is_a_module_is_called_by_torch() -> None:
+    assert held_by(Transformed(Blurs())).draws
 
 
 class Lazy(Mapping[str, int]):

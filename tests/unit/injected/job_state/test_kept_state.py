@@ -228,6 +228,8 @@ KEPT: dict[str, Callable[[], object]] = {
     "a logger": lambda: logging.getLogger("a"),
     "an expression": lambda: re.compile("a"),
     "a path": lambda: pathlib.Path("a"),
+    "a tokenizer's pairs of words": lambda: {(str(each), "b"): each for each in range(50_000)},
+    "rows of numbers": lambda: [(each, (1.5 * each,)) for each in range(5_000)],
     "a fraction": lambda: Fraction(1, 2),
     "locks": lambda: [threading.Lock(), threading.RLock(), threading.Condition(), threading.Event()],
     "a weak reference": lambda: weakref.ref(Color),

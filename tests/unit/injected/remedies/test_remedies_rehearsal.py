@@ -14,12 +14,14 @@ from torch import nn
 from torch.nn.utils import parametrize, prune
 
 from autobrrr.injected.remedies.model_calls.rehearsal import CLOSE, CLOSE_IN_HALF, OF_NOISE, Rehearsal
+from support.batch_probe.read_code import of_ours
 
 
 def rounded(module: nn.Module, off: Callable[[int], float]) -> Callable[..., object]:
     """A call of the module whose result is off by so much, from call to call."""
-    calls = [0]
+    calls, off = [0], of_ours(off)
 
+    @of_ours
     def call(*args: object) -> object:
         calls[0] += 1
         return module._call_impl(*args) * (1 + off(calls[0]))
@@ -156,6 +158,7 @@ def test_a_tensor_that_is_given_twice_is_one_tensor_in_a_rehearsal_too() -> None
     module = nn.Linear(4, 4)
     given, met = torch.randn(2, 4, requires_grad=True), []
 
+    @of_ours
     def call(first: torch.Tensor, other: torch.Tensor, *, named: list[torch.Tensor]) -> torch.Tensor:
         met.append((first is named[0], first is other, first is given))
         return module._call_impl(first + named[0] + other)

@@ -15,6 +15,7 @@ from autobrrr.injected.recipe_startup import RecipeStartup
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import Refused, Remedy
+from support.batch_probe.read_code import of_ours
 from support.simulated.bare_torch import bare_torch
 
 
@@ -91,6 +92,7 @@ def test_a_rehearsal_that_is_interrupted_by_the_job_lets_the_job_hear_of_it() ->
     rehearsal = Rehearsal(torch, module, own_stream=False)
     args: list[object] = [torch.randn(8, 16)]
 
+    @of_ours
     def call(*_: object) -> object:
         return signal.raise_signal(signal.SIGUSR1)
 
