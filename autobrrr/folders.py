@@ -202,6 +202,31 @@ def peer_uid(link: socket.socket) -> int:
     return uid
 
 
+_GET_SEALS = 1034  # of linux/fcntl.h; not every Python names it
+MOST_STUCK, LET_GO_S = 16, 0.1
+_letting_go: list[threading.Thread] = []
+
+
+def let_go(fd: int) -> bool:
+    """Close a descriptor that came out of a job; False where too many are stuck already.
+
+    A close asks the file system, which may be a program of the job's that never answers (FUSE), and not even
+    SIGKILL ends that wait. Memory has no such file system.
+    """
+    try:
+        fcntl.fcntl(fd, _GET_SEALS)
+    except OSError:
+        _letting_go[:] = [each for each in _letting_go if each.is_alive()]
+        if len(_letting_go) >= MOST_STUCK:
+            return False
+        _letting_go.append(threading.Thread(target=os.close, args=(fd,), name="let-go", daemon=True))
+        _letting_go[-1].start()
+        _letting_go[-1].join(LET_GO_S)
+    else:
+        os.close(fd)
+    return True
+
+
 def is_held(fd: int) -> bool:
     """Whether another process holds the lock of an open file or folder; else it is ours now."""
     try:

@@ -25,7 +25,10 @@ from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, instal
 from autobrrr.folders import objection_to
 from autobrrr.machine import procfs
 from autobrrr.records import DoctorCheck
+from autobrrr.told_to_end import deaf_to_ctrl_c, stopped_in_order
 
+# Also where nobody is left to end it.
+_BUSY = "import time\nprint(flush=True)\nend_s = time.monotonic() + 60\nwhile time.monotonic() < end_s: pass"
 # After one of these has objected the later checks would look at nothing.
 _DECISIVE = {
     "proc",
@@ -151,9 +154,13 @@ def _scope() -> DoctorCheck:
 
 
 def _attach_to_a_child() -> DoctorCheck:
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
-    )
+    with stopped_in_order():
+        return _attached_to_a_child()
+
+
+def _attached_to_a_child() -> DoctorCheck:
+    with deaf_to_ctrl_c():
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", _BUSY], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()

@@ -27,7 +27,7 @@ from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
-from autobrrr.folders import peer_uid
+from autobrrr.folders import let_go, peer_uid
 from autobrrr.injected.wire import framing
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
@@ -185,7 +185,7 @@ def _receive(
                 ring_fd, said, facts = hello_from(link)
                 if secrets.compare_digest(said, token):
                     return link, ring_fd, facts
-                os.close(ring_fd)
+                let_go(ring_fd)
         except (framing.BadFrame, framing.Closed, OSError) as error:
             link.close()
             _hear_out(place, target)
@@ -284,7 +284,7 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
 
 def _close(fds: list[int]) -> None:
     for fd in fds:
-        os.close(fd)
+        let_go(fd)
 
 
 def _is_peer(link: socket.socket, uid: int) -> bool:

@@ -23,7 +23,7 @@ from autobrrr.client.job_peaks import (
     threads_at_once,
 )
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.session_client import Client, left_behind
+from autobrrr.client.session_client import Client, left_behind, on_its_way
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -100,7 +100,8 @@ def diagnosed(
 
     on_cpu = has_torch(pid) and not may_use_a_device(pid)
     if on_cpu and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
-        peaks.measure(likely_threads(pid))
+        with on_its_way(pid):
+            peaks.measure(likely_threads(pid))
     if doing is not None:
         doing(f"attaching to process {pid}", options.for_s)
     with opened(pid, session, say) as client:
@@ -239,6 +240,7 @@ class _PeaksOfJob:
     def __init__(self, pid: int, say: Say, stage: Say, *, wanted: bool, patience_s: float | None) -> None:
         self._pid, self._say, self._stage, self._open = pid, say, stage, wanted
         self._patience_s = patience_s
+        self._tried = set[int | None]()
         self._python = measuring_python(pid) if wanted else None
 
     def look(self, snapshot: Diagnosis) -> None:
@@ -249,10 +251,13 @@ class _PeaksOfJob:
             self._open = False
 
     def measure(self, threads: int | None) -> None:
-        if self._open:
+        """At so many threads; what failed before attaching is not waited for once more."""
+        at_once = threads_at_once(self._pid, threads)
+        if self._open and at_once not in self._tried:
+            self._tried.add(at_once)
             with _MEASURING_PEAKS:
                 make_sure_of_peaks(
-                    threads_at_once(self._pid, threads),
+                    at_once,
                     self._python,
                     self._say,
                     doing=self._stage,

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -37,6 +38,8 @@ from autobrrr.records.wire_answers import (
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
+    AlreadyServed,
+    SessionSocket,
     connect,
     connect_anywhere,
     find_target,
@@ -414,6 +417,20 @@ def join(pid: int) -> Client | None:
 def under_way(pid: int) -> bool:
     """Whether another command is just starting a session of a job, or one runs."""
     return is_under_way(find_target(pid))
+
+
+@contextmanager
+def on_its_way(pid: int) -> Iterator[None]:
+    """What is done before a session is started: a `detach` waits meanwhile, as for one that starts."""
+    try:
+        claim = SessionSocket(find_target(pid))
+    except AlreadyServed:
+        yield
+        return
+    try:
+        yield
+    finally:
+        claim.close()
 
 
 def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:

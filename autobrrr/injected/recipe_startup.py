@@ -28,6 +28,7 @@ from .live_torch.patches import Patch, patched, take_off_all
 from .loop.construction_hooks import ConstructionHooks
 from .loop.fallback_marks import outermost
 from .loop.root_modules import RootSearch
+from .loop.step_pattern import StepPattern
 from .phases.phase_hooks import optimizer_pre_hooks
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from .remedies.registry import CLASSES, Refused, up_to
@@ -65,6 +66,7 @@ class RecipeStartup:
         self._by_hand = 0  # the thread that calls backward, while no optimizer has stepped
         self._busy = False
         self._closed = False
+        self._pattern = StepPattern()
         self._steps = 0
         self._last_ns = 0
         self._durations = array("q", bytes(8 * KEPT))
@@ -101,7 +103,8 @@ class RecipeStartup:
             if not within and (get_ident() == self._owner or not self._owner):
                 if self._backward:
                     self._updates_by_optimizer()
-                self._step_ended(now)
+                if self._pattern.fire(id(self_)):
+                    self._step_ended(now)
                 if not self._busy:
                     self._guarded(lambda: self._after(self_))
                 if self._active.watched and not self._busy:

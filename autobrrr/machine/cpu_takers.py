@@ -1,7 +1,8 @@
 """Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
 
 In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: up
-to three processes that are neither the job's own nor other ranks of it, with their shares of one core.
+to three processes that are neither the job's own, nor other ranks of it, nor what measures this machine's
+peaks for a session, with their shares of one core.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from autobrrr.records import CpuTaker
 EVERY_NS = 2_000_000_000
 SHOWN = 3
 LEAST = 0.05  # of one core
+MEASURES = "/autobrrr/roofline/quick_child.py"  # of a command that waits for a verdict: it ends by itself
 
 
 class CpuTakers:
@@ -61,7 +63,8 @@ class CpuTakers:
             for pid, (began, ran_ns) in now.items()
             if pid not in family and pid in before and before[pid][0] == began
         }
-        most = sorted((pid for pid in took if took[pid] >= LEAST), key=lambda pid: -took[pid])[:SHOWN]
+        ran = (pid for pid in took if took[pid] >= LEAST and not self._measures(pid))
+        most = sorted(ran, key=lambda pid: -took[pid])[:SHOWN]
         self._found = [
             CpuTaker(pid=pid, command=self._command(pid), share=round(took[pid], 3)) for pid in most
         ]
@@ -70,6 +73,10 @@ class CpuTakers:
     def _all(self) -> dict[int, tuple[int, int]]:
         seen = ((pid, procfs.stat(pid, self._proc)) for pid in procfs.pids(self._proc))
         return {pid: (each.start_ticks, each.cpu_ns) for pid, each in seen if each is not None}
+
+    def _measures(self, pid: int) -> bool:
+        script = procfs.script(procfs.cmdline(pid, self._proc))
+        return script is not None and script.raw.endswith(MEASURES)
 
     def _command(self, pid: int) -> str:
         """The program, and of a Python process what it runs; no further word: it may hold a secret."""

@@ -292,7 +292,7 @@ def _verdict(
         return "not_proven", said
     if interval.low > 0:
         return ("proven" if speed.whole_ratio > 1 else "not_proven"), said
-    return "not_proven", f"it is slower: {said}" if interval.high < 0 else f"{said}, which may be none"
+    return "not_proven", f"it is slower: {said}" if interval.high < 0 else f"{said}, which may be no gain"
 
 
 def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:

@@ -152,7 +152,8 @@ def _caveats(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[str]:
     if before.gpu != after.gpu:
         yield f"The GPUs differ: {before.gpu or 'unknown'}, then {after.gpu or 'unknown'}."
     if before.rank != after.rank:
-        yield f"The ranks differ: {before.rank}, then {after.rank}."
+        ranks = ["unknown" if each.rank is None else str(each.rank) for each in (before, after)]
+        yield f"The ranks differ: {ranks[0]}, then {ranks[1]}."
     for trace in (before, after):
         if trace.step_ns.count < 2:
             counted = "no step" if trace.step_ns.count == 0 else "1 step"

@@ -18,6 +18,7 @@ from autobrrr import paths
 from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
 from autobrrr.errors import AutobrrrError
+from autobrrr.folders import let_go
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
@@ -162,7 +163,7 @@ def _enter(
         entered.socket.close()
         raise
     finally:
-        os.close(entered.ring_fd)
+        let_go(entered.ring_fd)
     agent = AgentLink(entered.socket)
     same_numbers = entered.facts.pid == pid  # else it lives in a pid namespace of its own
 

@@ -69,7 +69,7 @@ class TuningBudget:
         if price_ns:
             enough = self.enough([candidate], step_ns)
             return f"it stops training for about {price_ns / 1e9:.0f} s; {enough} would do"
-        return f"the budget is spent: {FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
+        return f"too little of the budget is left: {FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
 
     def enough(self, untried: Sequence[Candidate], step_ns: float) -> str:
         """The budget within which these could be tried too."""

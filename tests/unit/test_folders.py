@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -362,3 +363,22 @@ def test_what_root_will_not_write_to_is_said_before_there_is_anything_to_write(t
     with pytest.raises(UsageError, match="lies behind a link"):
         named_files.remove_named(tmp_path / "out/kept")
     assert (tmp_path / "kept").exists()
+
+
+def test_nobody_waits_for_a_file_system_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, close = threading.Event(), os.close
+    stuck = [os.open(os.devnull, os.O_RDONLY) for _ in range(folders.MOST_STUCK + 1)]
+
+    def asked(fd: int) -> None:
+        if fd in stuck:
+            answers.wait(20)
+        close(fd)
+
+    monkeypatch.setattr(os, "close", asked)
+    began_s = time.monotonic()
+    assert [folders.let_go(fd) for fd in stuck] == [True] * folders.MOST_STUCK + [False]
+    assert time.monotonic() - began_s < 5
+    answers.set()
+    for thread in folders._letting_go:
+        thread.join(20)
+    assert folders.let_go(stuck[-1])

@@ -18,6 +18,7 @@ from pathlib import Path
 from autobrrr import own_modules, paths
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import AutobrrrError, NotInstalled
+from autobrrr.told_to_end import deaf_to_ctrl_c, stopped_in_order
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
 COMPARABLE = 1.2  # runs of one command that differ by more were disturbed
@@ -36,9 +37,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise NotInstalled("torch", "demo", "torch")
-    with tempfile.TemporaryDirectory(prefix="autobrrr-demo-", dir=paths.temporary_dir()) as folder:
+    with (
+        stopped_in_order(),
+        tempfile.TemporaryDirectory(prefix="autobrrr-demo-", dir=paths.temporary_dir()) as folder,
+    ):
         recipe = Path(folder) / "demo.toml"
-        job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)
+        with deaf_to_ctrl_c():
+            job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)
         try:
             _say(f"# a training job runs as pid {job.pid}: {TRAIN.name}, 12 small blocks, plain AdamW")
             _command("diagnose", str(job.pid))

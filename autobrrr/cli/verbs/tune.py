@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -36,6 +35,7 @@ from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_js
 from autobrrr.report.text.next_step import after_tuning
 from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.told_to_end import stopped_in_order
 
 DEFAULT_S = 60.0
 LEAST_S = 5.0  # of a tuning, whatever attaching took
@@ -83,31 +83,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if _is_script(args):
         return tune_script.run(args, args.target)
-    with _stopped_in_order():
+    with stopped_in_order():
         return _tune(args)
-
-
-@contextlib.contextmanager
-def _stopped_in_order() -> Iterator[None]:
-    """SIGTERM, and a terminal that closes, stop it as Ctrl-C does: other machines hear that it is over.
-
-    Once: a terminal that closes says so twice, itself and by its shell, and the second would end the first.
-    """
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    ours = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # else: nohup
-
-    def stop(number: int, frame: object) -> None:
-        for each in ours:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    try:
-        for number in ours:
-            signal.signal(number, stop)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tune(args: argparse.Namespace) -> int:

@@ -180,14 +180,16 @@ class RootModules:
 
     def check(self, owner: int, *, saw_forward: bool) -> None:
         """A sampled step that has a backward is over: search again where its forward was not seen whole."""
-        if self._search is not None or self._left <= 0:
+        if self._search is not None:
             return
         gone = self._gone()
         self._looks += 1
+        if not gone and self._seen and self._looks >= LOOKS:
+            self._left = max(self._left, 1)  # a model may well be replaced later: the next is looked for, too
         if gone or self._looks >= LOOKS:
-            self._seen = []  # a model may well be replaced later
+            self._seen = []
         self._passing |= gone
-        if gone or not saw_forward:
+        if self._left > 0 and (gone or not saw_forward):
             self.begin(owner)
 
     def _gone(self) -> set[type]:

@@ -454,7 +454,8 @@ class TrainLoop:
         self.last_backwards = backwards
         self.last_phases, self.last_sample = self._sampling.by_name, fields
         if backwards:
-            self.roots.check(self.hot.owner, saw_forward=forward_ns != 0)
+            lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed
+            self.roots.check(self.hot.owner, saw_forward=forward_ns > 0 or lives)
         return ring_layout.PHASES | (
             ring_layout.EVALUATION if self._quiet.is_more(self.phases.quiet_calls) else 0
         )

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import cast
 
 from ..job_state.operator_log import before_enabling
+from ..live_torch import available_memory
 from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import foreign_mode, leave
 from ..live_torch.live_job import Job
@@ -33,6 +34,7 @@ from .cpu_contention import ForeignLoad
 from .mode_sensitive import SensitiveCalls
 from .op_floors import FloorMeter
 
+_ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 LONG_STEP_NS = 200_000_000  # from here on neither does what the mode does for the first time
 PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
@@ -290,6 +292,9 @@ class TraceTask:
         mode = foreign_mode(self._torch)
         if mode is not None:
             raise Abstain(mode)
+        short = available_memory.short_of_a_log(self._torch, _ROOT)
+        if short is not None:
+            raise Abstain(short)
 
     def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""

@@ -23,7 +23,8 @@ def after_diagnosis(found: Diagnosis) -> str:
     crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
     if crowded and found.contention:
         who = found.contention[0]
-        return f"end {readable(who.command)} (pid {who.pid}), then autobrrr diagnose {found.pid}"
+        who_else = f"{readable(who.command)} (pid {who.pid})"
+        return f"autobrrr diagnose {found.pid}   (once {who_else} leaves the job its CPUs)"
     tried, allow = to_try(found)
     if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"

@@ -193,13 +193,13 @@ class RingReader:
 
 def _sealed_bytes(fd: int) -> int:
     """The size of a file in memory that can't shrink."""
+    try:
+        seals = fcntl.fcntl(fd, _GET_SEALS)  # first: of memory all else can be asked without a wait
+    except OSError:  # a file on a disk, or one that was not opened
+        raise NoRing("is no file in memory") from None
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         raise NoRing("is no file in memory")
-    try:
-        seals = fcntl.fcntl(fd, _GET_SEALS)
-    except OSError:  # a file on a disk, or one that was not opened
-        raise NoRing("is no file in memory") from None
     if not seals & _SEAL_SHRINK:
         raise NoRing("could be cut off by the job at any time")
     return found.st_size

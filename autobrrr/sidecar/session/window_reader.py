@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from autobrrr.errors import AutobrrrError
+from autobrrr.folders import let_go
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
 
 TOP_OPS = 40
@@ -148,7 +149,7 @@ def _no_trace(fd: int) -> str | None:
 
 def _close(fd: int | None) -> None:
     if fd is not None:
-        os.close(fd)
+        let_go(fd)
 
 
 def _abstained(why: str) -> ProfilerWindow:

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 
+from autobrrr.folders import let_go
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
@@ -88,7 +89,9 @@ class Wire:
         """
         self.taken_bytes = 0
         try:
-            raw, control, _, _ = self.link.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_FDS * 4))
+            # Where none are taken the kernel drops them, and nothing has to be closed.
+            room = socket.CMSG_SPACE(_FDS * 4) if self._most_fds else 0
+            raw, control, _, _ = self.link.recvmsg(_READ_BYTES, room)
         except (BlockingIOError, InterruptedError):
             return []
         self._take_fds(control)
@@ -132,7 +135,7 @@ class Wire:
     def close(self) -> None:
         self.link.close()
         while self.fds:
-            os.close(self.fds.popleft())
+            let_go(self.fds.popleft())
 
     def _take_fds(self, control: list[tuple[int, int, bytes]]) -> None:
         """Nobody may fill our file table: descriptors that nobody wants, or too many, are closed."""
@@ -144,5 +147,5 @@ class Wire:
                     if len(self.fds) < self._most_fds:
                         os.set_inheritable(fd, False)
                         self.fds.append(fd)
-                    else:
-                        os.close(fd)
+                    elif not let_go(fd):
+                        raise BadFrame("files that can't be closed came with it")

@@ -169,8 +169,11 @@ def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[n
     found = np.zeros(len(gpu), np.bool_)
     rows = np.flatnonzero(contraction(class_))
     known: dict[tuple[int, int], bool] = {}
-    shapes = np.where(by.shaped[rows] != NOT_FOUND, trace.host.shape[by.shaped[rows]], -1).tolist()
-    for row, name, shape in zip(rows.tolist(), gpu.name[rows].tolist(), shapes, strict=True):
+    shaped = by.shaped[rows]
+    seen = shaped != NOT_FOUND
+    shapes = np.full(len(rows), -1, np.int64)
+    shapes[seen] = trace.host.shape[shaped[seen]]  # a file may hold no event of the host at all
+    for row, name, shape in zip(rows.tolist(), gpu.name[rows].tolist(), shapes.tolist(), strict=True):
         if (name, shape) not in known:
             known[name, shape] = _is_fp32_plain(trace, name, shape)
         found[row] = known[name, shape]

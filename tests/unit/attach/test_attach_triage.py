@@ -345,7 +345,7 @@ def test_a_group_that_is_full_of_what_the_kernel_can_drop_has_room(proc: FakePro
     group = {
         "memory.max": str(1 << 30),
         "memory.current": str(1 << 30),
-        "memory.stat": f"anon 5\ninactive_file {20 << 20}\nactive_file 0\n",
+        "memory.stat": f"anon 5\ninactive_file {40 << 20}\nactive_file 0\n",
     }
     assert triage.refusal(full("", group=group)(proc)) is None
 

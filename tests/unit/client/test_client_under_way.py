@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.attach import triage
 from autobrrr.cli import main
-from autobrrr.client import session_client
+from autobrrr.client import diagnosing, session_client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.sidecar.process import spawn
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -158,4 +159,28 @@ def test_the_lock_stays_held_by_whom_it_was_handed_to() -> None:
     with pytest.raises(AlreadyServed):
         SessionSocket(me)
     sidecar.close()
+    assert not is_under_way(me)
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["nobody else", "another has it"])
+def test_a_diagnosis_that_measures_the_machine_first_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    """It takes seconds, once: a `detach` meanwhile found no session, and the diagnosis attached after it."""
+    me, seen = find_target(os.getpid()), []
+    others = SessionSocket(me) if served else None
+
+    def opened(*asked: object) -> session_client.Client:
+        seen.append(is_under_way(me))
+        raise AutobrrrError("enough")
+
+    monkeypatch.setattr(diagnosing, "has_torch", lambda pid: True)
+    monkeypatch.setattr(diagnosing, "may_use_a_device", lambda pid: False)
+    monkeypatch.setattr(triage, "refusal", lambda case: None)
+    monkeypatch.setattr(diagnosing, "make_sure_of_peaks", lambda *_, **__: seen.append(is_under_way(me)))
+    with pytest.raises(AutobrrrError, match="enough"):
+        diagnosing.diagnosed(me.pid, diagnosing.DiagnosisOptions(), print, opened)
+    assert seen == [True, served]
+    if others is not None:
+        others.close()
     assert not is_under_way(me)

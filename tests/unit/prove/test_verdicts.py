@@ -63,7 +63,7 @@ def test_no_gain_a_loss_and_noise_are_not_proven(gains: tuple[float, ...]) -> No
 
 @pytest.mark.parametrize(
     ("gains", "begins", "ends"),
-    [((-0.1, -0.11, -0.1), "it is slower: 0.90x", "a second"), ((0.3, -0.2, 0.1), "1.07x", "may be none")],
+    [((-0.1, -0.11, -0.1), "it is slower: 0.90x", "a second"), ((0.3, -0.2, 0.1), "1.07x", "may be no gain")],
 )
 def test_a_loss_and_an_open_question_are_said_apart(gains: tuple[float, ...], begins: str, ends: str) -> None:
     reason = judged(gains).reason

@@ -61,9 +61,9 @@ def test_after_a_diagnosis_comes_what_is_worth_trying(given: list[Advice], begin
 def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     other = CpuTaker(pid=14868, command="python \x1b[2Jjob.py", share=0.36)
     found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], provisional=True, contention=[other])
-    assert (
-        after_diagnosis(found) == f"end python \\x1b[2Jjob.py (pid 14868), then autobrrr diagnose {found.pid}"
-    )
+    who = "python \\x1b[2Jjob.py (pid 14868)"
+    said = f"autobrrr diagnose {found.pid}   (once {who} leaves the job its CPUs)"
+    assert after_diagnosis(found) == said
 
 
 def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
@@ -74,9 +74,9 @@ def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
         evidence=[delay],
         contention=[CpuTaker(pid=7, command="fit.py", share=1.0)],
     )
-    assert after_diagnosis(found).startswith("end fit.py (pid 7)")
+    assert "once fit.py (pid 7)" in after_diagnosis(found)
     quiet = msgspec.structs.replace(found, evidence=[msgspec.structs.replace(delay, value=0.01)])
-    assert not after_diagnosis(quiet).startswith("end")
+    assert "once" not in after_diagnosis(quiet)
 
 
 @pytest.mark.parametrize(

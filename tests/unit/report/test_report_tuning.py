@@ -39,7 +39,7 @@ def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None
 
 
 def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
-    spent = "the budget is spent: 6 A/B pairs take 2.6 s"
+    spent = "too little of the budget is left: 6 A/B pairs take 2.6 s"
     skipped = [
         msgspec.structs.replace(KEPT, remedy=name, outcome="skipped", why=why, predicted=predicted)
         for name, why, predicted in (
@@ -101,3 +101,11 @@ def test_what_was_on_beyond_bitwise_is_said_where_nothing_was_kept(
     trial = TUNING.trials[0]
     trials = [msgspec.structs.replace(trial, outcome=outcome, class_=cls) for outcome, cls in tried]
     assert said in verdict(msgspec.structs.replace(TUNING, kept=[], trials=trials))
+
+
+def test_what_stays_of_a_remedy_that_was_tried_by_name_is_said_and_nothing_else_claimed() -> None:
+    tried = msgspec.structs.replace(KEPT, remedy="host.malloc", outcome="undone", why="no gain")
+    lines = tuning_table(msgspec.structs.replace(TUNING, trials=[tried], kept=[])).splitlines()
+    (said,) = [line for line in lines if line.startswith("after host.malloc this stays:")]
+    assert "steps may take longer than before" in said
+    assert not any("the job runs as before" in line for line in lines)

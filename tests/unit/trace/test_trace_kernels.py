@@ -191,3 +191,9 @@ def test_small_grids_are_underfilled_and_work_is_counted_once_an_operator() -> N
     expected = 2 * 1024**3 / 19.5e12 / 60e-6
     assert device.signals.contraction_utilisation == pytest.approx(expected)
     assert device.signals.bandwidth_utilisation == pytest.approx(1024 * 512 * 12 / 10e-6 / 2.039e12)
+
+
+def test_a_trace_of_kernels_alone_has_no_shapes_and_is_explained_all_the_same() -> None:
+    scene = Scene()
+    scene.kernel(0, 5_000, "ampere_sgemm_128x64_tn")
+    assert analyse_trace(as_trace(scene)).devices

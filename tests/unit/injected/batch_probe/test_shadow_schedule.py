@@ -168,3 +168,9 @@ def test_a_length_grows_as_it_has_been_seen_to_grow_and_half_a_power_more() -> N
     )
     steep = {4: [2 * MS], 8: [16 * MS]}
     assert replay_schedule.predicted_pause_ns(16, steep, step_ns=MS, batch=8, power=2) == 64 * MS
+
+
+def test_no_step_is_logged_where_a_limit_leaves_too_little_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, short in ((255 << 20, True), (256 << 20, False), (None, False)):
+        monkeypatch.setattr(available_memory, "available_bytes", lambda torch, root, free=free: free)
+        assert (available_memory.short_of_a_log(NoCuda, Path("/")) is not None) is short  # type: ignore[arg-type]

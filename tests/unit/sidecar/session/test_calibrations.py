@@ -205,3 +205,17 @@ def test_peaks_of_the_cpu_are_measured_only_where_parameters_lie_there(
     for _ in range(2):
         peaks.look(tui.snapshot(job=diagnosis.facts(threads=2, cuda=on_device)))
     assert asked == measured
+
+
+@pytest.mark.parametrize(("sets", "measured"), [(2, [2]), (1, [2, 1])])
+def test_peaks_that_could_not_be_measured_before_attaching_are_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch, sets: int, measured: list[int]
+) -> None:
+    """`diagnose --for 9s` with a torch that takes five to import waited 4 s twice, and saw nine steps."""
+    asked: list[int | None] = []
+    monkeypatch.setattr(diagnosing, "make_sure_of_peaks", lambda threads, *_, **__: asked.append(threads))
+    monkeypatch.setattr(diagnosing, "threads_at_once", lambda pid, threads: threads)
+    peaks = diagnosing._PeaksOfJob(7, print, print, wanted=True, patience_s=4.0)
+    peaks.measure(2)
+    peaks.look(tui.snapshot(job=diagnosis.facts(threads=sets, cuda=False)))
+    assert asked == measured

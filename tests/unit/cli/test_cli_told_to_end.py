@@ -1,0 +1,91 @@
+"""A command that is told to end leaves nobody waiting for it, and nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from autobrrr import own_modules
+from autobrrr.machine import procfs
+from autobrrr.told_to_end import stopped_in_order
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_tuning_that_is_told_to_end_does_so_as_by_ctrl_c(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), stopped_in_order():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopped_in_order():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_closes_says_so_twice_and_ends_it_once() -> None:
+    before, heard = signal.signal(signal.SIGHUP, signal.SIG_DFL), []
+
+    def end() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        heard.append("other machines")
+
+    def stopped() -> None:
+        with stopped_in_order(), ExitStack() as sessions:
+            sessions.callback(end)
+            signal.raise_signal(signal.SIGHUP)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
+        assert heard
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A doctor that has just started its child, and the child."""
+    env = {**own_modules.environment(), "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = own_modules.command("autobrrr", "doctor")
+    doctor = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True
+    )
+    for _ in range(1000):
+        for child in procfs.descendants(doctor.pid):
+            if any("end_s" in word.raw or "while" in word.raw for word in procfs.cmdline(child)):
+                return doctor, child
+        time.sleep(0.005)
+    pytest.skip("its child was not seen")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_doctor_that_is_told_to_end_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    doctor, child = _begun(tmp_path)
+    try:
+        time.sleep(0.05)
+        if number is signal.SIGINT:
+            os.killpg(doctor.pid, number)  # as a terminal does
+        else:
+            doctor.send_signal(number)
+        _, said = doctor.communicate(timeout=20)
+        assert b"Traceback" not in said
+        seen = procfs.stat(child)
+        assert seen is None or seen.state in "ZX"
+        assert not list(tmp_path.glob("autobrrr-doctor-*"))
+    finally:
+        if procfs.stat(child) is not None:
+            os.kill(child, signal.SIGKILL)
