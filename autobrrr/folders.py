@@ -219,9 +219,10 @@ def let_go(fd: int) -> bool:
         _letting_go[:] = [each for each in _letting_go if each.is_alive()]
         if len(_letting_go) >= MOST_STUCK:
             return False
-        _letting_go.append(threading.Thread(target=os.close, args=(fd,), name="let-go", daemon=True))
-        _letting_go[-1].start()
-        _letting_go[-1].join(LET_GO_S)
+        closes = threading.Thread(target=os.close, args=(fd,), name="let-go", daemon=True)
+        closes.start()
+        _letting_go.append(closes)
+        closes.join(LET_GO_S)
     else:
         os.close(fd)
     return True
