@@ -133,13 +133,17 @@ class CodeScan:
             yield "reading the forward code"
             if len(self._seen) > _MAX_FUNCTIONS:
                 self._refuse(Effect.STATE, f"forward calls more than {_MAX_FUNCTIONS} functions")
-                return
+                break
             if self._queue:
                 self._function(*self._queue.pop())
             for found, holder in self._reach.newly_called():
                 self._enter(found, holder)
         for name in self._reach.modules:
             self._refuse(Effect.STATE, f"what a forward uses holds the module {name}")
+        # A scan outlives its modules where more may be met: it keeps nothing of theirs alive.
+        self._seen.clear()
+        self._queue.clear()
+        self._reach = Reach(self._torch, self._is_library)
 
     def _enter(self, thing: object, owner: object | None) -> None:
         """Queue a function of the user's own."""
