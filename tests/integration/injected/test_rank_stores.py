@@ -55,18 +55,21 @@ from torch.distributed import TCPStore
 from autobrrr.injected.ranks.job_store import JobStore
 def dial():
     return TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
-ends = threading.Event()
+have_come = threading.Semaphore(0)
 def come_and_go():
-    while not ends.is_set():
+    for _ in range(8):
         ours = JobStore(dial)
         ours.put("here", "yes")
         ours.leave()
+    ours = JobStore(dial)  # the last to come: none comes later than the end
+    ours.put("here", "yes")
+    have_come.release()
+    ours.leave()
+threading.excepthook = lambda *_: None
 for _ in range(4):
     threading.Thread(target=come_and_go, daemon=True).start()
-threading.excepthook = lambda *_: None
-time.sleep(0.3)
-ends.set()
-time.sleep(0.0003)
+for _ in range(4):
+    have_come.acquire()
 """
 
 
