@@ -28,7 +28,8 @@ FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
 SURELY = 3.5  # standard deviations
-PERHAPS = 1.4  # of them: two pairs are enough, one alone is a checkpoint, or another program
+PERHAPS = 1.4  # of them: two pairs are enough to look longer
+RATHER = 1.9  # four pairs: two checkpoints may well fall to one side
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -161,9 +162,9 @@ class AllSteps:
         self._apart += more != 0
         self._ahead += (more > 0) - (more < 0)
 
-    def in_doubt(self) -> bool:
-        """Whether it is slower over all so far, by long steps that perhaps come more often with it."""
-        return self._ahead > PERHAPS * np.sqrt(self._apart) and self._ratio() < 0
+    def in_doubt(self, deviations: float) -> bool:
+        """Whether it is slower over all so far, by long steps in so many more pairs with it than without."""
+        return bool(self._ahead > deviations * np.sqrt(self._apart) and self._ratio() < 0)
 
     def log_speed_ratio(self) -> float | None:
         """log(speed with / without), where long steps surely come more often with it; None elsewhere.

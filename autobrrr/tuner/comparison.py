@@ -17,6 +17,8 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
     FEWEST_STEPS,
     LONGEST_BLOCK_NS,
+    PERHAPS,
+    RATHER,
     AllSteps,
     BlockPlan,
     Side,
@@ -315,7 +317,7 @@ class _Run:
             throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
             pause_ns=max(self.pause_ns, self.price_ns),
             whole=self.all_steps.log_speed_ratio(),
-            in_doubt=self.all_steps.in_doubt(),
+            in_doubt=self.all_steps.in_doubt(PERHAPS),
         )
 
     def interval(self, standing: PairStanding) -> Interval | None:
@@ -332,7 +334,7 @@ class _Run:
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
             switch_ns=self.switch_ns,
-            in_doubt=self.all_steps.in_doubt(),
+            in_doubt=self.all_steps.in_doubt(RATHER),
         )
 
 
