@@ -31,8 +31,8 @@ class Stalls(SimulatedJob):
 @pytest.mark.integration  # long simulations
 def test_long_steps_of_a_remedy_count_in_a_job_of_few_steps() -> None:
     kept = 0
-    for seed in range(10):
+    for seed in range(20):
         job = Stalls(seed=seed, effects={"optimizer.fused": Effect(speed=1.05)}, base_ns=20_000_000)
         found = tune(job, settings=TuneSettings(budget_ns=60 * SECOND_NS, only=("optimizer.fused",)))
         kept += bool(found.kept)
-    assert kept <= 1
+    assert kept <= 4  # 17 without the look at long steps; where none falls into the pairs, none is seen
