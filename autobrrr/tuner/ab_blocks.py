@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import comb
 from typing import Literal
 
 import numpy as np
@@ -28,8 +29,10 @@ FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
 SURELY = 3.5  # standard deviations
-PERHAPS = 1.4  # of them: two pairs are enough to look longer
-RATHER = 1.9  # four pairs: two checkpoints may well fall to one side
+PERHAPS, RATHER = (
+    0.3,
+    0.1,
+)  # chance that so many blocks with long steps fall to its side: look longer, give up
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 
@@ -143,28 +146,55 @@ def _cap(without: NDArray[np.float64], with_it: NDArray[np.float64]) -> float:
     return float(high + 6 * (high - low))
 
 
-class AllSteps:
-    """Time and long steps of both sides, over all pairs: a mean of log-ratios understates what is rare."""
+@dataclass(slots=True)
+class LongBlocks:
+    """Blocks with steps far above the rest, such as a checkpoint, among so many steps."""
 
-    def __init__(self) -> None:
+    blocks: int = 0
+    steps: int = 0
+
+
+class AllSteps:
+    """Time and long steps of both sides, over all pairs: a mean of log-ratios understates what is rare.
+
+    Args:
+        usual: What earlier comparisons have seen of this job with no remedy on; grows by `remember`.
+    """
+
+    def __init__(self, usual: LongBlocks) -> None:
+        self._usual = usual
+        self._long = LongBlocks(), LongBlocks()
         self._totals = np.zeros((2, 2))  # by side: nanoseconds, steps
         self._more = self._squares = 0.0  # how much larger the share of long steps is with it, over all pairs
-        self._apart = self._ahead = 0  # pairs in which it differs; in so many more it is larger with it
 
     def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
         """Two neighbouring blocks."""
         cap = _cap(without, with_it)
         for side, steps in enumerate((without, with_it)):
             self._totals[side] += steps.sum(), len(steps)
+            self._long[side].blocks += int((steps > cap).any())
+            self._long[side].steps += len(steps)
         more = float((with_it > cap).mean() - (without > cap).mean())
         self._more += more
         self._squares += more**2
-        self._apart += more != 0
-        self._ahead += (more > 0) - (more < 0)
 
-    def in_doubt(self, deviations: float) -> bool:
-        """Whether it is slower over all so far, by long steps in so many more pairs with it than without."""
-        return bool(self._ahead > deviations * np.sqrt(self._apart) and self._ratio() < 0)
+    def in_doubt(self, chance: float) -> bool:
+        """Whether it is slower over all so far, by long steps that hardly fall to its side by chance.
+
+        Where they come as often without it, blocks with them are binomial: to each side by its steps.
+        """
+        (without, with_it), usual = self._long, self._usual
+        blocks = usual.blocks + without.blocks + with_it.blocks
+        if not with_it.blocks or self._ratio() >= 0:
+            return False
+        share = with_it.steps / (usual.steps + without.steps + with_it.steps)
+        at_least = range(with_it.blocks, blocks + 1)
+        return sum(comb(blocks, k) * share**k * (1 - share) ** (blocks - k) for k in at_least) < chance
+
+    def remember(self) -> None:
+        """The blocks without it were those of the job alone."""
+        self._usual.blocks += self._long[0].blocks
+        self._usual.steps += self._long[0].steps
 
     def log_speed_ratio(self) -> float | None:
         """log(speed with / without), where long steps surely come more often with it; None elsewhere.

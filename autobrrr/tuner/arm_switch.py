@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autobrrr.records import ExactnessClass
+from autobrrr.tuner.ab_blocks import LongBlocks
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
@@ -37,6 +38,7 @@ class ArmSwitch:
         self._on = list(on)
         self._seen: dict[Choice, ExactnessClass] = {applied.choice: applied.cls for applied in on}
         self.lost: dict[Choice, str] = {}
+        self.usual = LongBlocks()
         self.warm: set[Choice] = {applied.choice for applied in on}  # have been on for some steps
 
     @property

@@ -113,7 +113,7 @@ class _Run:
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.typical: list[float] = []
         self.throughput: list[float] = []
-        self.all_steps = AllSteps()
+        self.all_steps = AllSteps(board.usual)
         self.without_means: list[float] = []
         self.step_ns = asked.step_ns
         self.steps = 0
@@ -324,7 +324,7 @@ class _Run:
         return standing.throughput if self.asked.rare else standing.typical
 
     def outcome(self, over: _Over) -> Comparison:
-        return Comparison(
+        found = Comparison(
             decision=over.decision,
             why=over.why,
             interval=self.interval(self.standing()),
@@ -336,6 +336,9 @@ class _Run:
             switch_ns=self.switch_ns,
             in_doubt=self.all_steps.in_doubt(RATHER),
         )
+        if not self.asked.without:
+            self.all_steps.remember()
+        return found
 
 
 def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparison:
