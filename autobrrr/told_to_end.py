@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 from collections.abc import Iterator
 
 
@@ -31,10 +32,19 @@ def stopped_in_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started here doesn't hear Ctrl-C, which a terminal sends to all: its starter ends it."""
+def deaf_child(command: list[str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that doesn't hear Ctrl-C, which a terminal sends to all: it ends with the block.
+
+    A Ctrl-C that comes while it is started is heard in the block.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        child = subprocess.Popen(command, stdout=stdout)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield child
+        finally:
+            child.kill()
+            child.communicate()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -25,7 +25,7 @@ from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, instal
 from autobrrr.folders import objection_to
 from autobrrr.machine import procfs
 from autobrrr.records import DoctorCheck
-from autobrrr.told_to_end import deaf_to_ctrl_c, stopped_in_order
+from autobrrr.told_to_end import deaf_child, stopped_in_order
 
 # Also where nobody is left to end it.
 _BUSY = "import time\nprint(flush=True)\nend_s = time.monotonic() + 60\nwhile time.monotonic() < end_s: pass"
@@ -154,16 +154,14 @@ def _scope() -> DoctorCheck:
 
 
 def _attach_to_a_child() -> DoctorCheck:
-    with stopped_in_order():
-        return _attached_to_a_child()
+    with stopped_in_order(), deaf_child([sys.executable, "-I", "-S", "-c", _BUSY], subprocess.PIPE) as child:
+        return _attached_to(child)
 
 
-def _attached_to_a_child() -> DoctorCheck:
-    with deaf_to_ctrl_c():
-        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", _BUSY], stdout=subprocess.PIPE)
+def _attached_to(child: subprocess.Popen[bytes]) -> DoctorCheck:
+    assert child.stdout is not None
+    child.stdout.readline()
     try:
-        assert child.stdout is not None
-        child.stdout.readline()
         with tempfile.TemporaryDirectory(prefix="autobrrr-doctor-", dir=paths.temporary_dir()) as folder:
             answer = Path(folder) / "answer"
             taken = inject(child.pid, f"open({str(answer)!r}, 'w').close()", folder=folder)
@@ -179,9 +177,6 @@ def _attached_to_a_child() -> DoctorCheck:
                 )
     except AutobrrrError as error:
         return DoctorCheck(name="attach", status="fail", detail=error.message, fix=error.hint)
-    finally:
-        child.kill()
-        child.communicate()
     shown = f"test attach paused a child process for {taken.pause_ns / 1e6:.2f} ms"
     return DoctorCheck(name="attach", status="ok", detail=shown, fix="")
 

@@ -58,6 +58,7 @@ APPLY_S = 120.0
 NOTES_S = 60.0  # a job's store that does not answer is given up earlier
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
+HANDED_S = 2.0  # between what is done before a session is started (`on_its_way`) and its start
 
 
 def lost_log_lines(count: int) -> str:
@@ -444,10 +445,12 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
         AutobrrrError: the session neither starts nor fails.
     """
     target = find_target(pid)
-    end_s = time.monotonic() + JOIN_S
+    end_s, until_s = time.monotonic() + JOIN_S, 0.0
     waited = False
     while True:
-        coming = is_under_way(target)  # before the socket is tried: it may answer in between
+        now_s = time.monotonic()
+        if is_under_way(target):  # before the socket is tried: it may answer in between
+            until_s = now_s + HANDED_S
         link = connect_anywhere(target)
         if link is not None:
             try:
@@ -455,9 +458,9 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
             except TargetGone:
                 if not is_alive(target):
                     raise
-        if not coming:
+        if now_s >= until_s:
             return None
-        if time.monotonic() > end_s:
+        if now_s > end_s:
             raise AutobrrrError(
                 f"the session of process {pid} that is being started does not answer",
                 "end the command that attaches, then detach again",

@@ -39,6 +39,7 @@ Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `
 
 PHASE_NAMES = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
 NO_STEPS: Durations = np.empty(0, dtype=np.int64)
+MOSTLY = 0.9  # of the sampled steps in which a phase was measured
 NOT_SEEN: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
 
 
@@ -116,23 +117,26 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
 
     Args:
         step_ns: Durations of the sampled steps, `end_ns - start_ns`, shape [steps].
-        columns: Fields of `ring_layout.SAMPLED_FIELDS` for the same steps, shape [steps] each; a field
-            that is absent, or -1 in any step, is not measured.
+        columns: Fields of `ring_layout.SAMPLED_FIELDS` for the same steps, shape [steps] each; a phase
+            that is absent, or -1 in more than a few steps, is not measured; those few are left out.
 
     Returns:
         None where there is no step.
     """
-    steps = len(step_ns)
-    if steps == 0:
+    if len(step_ns) == 0:
         return None
+    found = {name: columns.get(f"{name}_ns", NO_STEPS) for name in PHASE_NAMES}
+    mostly = {
+        name: column.astype(np.float64)
+        for name, column in found.items()
+        if len(column) == len(step_ns) and np.mean(column >= 0) >= MOSTLY
+    }
     measured: dict[str, NDArray[np.float64]] = {}
-    for name in PHASE_NAMES:
-        column = columns.get(f"{name}_ns")
-        if column is not None and len(column) == steps and bool(np.all(column >= 0)):
-            measured[name] = column.astype(np.float64)
-    if measured:
-        spent = np.sum(np.stack(list(measured.values())), axis=0)
-        measured["other"] = np.maximum(step_ns - spent, 0.0)
+    if mostly:
+        whole = np.all(np.stack(list(mostly.values())) >= 0, axis=0)  # each new model's first has no forward
+        step_ns, measured = step_ns[whole], {name: column[whole] for name, column in mostly.items()}
+        measured["other"] = np.maximum(step_ns - np.sum(np.stack(list(measured.values())), axis=0), 0.0)
+    steps = len(step_ns)
     batches = columns.get("samples", NO_STEPS)
     batches = batches[batches > 0]
     faults = columns.get("minor_faults", NO_STEPS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from autobrrr import own_modules, paths
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import AutobrrrError, NotInstalled
-from autobrrr.told_to_end import deaf_to_ctrl_c, stopped_in_order
+from autobrrr.told_to_end import deaf_child, stopped_in_order
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
 COMPARABLE = 1.2  # runs of one command that differ by more were disturbed
@@ -42,16 +42,11 @@ def run(args: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="autobrrr-demo-", dir=paths.temporary_dir()) as folder,
     ):
         recipe = Path(folder) / "demo.toml"
-        with deaf_to_ctrl_c():
-            job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)
-        try:
+        with deaf_child([sys.executable, str(TRAIN)], subprocess.DEVNULL) as job:
             _say(f"# a training job runs as pid {job.pid}: {TRAIN.name}, 12 small blocks, plain AdamW")
             _command("diagnose", str(job.pid))
             _command("tune", str(job.pid), "--for", args.tune_for, "--recipe", str(recipe))
             _command("detach", str(job.pid))
-        finally:
-            job.terminate()
-            job.wait()
         if not recipe.exists():
             _say("# no remedy is proven faster on this machine: no recipe is written")
             NARRATOR.next_step("autobrrr demo --tune-for 3m   (more time proves smaller gains)")

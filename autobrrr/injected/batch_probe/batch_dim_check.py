@@ -7,7 +7,7 @@ a gradient, under the guard; its caller spreads the steps over step boundaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
@@ -54,12 +54,12 @@ class Forwards:
         switch, quiet = AutocastSwitch(torch), quiet_random(torch)
         trial = id(module) not in self._tried
         self._tried.add(id(module))
-        with ExitStack() as around:
-            around.enter_context(unchanged(torch, self._guarded, trial=trial))
-            if id(node) not in self._seen:
-                self._seen.add(id(node))
-                around.enter_context(own_code_refused(torch))
-                around.enter_context(unread_code_refused(self._guarded.read))
+        seen = id(node) in self._seen
+        self._seen.add(id(node))
+        own = nullcontext() if seen else own_code_refused(torch)
+        # In an ExitStack, what is raised instead would keep its frames, and all that the replay has made.
+        unread = nullcontext() if seen else unread_code_refused(self._guarded.read)
+        with unchanged(torch, self._guarded, trial=trial), own, unread:
             for part in module.modules():
                 part.__dict__["training"] = False
             if hasattr(torch.backends, "mha"):

@@ -178,8 +178,9 @@ class ShadowTask:
                     try:
                         slicings = yield from self._spread(proof, replayable)
                         break
-                    except UnreadCode as met:
-                        yield from self._met(met, scan, guarded)
+                    except UnreadCode as stopped:
+                        met = stopped.alone()
+                    yield from self._met(met, scan, guarded)
                 measurement = self._measurement = Measurement(
                     Player(self._torch, tape, guarded, self._clock),
                     slicings=slicings,
@@ -287,8 +288,11 @@ class ShadowTask:
                         measurement.replay(step_ns, limit_ns)
                         self._emit_so_far(measurement)
                         upcoming = measurement.upcoming(step_ns, limit_ns)
-            except UnreadCode as met:
-                yield from self._met(met, scan, guarded)
+            except UnreadCode as stopped:
+                met = stopped.alone()
+            else:
+                continue
+            yield from self._met(met, scan, guarded)
 
     def _spread(
         self, work: Generator[str, None, T], replayable: Callable[[], None] | None = None

@@ -8,7 +8,7 @@ twins of the parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
@@ -106,10 +106,8 @@ class Player:
             return tensor
 
         mode = dispatch_mode(torch, count)
-        with ExitStack() as stack:
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
-            stack.enter_context(mode)
-            stack.enter_context(unread_code_refused(self.guarded.read))
+        kept_by_autograd = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        with kept_by_autograd, mode, unread_code_refused(self.guarded.read):
             self._play(plan, wanted, env)
         mode.handler = None
         owned = {parameter.data_ptr() for parameter in self.guarded.parameters}

@@ -120,12 +120,14 @@ class CodeScan:
         if self._met > _MOST_MET:
             raise met
         self.findings.read.add(met.function.__code__)
-        kind = met.first if isinstance(met.first, type) else type(met.first)
+        first, met.first = met.first, None  # it may be a tensor of a replay, which is not to stay
+        kind = first if isinstance(first, type) else type(first)
         kind = vars(kind).get("_forward_cls", kind)  # of a context of autograd's, the user's function
         is_owned = isinstance(kind, type) and not self._is_library(home_of(kind))
         if is_owned:
             self._judge_class(kind, kind.__name__)
-        self._enter(met.function, met.first if is_owned and kind is type(met.first) else None)
+        self._enter(met.function, first if is_owned and kind is type(first) else None)
+        del first
         yield from self._queued()
 
     def _queued(self) -> Generator[str, None, None]:

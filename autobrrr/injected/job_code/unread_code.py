@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FrameType, FunctionType
-from weakref import ref
+from typing import cast
+from weakref import finalize, ref
 
 from ..live_torch.torch_types import Abstain
 from .installed_code import is_library
@@ -70,6 +71,11 @@ class UnreadCode(Abstain):
         self.first = _first(frame)
         super().__init__(f"a forward runs {self.function.__qualname__}, to which nothing in it leads")
 
+    def alone(self) -> UnreadCode:
+        """Without the frames that it came through: they hold all that the replay has made."""
+        self.__context__ = self.__traceback__ = None
+        return self
+
 
 @contextmanager
 def unread_code_refused(read: ReadCode) -> Iterator[None]:
@@ -109,9 +115,9 @@ def unread_code_refused(read: ReadCode) -> Iterator[None]:
             if collects:
                 gc.enable()
     except _Stop:
-        raise found[0] from None
-    if found:  # code of the job's has ended the exception
-        raise found[0]
+        pass
+    if found:  # even where code of the job's has ended the exception
+        raise found.pop(0) from None  # kept here, it would hold itself, and all that the replay has made
 
 
 def _first(frame: FrameType) -> object:
@@ -132,5 +138,10 @@ def _is_begun(frame: FrameType) -> bool:
 
 def _is_farewell(frame: FrameType) -> bool:
     """Whether Python calls it as something goes."""
-    code, first = frame.f_code, _first(frame)
-    return code.co_name == "__del__" or (isinstance(first, ref) and first() is None)
+    code, given, caller = frame.f_code, frame.f_locals, frame.f_back
+    if code.co_name == "__del__" or (caller is not None and caller.f_code is finalize.__call__.__code__):
+        return True
+    arguments = map(given.get, code.co_varnames[: code.co_argcount])
+    return any(
+        issubclass(type(each), ref) and ref.__call__(cast("ref[object]", each)) is None for each in arguments
+    )

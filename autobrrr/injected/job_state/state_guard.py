@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from ..job_code.unread_code import ReadCode
+from ..job_code.unread_code import ReadCode, UnreadCode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.module_call_slot import silence
 from ..live_torch.module_checks import HOOK_DICTS
@@ -231,7 +231,7 @@ def unchanged(torch: ModuleType, guarded: Guarded, *, trial: bool) -> Iterator[N
             yield
     except Exception as error:
         let_through(error)
-        if not guard.changes:
+        if not guard.changes or isinstance(error, UnreadCode):  # it might have put them back itself
             raise
     if guard.changes:
         raise Abstain(said_of(guard.changes))

@@ -39,7 +39,7 @@ class PhaseHooks:
         self._loader = loader
         self._fail = fail
         self._wrapped_for: tuple[object, ...] = ()
-        self._hooked_for: tuple[object, ...] = ()
+        self._hooked_for = 0  # the owner
         self._patches: list[Patch] = []
         self._gradients: list[Patch] = []  # of a module, not of a class: changing it costs nothing
         self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
@@ -57,10 +57,10 @@ class PhaseHooks:
         """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
         optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
         left = self._wrap(owner, optimizers, compiled=compiled)
-        hooked_for = (owner, *map(id, roots))
-        if hooked_for != self._hooked_for:
+        watched = [root() for root, _, _ in self._watching]  # where one is gone, the next may lie
+        if owner != self._hooked_for or list(map(id, roots)) != list(map(id, watched)):
             self.make_root_hooks(owner, roots)
-            self._hooked_for = hooked_for
+            self._hooked_for = owner
         self.place_root_hooks()
         for patch in self._gradients:
             patch.put_on()

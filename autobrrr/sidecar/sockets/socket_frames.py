@@ -19,6 +19,7 @@ MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
 _FDS = 4
+_MOST_SENT = 253  # descriptors with one message, of the kernel
 
 
 class TooSlow(Exception):
@@ -89,9 +90,8 @@ class Wire:
         """
         self.taken_bytes = 0
         try:
-            # Where none are taken the kernel drops them, and nothing has to be closed.
-            room = socket.CMSG_SPACE(_FDS * 4) if self._most_fds else 0
-            raw, control, _, _ = self.link.recvmsg(_READ_BYTES, room)
+            # What finds no room the kernel closes here and now, and a socket may linger for hours.
+            raw, control, _, _ = self.link.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_MOST_SENT * 4))
         except (BlockingIOError, InterruptedError):
             return []
         self._take_fds(control)
@@ -133,7 +133,9 @@ class Wire:
             pass
 
     def close(self) -> None:
-        self.link.close()
+        self.hang_up()
+        if (link := self.link.detach()) >= 0:  # what came and was not read is closed with it
+            let_go(link)
         while self.fds:
             let_go(self.fds.popleft())
 

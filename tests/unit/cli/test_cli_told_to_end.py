@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from autobrrr import own_modules
+from autobrrr import own_modules, told_to_end
 from autobrrr.machine import procfs
 from autobrrr.told_to_end import stopped_in_order
 
@@ -89,3 +90,32 @@ def test_a_doctor_that_is_told_to_end_leaves_nothing(number: signal.Signals, tmp
     finally:
         if procfs.stat(child) is not None:
             os.kill(child, signal.SIGKILL)
+
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+def test_a_ctrl_c_while_the_child_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(told_to_end.subprocess, "Popen", Started)
+    with pytest.raises(KeyboardInterrupt), told_to_end.deaf_child(SLEEP, subprocess.DEVNULL):
+        pass
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_child_does_not_hear_ctrl_c() -> None:
+    with told_to_end.deaf_child(
+        [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"], subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.3)
+    assert child.returncode == -signal.SIGKILL

@@ -80,9 +80,27 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
     assert said == [f"another command is attaching to process {os.getpid()}: waiting for it, then detaching"]
 
 
+def test_a_lock_that_changes_hands_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After measuring the machine, and before the session starts, nobody holds it for some 50 ms."""
+    me = find_target(os.getpid())
+    held = [SessionSocket(me)]
+    then = iter((lambda: held.pop().close(), lambda: held.append(SessionSocket(me)), None))
+    monkeypatch.setattr(session_client, "Client", lambda link: link)
+    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: (next(then) or held[0].listen)())
+    link = session_client.join_under_way(me.pid, on_wait=lambda text: None)
+    assert link is not None
+    link.close()
+    held[0].close()
+
+
+def _closed_meanwhile(endpoint: SessionSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    closes = iter((endpoint.close,))
+    monkeypatch.setattr(session_client, "HANDED_S", 0.05)
+    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: next(closes, lambda: None)())
+
+
 def test_a_session_that_never_came_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = SessionSocket(find_target(os.getpid()))
-    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: endpoint.close())
+    _closed_meanwhile(SessionSocket(find_target(os.getpid())), monkeypatch)
     assert session_client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
 
 
@@ -104,8 +122,7 @@ def test_where_nobody_attaches_there_is_no_session(capsys: pytest.CaptureFixture
 def test_where_the_attach_that_was_waited_for_was_killed_nothing_is_left_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    endpoint = SessionSocket(find_target(os.getpid()))
-    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: endpoint.close())
+    _closed_meanwhile(SessionSocket(find_target(os.getpid())), monkeypatch)
     assert main(["detach", str(os.getpid())]) == 0
     assert "has ended without a session" in capsys.readouterr().err
 

@@ -53,3 +53,17 @@ def test_step_figures_are_whole_nanoseconds() -> None:
     assert (found.count, found.mean, found.median) == (4, 325, 101)
     assert found.p99 is not None
     assert 900 < found.p99 <= 1_000
+
+
+def test_a_few_steps_in_which_a_phase_was_not_measured_are_left_out() -> None:
+    forward = np.full(40, 30, np.int64)
+    forward[[0, 20]] = -1  # the first of each new model
+    found = phase_figures(np.full(40, 100, np.int64), {"forward_ns": forward, "backward_ns": forward // 2})
+    assert found is not None
+    assert (found.steps, found.mean.forward, found.mean.other) == (38, 30, 55)
+    forward[:20] = -1
+    found = phase_figures(
+        np.full(40, 100, np.int64), {"forward_ns": forward, "optimizer_ns": np.full(40, 10)}
+    )
+    assert found is not None
+    assert (found.steps, found.mean.forward, found.mean.optimizer) == (40, None, 10)

@@ -170,8 +170,9 @@ class Rehearsal:
         while True:
             try:
                 return self._guarded_pass(call, args, kwargs, first=True)
-            except UnreadCode as met:
-                refuse_seen(self._scan, self._scan.meet(met), _ONCE_MORE)
+            except UnreadCode as stopped:
+                met = stopped.alone()
+            refuse_seen(self._scan, self._scan.meet(met), _ONCE_MORE)
 
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object], *, first: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import weakref
@@ -16,6 +17,8 @@ from autobrrr.injected.job_code.bytecode_names import codes
 from autobrrr.injected.job_code.unread_code import ReadCode, UnreadCode, unread_code_refused
 from autobrrr.injected.live_torch.torch_types import Abstain
 from support.batch_probe.read_code import read, refusals
+from support.batch_probe.shadow import supervised
+from support.batch_probe.shadow_loop import Kind, train
 
 RAN: list[str] = []
 Point = namedtuple("Point", "x y")
@@ -194,3 +197,62 @@ class Twice(nn.Module):
 
 def test_functions_of_one_code_are_read_each_with_what_it_is_made_around() -> None:
     assert any("calls print" in each.what for each in read(Twice()).findings.refusals)
+
+
+class Watches:
+    def told(self, key: int, _: object) -> None:
+        RAN.append(f"told {key}")
+
+
+def test_every_way_of_being_told_that_something_goes_is_told() -> None:
+    one, other = [nn.Linear(1, 1)], [nn.Linear(1, 1)]
+    watched = weakref.ref(one[0], functools.partial(Watches().told, 1))
+    weakref.finalize(other[0], lambda: RAN.append("finalized"))
+    stopped(lambda: one.clear())  # noqa: PLW0108
+    stopped(lambda: other.clear())  # noqa: PLW0108
+    assert RAN == ["told 1", "finalized"]
+    assert watched() is None
+
+
+class ByName(nn.Module):
+    """Sets an attribute for as long as it runs; what it calls meanwhile has a name that it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.last = nn.Linear(12, 777), nn.Linear(777, 4)
+        self.mask, self.held, self.which = None, Doubling(), "doubled"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mask = x > 0
+        x = getattr(self.held, "is_" + self.which)(self.last(torch.relu(self.wide(x))))
+        self.mask = None
+        return x
+
+
+class Doubling:
+    def is_doubled(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def test_a_probe_goes_on_after_it_and_no_step_finds_what_a_stopped_replay_made() -> None:
+    alive: list[int] = []
+
+    def make() -> Kind:
+        kind = supervised(ByName(), torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
+        step = kind.step
+
+        def counted() -> None:
+            alive.append(sum(type(one) is torch.Tensor and one.shape == (8, 777) for one in gc.get_objects()))
+            step()
+
+        kind.step = counted
+        return kind
+
+    gc.disable()
+    try:
+        outcome = train(make, 150, probe=True)
+    finally:
+        gc.enable()
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "ok"
+    assert set(alive) == {0}

@@ -21,3 +21,19 @@ def test_each_model_that_a_job_trains_one_after_the_other_is_found(loop: TrainLo
             optimizer.step()
         found.append(loop.job.roots == [model])
     assert found == [True] * FOLDS
+
+
+def test_the_forward_of_each_of_them_is_timed(loop: TrainLoop) -> None:
+    """A model often lies where the one before it lay, and is another all the same."""
+    timed = []
+    for _ in range(2 * FOLDS):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(STEPS):
+            loop.bursts.ask(4, 4, 0, budget=1e9)  # each step is sampled
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        timed.append(loop.last_sample[2] > 0)
+        del model, optimizer  # before the next are made
+    assert timed == [True] * len(timed)
