@@ -121,12 +121,11 @@ class CodeScan:
             raise met
         self.findings.read.add(met.function.__code__)
         first, met.first = met.first, None  # it may be a tensor of a replay, which is not to stay
-        kind = first if isinstance(first, type) else type(first)
-        kind = vars(kind).get("_forward_cls", kind)  # of a context of autograd's, the user's function
-        is_owned = isinstance(kind, type) and not self._is_library(home_of(kind))
-        if is_owned:
-            self._judge_class(kind, kind.__name__)
-        self._enter(met.function, first if is_owned and kind is type(first) else None)
+        applied = vars(type(first)).get("_forward_cls")  # of a context of autograd's, the user's function
+        if isinstance(applied, type):
+            self._judge_class(applied, applied.__name__)
+        is_owner = not isinstance(first, type) and not self._is_library(home_of(type(first)))
+        self._enter(met.function, first if is_owner else None)
         del first
         yield from self._queued()
 

@@ -104,20 +104,29 @@ def unread_code_refused(read: ReadCode) -> Iterator[None]:
         else:
             raise _Stop
 
-    collects = gc.isenabled()
-    gc.disable()  # no code of the job's runs because something is collected meanwhile
     try:
-        sys.setprofile(ask)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            if collects:
-                gc.enable()
+        with nothing_collected():
+            try:
+                sys.setprofile(ask)
+                yield
+            finally:
+                sys.setprofile(None)
     except _Stop:
         pass
     if found:  # even where code of the job's has ended the exception
         raise found.pop(0) from None  # kept here, it would hold itself, and all that the replay has made
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collections wait, and with them code of the job's that would run because something goes."""
+    collects = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _first(frame: FrameType) -> object:

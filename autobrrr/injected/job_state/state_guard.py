@@ -7,14 +7,13 @@ must stay silent. Signal handlers of the job's run when all that has been put ba
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from ..job_code.unread_code import ReadCode, UnreadCode
+from ..job_code.unread_code import ReadCode, UnreadCode, nothing_collected
 from ..live_torch.handler_errors import let_through
 from ..live_torch.module_call_slot import silence
 from ..live_torch.module_checks import HOOK_DICTS
@@ -79,15 +78,9 @@ class StateGuard:
 
     def __enter__(self) -> StateGuard:
         # What is kept is soon let go again: no reason for a full collection, which outlasts a pause.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            with ExitStack() as undo:  # undone here, if keeping fails half-way
-                self._keep(undo)
-                self._undo = undo.pop_all()
-        finally:
-            if collects:
-                gc.enable()
+        with nothing_collected(), ExitStack() as undo:  # undone here, if keeping fails half-way
+            self._keep(undo)
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
