@@ -41,9 +41,9 @@ def shortage(torch: ModuleType, root: Path, parameter_bytes: int) -> str | None:
     return f"a replay needs about {need >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
-def short_of_a_log(torch: ModuleType, root: Path) -> str | None:
-    """Why no step is logged or traced, where the memory that a limit leaves could be too little for it."""
-    free = available_bytes(torch, root)
+def short_of_a_log(root: Path) -> str | None:
+    """Why no step is logged or traced, where the host's memory that a limit leaves could be too little for it."""
+    free = _host_bytes(root)
     if free is None or free >= _LOG_BYTES:
         return None
     return f"the log of a step may take {_LOG_BYTES >> 20} MiB of memory, {free >> 20} MiB are free"
@@ -73,6 +73,10 @@ def free_bytes(torch: ModuleType, root: Path) -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    return _host_bytes(root)
+
+
+def _host_bytes(root: Path) -> int | None:
     known = [_meminfo(root), _addresses(root), _data(root), *left_of_groups(root)]
     return min((found for found in known if found is not None), default=None)
 

@@ -292,7 +292,7 @@ class TraceTask:
         mode = foreign_mode(self._torch)
         if mode is not None:
             raise Abstain(mode)
-        short = available_memory.short_of_a_log(self._torch, _ROOT)
+        short = available_memory.short_of_a_log(_ROOT)
         if short is not None:
             raise Abstain(short)
 

@@ -170,7 +170,12 @@ def test_a_length_grows_as_it_has_been_seen_to_grow_and_half_a_power_more() -> N
     assert replay_schedule.predicted_pause_ns(16, steep, step_ns=MS, batch=8, power=2) == 64 * MS
 
 
-def test_no_step_is_logged_where_a_limit_leaves_too_little_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, short in ((255 << 20, True), (256 << 20, False), (None, False)):
-        monkeypatch.setattr(available_memory, "available_bytes", lambda torch, root, free=free: free)
-        assert (available_memory.short_of_a_log(NoCuda, Path("/")) is not None) is short  # type: ignore[arg-type]
+@pytest.mark.parametrize(("free_mib", "is_short"), [(255, True), (256, False), (None, False)])
+def test_no_step_is_logged_where_the_host_has_too_little_memory_for_it(
+    free_mib: int | None, is_short: bool, tmp_path: Path
+) -> None:
+    """However much the device has: the log lies in the host's."""
+    if free_mib is not None:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/meminfo").write_text(f"MemAvailable: {free_mib << 10} kB\n")
+    assert (available_memory.short_of_a_log(tmp_path) is not None) is is_short
