@@ -42,7 +42,7 @@ def shortage(torch: ModuleType, root: Path, parameter_bytes: int) -> str | None:
 
 
 def short_of_a_log(root: Path) -> str | None:
-    """Why no step is logged or traced, where the host's memory that a limit leaves could be too little for it."""
+    """Why no step is logged or traced, where what is left of the host's memory could be too little for it."""
     free = _host_bytes(root)
     if free is None or free >= _LOG_BYTES:
         return None
