@@ -202,7 +202,7 @@ def peer_uid(link: socket.socket) -> int:
     return uid
 
 
-_GET_SEALS = 1034  # of linux/fcntl.h; not every Python names it
+GET_SEALS = 1034  # of linux/fcntl.h; not every Python names it
 MOST_STUCK, LET_GO_S = 16, 0.1
 _letting_go: list[threading.Thread] = []
 
@@ -214,7 +214,7 @@ def let_go(fd: int) -> bool:
     SIGKILL ends that wait. Memory has no such file system.
     """
     try:
-        fcntl.fcntl(fd, _GET_SEALS)
+        fcntl.fcntl(fd, GET_SEALS)
     except OSError:
         _letting_go[:] = [each for each in _letting_go if each.is_alive()]
         if len(_letting_go) >= MOST_STUCK:
