@@ -7,6 +7,7 @@ other is. What else lies in its place is passed over, and said (`passed_over`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -168,7 +169,8 @@ class SessionSocket:
             self.lock_fd = lock
             return
         try:
-            lock = self.folder.lock(_lock_name(target))
+            with _room_in(self.folder):
+                lock = self.folder.lock(_lock_name(target))
             if lock is None:
                 raise AlreadyServed(f"process {target.pid} has a session already")
         except BaseException:
@@ -179,7 +181,8 @@ class SessionSocket:
     def listen(self) -> socket.socket:
         """Bind the socket, 0600 and the folder's owner's; one left behind by a dead session is removed."""
         self.folder.remove(self.target.name)
-        self._listener = self.folder.listen(self.target.name, BACKLOG)
+        with _room_in(self.folder):
+            self._listener = self.folder.listen(self.target.name, BACKLOG)
         self._listener.setblocking(False)
         return self._listener
 
@@ -262,6 +265,20 @@ def sweep(folder: Folder, proc: Path = procfs.PROC) -> list[str]:
             if gone:
                 removed.append(name)
     return removed
+
+
+@contextlib.contextmanager
+def _room_in(folder: Folder) -> Iterator[None]:
+    """Say where there is none, and what helps."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise AutobrrrError(
+            f"there is no room for a session in {folder.path}: {error.strerror}",
+            "make room there, or set XDG_RUNTIME_DIR to a private folder elsewhere",
+        ) from None
 
 
 def _sweep_lock(folder: Folder, name: str) -> bool:
