@@ -105,6 +105,17 @@ class OfAClass(OneLayer):
         return self.linear(x)
 
 
+class OfItsOwnClass(OneLayer):
+    """From Python 3.12 on every `super()` names the class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = os.path.expanduser("~")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) if isinstance(self, __class__) else x  # type: ignore[name-defined]
+
+
 def probed(make_model: Callable[[], torch.nn.Module]) -> object:
     def make() -> Kind:
         return supervised(make_model(), torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
@@ -113,7 +124,7 @@ def probed(make_model: Callable[[], torch.nn.Module]) -> object:
     return found.probed and (found.probed["status"], found.probed["why"])
 
 
-@pytest.mark.parametrize("kind", [ByMadeName, ByWord, OfAModule, OfASetting, OfAClass])
+@pytest.mark.parametrize("kind", [ByMadeName, ByWord, OfAModule, OfASetting, OfAClass, OfItsOwnClass])
 def test_what_a_forward_does_not_call_is_no_reason(kind: type[OneLayer]) -> None:
     assert probed(kind) == ("ok", None)
 
