@@ -57,13 +57,15 @@ def dial():
     return TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False)
 have_come = threading.Semaphore(0)
 def come_and_go():
-    for _ in range(8):
-        ours = JobStore(dial)
+    try:
+        for _ in range(8):
+            ours = JobStore(dial)
+            ours.put("here", "yes")
+            ours.leave()
+        ours = JobStore(dial)  # the last to come: none comes later than the end
         ours.put("here", "yes")
-        ours.leave()
-    ours = JobStore(dial)  # the last to come: none comes later than the end
-    ours.put("here", "yes")
-    have_come.release()
+    finally:
+        have_come.release()
     ours.leave()
 threading.excepthook = lambda *_: None
 for _ in range(4):
