@@ -31,6 +31,7 @@ MOST_CONNECTIONS = 3  # one that does not answer leaves a thread behind
 MOST_BYTES = 4096
 PREFIX = "autobrrr/ranks"
 T = TypeVar("T")
+_NEVER_HUNG_UP: list[object] = []  # connections that a job's end has come upon
 
 
 class _Store(Protocol):
@@ -131,8 +132,12 @@ class JobStore:
         """Also where it has yet to come about; not of one that another thread has dialled since."""
         if self._link is link:
             self._link = []
-        with suppress(TimeoutError):
-            self._within(LAST_ANSWER_S, link.clear)
+        try:
+            with suppress(TimeoutError):
+                self._within(LAST_ANSWER_S, link.clear)
+        except RegisterLost:
+            _NEVER_HUNG_UP.append(link)  # else it went with this thread's frames, for which no end waits
+            raise
 
     def _connected(self) -> list[_Store]:
         link = self._link
