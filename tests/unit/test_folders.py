@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -375,9 +374,8 @@ def test_nobody_waits_for_a_file_system_that_does_not_let_go(monkeypatch: pytest
         close(fd)
 
     monkeypatch.setattr(os, "close", asked)
-    began_s = time.monotonic()
     assert [folders.let_go(fd) for fd in stuck] == [True] * folders.MOST_STUCK + [False]
-    assert time.monotonic() - began_s < 5
+    assert all(os.fstat(fd) for fd in stuck)  # nobody has answered, and nobody waits
     answers.set()
     for thread in folders._letting_go:
         thread.join(20)

@@ -6,12 +6,12 @@ import os
 import select
 import socket
 import struct
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autobrrr import folders
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
@@ -174,10 +174,9 @@ def test_a_socket_that_lingers_holds_nobody_up(takes: bool, read: bool) -> None:
     wire = Wire(ours, takes_fds=takes)
     socket.send_fds(theirs, [encode({"do": "ping"})], [sent.fileno()])
     sent.close()
-    began_s = time.monotonic()
     if read:
         assert [each["do"] for each in wire.read()] == ["ping"]
     wire.close()
-    assert time.monotonic() - began_s < 1
+    assert any(each.is_alive() for each in folders._letting_go)  # it lingers there, and nobody waits
     peer.close()
     theirs.close()
