@@ -57,6 +57,7 @@ class Referee:
     again: RunAccount
     folder: Path
     account: Account
+    factory: TrialFactory
 
     def of(self, change: Change, *allowed: str) -> Counted:
         file = proof_scripts.written(self.folder, change.name, change.text())
@@ -93,7 +94,7 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
 
             base = proof_scripts.written(folder, "before", proof_scripts.SCRIPT)
             before, again = account(before=base, again=base)
-            yield Referee(before=before, again=again, folder=folder, account=account)
+            yield Referee(before=before, again=again, folder=folder, account=account, factory=factory)
     assert sorted(file.suffix for file in folder.iterdir() if file.is_file()) == [".py"] * len(
         list(folder.iterdir())
     )
@@ -157,7 +158,11 @@ step = 0
 """
 
 
-def test_a_script_sees_nothing_of_who_watches_it(referee: Referee) -> None:
+@pytest.mark.parametrize("no_overlay", [None, "no overlay here"])  # then it works in a copy, with a TMPDIR
+def test_a_script_sees_nothing_of_who_watches_it(
+    referee: Referee, no_overlay: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(referee.factory, "_no_overlay", no_overlay)
     spy = Change(name="spy", edits=(("step = 0\n", SPY),))
     file = proof_scripts.written(referee.folder, spy.name, spy.text())
     (after,) = referee.account(after=file)

@@ -21,7 +21,7 @@ from autobrrr.machine.kernel_text import number
 from autobrrr.relaunch.sandbox import workdir_copy
 
 VARIABLE = "AUTOBRRR_TRIAL"
-FOLDER_PREFIX, TEMPORARY_PREFIX = "study-", "autobrrr-"
+FOLDER_PREFIX = "study-"
 PATIENCE_S = 5.0
 
 
@@ -83,10 +83,9 @@ def sweep(*places: Path) -> int:
             except (ProcessLookupError, PermissionError):
                 pass
     for place in places:
-        for prefix in (FOLDER_PREFIX, TEMPORARY_PREFIX):
-            for folder in place.glob(f"{prefix}*"):
-                if is_gone(folder.name.removeprefix(prefix)) and _is_own(folder):
-                    workdir_copy.remove(str(folder))
+        for folder in place.glob(f"{FOLDER_PREFIX}*"):
+            if is_gone(folder.name.removeprefix(FOLDER_PREFIX)) and _is_own(folder):
+                workdir_copy.remove(str(folder))
     return count
 
 

@@ -70,10 +70,10 @@ class TrialFactory:
 
     @property
     def temporary(self) -> Path:
-        """Where trials have their temporary files that would outlive them: short, sockets lie there too."""
+        """Where temporary files lie that would outlive a trial: short, for sockets, and without our name."""
         usual = paths.temporary_dir(self.environment), paths.TMP
         fitting = (each for each in usual if each.is_absolute() and os.access(each, os.W_OK | os.X_OK))
-        return next(fitting, self.cache) / f"{orphans.TEMPORARY_PREFIX}{orphans.own_name()}"
+        return next(fitting, self.cache) / f"{orphans.FOLDER_PREFIX}{orphans.own_name()}"
 
     @property
     def script_name(self) -> str | None:

@@ -59,10 +59,10 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp
             assert len(found.steps) >= 4
             assert len(list(orphans.found(trial.token))) >= 3
             assert (trial.taken().memory or 0) > 1 << 20
-        of_launchers = list(temporary.glob("autobrrr-*/t*/torchelastic_*"))
+        of_launchers = list(temporary.glob("study-*/t*/torchelastic_*"))
         assert len(of_launchers) == (0 if walled else 2)  # within walls only the trial sees its own
         for trial in trials:
             trial.close()
             assert not list(orphans.found(trial.token))
-        assert not list(temporary.glob("autobrrr-*/*"))
+        assert not list(temporary.glob("study-*/*"))
     assert [each.name for each in temporary.iterdir()] == ["of the user"]

@@ -31,12 +31,12 @@ def test_a_pid_that_was_used_again_is_another_process(tmp_path: Path) -> None:
 def test_temporary_folders_of_a_gone_study_are_swept_and_no_link_is_followed(tmp_path: Path) -> None:
     pid, ticks, namespace = orphans.own_name().split("-")
     place, precious = tmp_path / "tmp", tmp_path / "precious"
-    gone = place / f"{orphans.TEMPORARY_PREFIX}{pid}-{int(ticks) - 1}-{namespace}"
+    gone = place / f"{orphans.FOLDER_PREFIX}{pid}-{int(ticks) - 1}-{namespace}"
     (gone / "t1/torchelastic_x").mkdir(parents=True)
     (place / "autobrrr-1000").mkdir()  # of a user without a runtime folder
     (precious / "photos").mkdir(parents=True)
     (precious / "photos").chmod(0o755)
-    link = place / f"{orphans.TEMPORARY_PREFIX}{pid}-{int(ticks) - 2}-{namespace}"
+    link = place / f"{orphans.FOLDER_PREFIX}{pid}-{int(ticks) - 2}-{namespace}"
     link.symlink_to(precious)
     orphans.sweep(place)
     assert sorted(each.name for each in place.iterdir()) == sorted(["autobrrr-1000", link.name])
