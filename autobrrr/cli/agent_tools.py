@@ -77,7 +77,7 @@ def diagnose(pid: int, for_s: float | None = None) -> str:
 def what_to_try(pid: int, for_s: float | None = None) -> str:
     """Diagnose the job, and name the remedies that fit it, the most promising first; none is applied."""
     found: Diagnosis = api.diagnose(pid, for_s=_bounded(for_s))
-    advice = [_of(each, ("remedy", "why", "expected", "reach", "class")) for each in found.advice]
+    advice = [_of(each, ("remedy", "why", "expected", "reach", "class", "at_best")) for each in found.advice]
     return fitted({**_of(found, ("pid", "limit", "limit_confidence", "decide_with")), "advice": advice})
 
 

@@ -47,6 +47,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     reach=remedy_fit.reach(name, measured),
                     class_=cast(ExactnessClass, remedy.cls),
                     interval=_interval(name, measured),
+                    at_best=remedy.class_for is not None,
                 )
             )
     edits = [
