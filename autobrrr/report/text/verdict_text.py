@@ -45,7 +45,9 @@ def verdict_text(found: Diagnosis) -> str:
     edits = [advice for advice in found.advice if advice.reach == "edit"]
     for advice in remedies[: MOST_REMEDIES - bool(edits)]:
         gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
-        lines.append(_row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_words}{gain})"))
+        lines.append(
+            _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_words}{gain})")
+        )
     if edits:
         others = f"; also {', '.join(each.remedy for each in edits[1:])}" if edits[1:] else ""
         lines.append(_row("edit", f"{edits[0].why} ({edits[0].class_}){others}"))
