@@ -227,7 +227,9 @@ class _LiveTuning:
                 continue
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
-            self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
+            self.trial(
+                study, asked, max(self.search_left_ns() * study.share_of_time(asked.candidate), shortest_ns)
+            )
 
     def gains(self) -> dict[Choice, float]:
         """What is on between trials, with the factor that each has brought, as far as it was measured."""

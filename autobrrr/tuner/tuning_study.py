@@ -28,6 +28,7 @@ from autobrrr.tuner.candidate_space import TRIAL_S, USUAL_GAIN, Candidate, Choic
 from autobrrr.tuner.comparison import Comparison
 
 OFF = "off"
+MOST_OF_TIME = 0.3  # of what is left for trials, for one of them, where others wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,12 @@ class PromiseSampler(BaseSampler):  # type: ignore[misc]
         """Log of the gain, for a second of trying it."""
         remedy = REGISTRY[candidate.choice.remedy]
         price_s = 0.0 if candidate.predicted is None else remedy.price_s
-        expected = math.log(candidate.predicted or USUAL_GAIN)
-        return self.measured.get(candidate.choice.label, expected) / (TRIAL_S + price_s)
+        return self.expected(candidate) / (TRIAL_S + price_s)
+
+    def expected(self, candidate: Candidate) -> float:
+        """Log of the gain."""
+        predicted = math.log(candidate.predicted or USUAL_GAIN)
+        return self.measured.get(candidate.choice.label, predicted)
 
 
 class TuningStudy:
@@ -120,6 +125,16 @@ class TuningStudy:
     def waiting(self) -> int:
         """Candidates whose turn has not come."""
         return len(self._sampler.waiting)
+
+    def share_of_time(self, candidate: Candidate) -> float:
+        """What one candidate may take of the time that is left for it and all that wait.
+
+        Like its expected gain among theirs, so that what promises most is not left undecided for what
+        promises hardly anything; but a prediction that is wrong leaves most of the time to the others.
+        """
+        gains = [max(self._sampler.expected(each), 0.0) for each in (candidate, *self._sampler.waiting)]
+        by_gain = gains[0] / sum(gains) if any(gains) else 0.0
+        return max(1 / len(gains), min(by_gain, MOST_OF_TIME))
 
     def ask(self, kept: Mapping[Choice, float] | None = None) -> AskedCandidate | None:
         """The candidate that promises most; None after the last.

@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.tuning_study import TuningStudy
+from autobrrr.tuner.tuning_study import MOST_OF_TIME, TuningStudy
 from support.simulated.tuner import Effect, SimulatedJob
 
 FUSED, FREEZE = Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")
@@ -72,6 +72,23 @@ def test_the_largest_gain_for_its_price_comes_first() -> None:
         "gc.freeze",
         "threads.intra_op(threads=1)",
     ]
+
+
+def test_what_promises_more_may_take_more_of_the_time_but_never_most_of_it() -> None:
+    names = ("gc.freeze", "optimizer.foreach", "layout.channels_last", "attention.sdpa", "host.malloc")
+    usual = [candidate(Choice(remedy=name)) for name in names]
+    promising = candidate(Choice(remedy="optimizer.fused"), 1.3)
+    study = TuningStudy([*usual, promising])
+    first = study.ask()
+    assert first is not None
+    assert first.candidate == promising
+    assert study.share_of_time(promising) == MOST_OF_TIME
+    second = study.ask()
+    assert second is not None
+    assert study.share_of_time(second.candidate) == 1 / len(usual)
+    while (last := study.ask()) is not None:
+        alone = study.share_of_time(last.candidate)
+    assert alone == 1
 
 
 def test_optuna_reads_trials_attributes_and_values_in_the_journal(tmp_path: Path) -> None:
