@@ -123,14 +123,20 @@ def sweep(
     """Take away what killed attaches left where a process of this user sees it; returns the names.
 
     Each is removed as its owner; what is not ours to touch stays. Nothing is raised.
+    As another user's process sees it, only that user's are: it may have mounted any folder under such a name.
     """
+    others_too = pid == os.getpid() or uid == os.geteuid()
     removed: list[str] = []
     for candidate in candidates:
         with contextlib.suppress(OSError):
             parent = open_in(pid, candidate, uid, gid, proc)
             try:
                 left = as_user(uid, gid, lambda parent=parent: _left(parent))  # type: ignore[misc]
-                removed += [name for name, found in left if _swept(parent, name, found)]
+                removed += [
+                    name
+                    for name, found in left
+                    if (others_too or found.st_uid == uid) and _swept(parent, name, found)
+                ]
             finally:
                 os.close(parent)
     return removed

@@ -173,6 +173,18 @@ def test_a_link_of_that_name_is_not_followed_by_the_sweep(tmp_path: Path, root: 
     assert (precious / "file").read_text() == "kept"
 
 
+@needs_root
+def test_a_folder_of_another_owner_in_the_root_of_somebody_s_job_is_not_swept(
+    tmp_path: Path, root: Path
+) -> None:
+    """Its user can mount any folder of root's there, in a namespace of their own."""
+    mounted = root / "tmp" / "autobrrr-0-0123456789abcdef"
+    mounted.mkdir()
+    (mounted / "shadow").write_text("root's own")
+    assert sweep(42, THEM, THEM, tmp_path) == []
+    assert (mounted / "shadow").read_text() == "root's own"
+
+
 def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folder(
     tmp_path: Path, root: Path
 ) -> None:
