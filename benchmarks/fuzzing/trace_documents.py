@@ -122,7 +122,8 @@ def _key(event: object) -> tuple[int, str, int, int] | None:
     if not isinstance(event, dict) or event.get("ph") != "X" or not _well_formed(event):
         return None
     category, name = event.get("cat", "") or "", event.get("name", "") or ""
-    kind = KIND_OF_CATEGORY.get(category.lower(), 0)
+    known = (KIND_OF_CATEGORY.get(each.strip(), 0) for each in category.lower().split(","))
+    kind = next(filter(None, known), 0)
     if kind == 0 and name.startswith("ProfilerStep") and not category.startswith("gpu_"):
         kind = ANNOTATION
     start = MISSING if event.get("ts") is None else to_ns(event["ts"])
