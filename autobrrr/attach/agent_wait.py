@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from autobrrr.attach import same_program
 from autobrrr.attach.main_thread import BUSY_SHARE, Activity, Doing, describe, doing, observe
-from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.attach.same_program import Program
+from autobrrr.errors import CannotAttach
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 
@@ -37,8 +39,7 @@ def for_agent(
     arrived: Callable[[float], bool],
     taken: Callable[[], bool],
     *,
-    start_ticks: int,
-    stack_start: int,
+    program: Program,
     go_beside: Callable[[], str] = lambda: "",
     on_wait: Callable[[str], object] | None = None,
     proc: Path = procfs.PROC,
@@ -49,8 +50,7 @@ def for_agent(
     Args:
         arrived: Waits up to so many seconds; True when the agent has come.
         taken: Whether the main thread has run the call: what is said of it holds only until then.
-        start_ticks: Tells the process from another with the same pid.
-        stack_start: Tells its program from another that it has become since.
+        program: What the process must still run.
         go_beside: Loads the agent without the main thread; why that is not possible, or "". Called once,
             when the main thread has slept for a second while others work.
         on_wait: Takes a line about what is waited for, about once a second after two seconds.
@@ -69,7 +69,7 @@ def for_agent(
     said_s = began_s + SAY_AFTER_S - SAY_EVERY_S
     while not arrived(LOOK_S):
         now = observe(pid, proc, clock)
-        require_same(pid, start_ticks, stack_start, proc)
+        same_program.require(pid, program, proc)
         if now is None:
             continue  # it is just ending: the next look sees that
         first = first or now
@@ -111,18 +111,6 @@ def for_agent(
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:
             said_s = now.t_s
             on_wait(f"waiting for process {pid}, {passed_s:.0f} s: {words}")
-
-
-def require_same(pid: int, start_ticks: int, stack_start: int, proc: Path = procfs.PROC) -> None:
-    """Raise `TargetGone` where what was to be entered is no more."""
-    found = procfs.stat(pid, proc)
-    if found is None or found.start_ticks != start_ticks or found.state in "ZX":
-        raise TargetGone(f"process {pid} ended while it was being attached")
-    if 0 not in (found.stack_start, stack_start) and found.stack_start != stack_start:  # 0: not told
-        raise TargetGone(
-            f"process {pid} started another program in its place (exec) while it was being attached",
-            "try again when that trains",
-        )
 
 
 def _held(pid: int, what: Doing, proc: Path) -> CannotAttach:

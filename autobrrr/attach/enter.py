@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr import paths
-from autobrrr.attach import agent_wait, load_failure, triage
+from autobrrr.attach import agent_wait, load_failure, same_program, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import abandoned_runs, preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
@@ -174,8 +174,7 @@ def _receive(
             target.pid,
             arrived,
             taken,
-            start_ticks=target.start_ticks,
-            stack_start=target.stack_start,
+            program=target.program,
             go_beside=way.beside_the_main_thread,
             on_wait=on_wait,
         )
@@ -211,7 +210,7 @@ def _hear_out(place: TargetFolder, target: triage.AttachTarget) -> None:
     """The link has closed: give the cause, which comes just after it, a moment."""
     end_s = time.monotonic() + LAST_WORDS_S
     while time.monotonic() < end_s:
-        agent_wait.require_same(target.pid, target.start_ticks, target.stack_start)
+        same_program.require(target.pid, target.program)
         _raise_complaint(place, target)
         time.sleep(agent_wait.LOOK_S)
 

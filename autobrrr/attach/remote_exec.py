@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from autobrrr.attach import same_program
 from autobrrr.attach.ptrace import deadly_calls, mapped_python
+from autobrrr.attach.same_program import Program
 from autobrrr.machine import process_maps, procfs
 from autobrrr.readable import Foreign
 
@@ -93,7 +95,9 @@ def find(pid: int, proc: Path = Path("/proc")) -> RequestSlot:
 
 
 @contextlib.contextmanager
-def asked(slot: RequestSlot, script: str, proc: Path = Path("/proc")) -> Iterator[None]:
+def asked(
+    slot: RequestSlot, script: str, proc: Path = Path("/proc"), *, program: Program | None = None
+) -> Iterator[None]:
     """Ask the main thread to run a script at its next check; what was not run by then is taken back.
 
     Between reading and writing one byte of the eval breaker, about a microsecond, the target may set a
@@ -102,36 +106,45 @@ def asked(slot: RequestSlot, script: str, proc: Path = Path("/proc")) -> Iterato
 
     Args:
         script: Path of the file, as the target sees it.
+        program: What the target must still run: by an exec it may have become one with more rights.
 
     Raises:
         Closed: another script waits, or the memory can't be written.
+        TargetGone: it runs another program.
     """
     text = os.fsencode(script)
     if len(text) >= slot.path_bytes:
         raise ValueError(f"a path of {len(text)} bytes; {slot.path_bytes - 1} fit")
-    try:
-        with _opened(slot.pid, proc, os.O_RDWR) as memory:
-            if _number(memory, slot.pending):
-                raise RemoteExecClosed(Obstacle.IN_USE)
-            os.pwrite(memory, text + b"\0", slot.path)
-            os.pwrite(memory, struct.pack("<i", 1), slot.pending)
-            (bits,) = _read(memory, slot.breaker, 1)
-            os.pwrite(memory, bytes((bits | _PLEASE_STOP,)), slot.breaker)
-    except OSError:
-        raise RemoteExecClosed(Obstacle.UNREADABLE) from None
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the target may have ended
-            _take_back(slot, text, proc)
+    with contextlib.ExitStack() as stack:
+        try:
+            # Opened once: after an exec this is still the memory of the program before it.
+            memory = stack.enter_context(_opened(slot.pid, proc, os.O_RDWR))
+            if program is not None:
+                same_program.require(slot.pid, program, proc)
+            _ask(slot, text, memory)
+        except OSError:
+            raise RemoteExecClosed(Obstacle.UNREADABLE) from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # the target may have ended
+                _take_back(slot, text, memory)
 
 
-def _take_back(slot: RequestSlot, text: bytes, proc: Path) -> None:
+def _ask(slot: RequestSlot, text: bytes, memory: int) -> None:
+    if _number(memory, slot.pending):
+        raise RemoteExecClosed(Obstacle.IN_USE)
+    os.pwrite(memory, text + b"\0", slot.path)
+    os.pwrite(memory, struct.pack("<i", 1), slot.pending)
+    (bits,) = _read(memory, slot.breaker, 1)
+    os.pwrite(memory, bytes((bits | _PLEASE_STOP,)), slot.breaker)
+
+
+def _take_back(slot: RequestSlot, text: bytes, memory: int) -> None:
     """Leave the slot empty; a script that another tool has put there meanwhile stays."""
-    with _opened(slot.pid, proc, os.O_RDWR) as memory:
-        if _read(memory, slot.path, len(text) + 1) == text + b"\0":
-            os.pwrite(memory, struct.pack("<i", 0), slot.pending)
-            os.pwrite(memory, b"\0", slot.path)
+    if _read(memory, slot.path, len(text) + 1) == text + b"\0":
+        os.pwrite(memory, struct.pack("<i", 0), slot.pending)
+        os.pwrite(memory, b"\0", slot.path)
 
 
 def _runtime(pid: int, proc: Path) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from autobrrr.attach import job_limits, job_roles, own_place
 from autobrrr.attach.own_place import OwnPlace
 from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, mapped_python
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import control_groups, procfs
 from autobrrr.machine.kernel_text import number
@@ -95,6 +96,11 @@ class AttachTarget:
     gid: int
     python: tuple[int, int]
     torch: str | None
+
+    @property
+    def program(self) -> Program:
+        """What was looked at: nothing is brought into anything else."""
+        return Program(self.start_ticks, self.stack_start, self.uid, self.gid)
 
 
 def _is_there(case: TriageCase) -> Finding | None:

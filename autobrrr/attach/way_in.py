@@ -71,10 +71,13 @@ class WayIn:
         source = code_bundle.stub(self._place.path, {"method": "remote_exec"})
         late = deadline_after(self._target.pid, DEADLINE_S)
         self._place.write(SCRIPT, compose(source, self._place.path, late, NOT_MAPPED).encode())
-        self._asked.enter_context(remote_exec.asked(slot, f"{self._place.path}/{SCRIPT}"))
+        script = f"{self._place.path}/{SCRIPT}"
+        self._asked.enter_context(remote_exec.asked(slot, script, program=self._target.program))
         self.method = "remote_exec"
 
     def _inject(self, way: InjectionWay) -> None:
         source = code_bundle.stub(self._place.path, {"method": "ptrace"})
-        taken = inject(self._target.pid, source, folder=self._place.path, way=way)
+        taken = inject(
+            self._target.pid, source, folder=self._place.path, way=way, program=self._target.program
+        )
         self.method, self.pause_ns, self.tries = "ptrace", taken.pause_ns, taken.tries

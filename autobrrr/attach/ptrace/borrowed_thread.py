@@ -25,8 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from autobrrr.attach import load_failure
+from autobrrr.attach import load_failure, same_program
 from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls, x86_64
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
 
@@ -56,6 +57,7 @@ class InjectionSite:
     """All that is known before the stop."""
 
     pid: int
+    program: Program  # the one that all of this is true of
     architecture: ModuleType
     add_pending: int
     run_string: int
@@ -86,8 +88,11 @@ class InterpreterDown(Exception):
     """The interpreter's own function failed: its state is taken down already, or not there yet."""
 
 
-def aim(pid: int, proc: Path = Path("/proc")) -> InjectionSite:
+def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) -> InjectionSite:
     """Find everything in the target that the stop needs.
+
+    Args:
+        program: What it must still run when it is stopped; what it runs now where None.
 
     Raises:
         CannotAttach: no CPython with a C API, or an architecture without a file here.
@@ -99,6 +104,7 @@ def aim(pid: int, proc: Path = Path("/proc")) -> InjectionSite:
             f"attaching works on {', '.join(ARCHITECTURES)} only; this machine is {os.uname().machine}",
             "start training with `autobrrr run -- ...`",
         )
+    program = program or same_program.seen(pid, proc)
     try:
         mapped = process_maps.read(pid, proc)
         found = mapped_python.symbols(
@@ -118,6 +124,7 @@ def aim(pid: int, proc: Path = Path("/proc")) -> InjectionSite:
         raise CannotAttach(f"process {pid} may not be read: {error}", f"autobrrr doctor {pid}") from None
     return InjectionSite(
         pid=pid,
+        program=program,
         architecture=architecture,
         add_pending=found[mapped_python.ADD][0],
         run_string=found[mapped_python.RUN][0],
@@ -272,6 +279,8 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
         raise _did_not_stop(way.target.pid, tid)
     try:
+        # Stopped it stays what it is. It may have become a program of root's that the job has aimed us at.
+        same_program.require(way.target.pid, way.target.program)
         deadly = deadly_calls.deadly(tid)
         if deadly:
             raise CannotAttach(
@@ -347,7 +356,8 @@ def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
     request = json.load(sys.stdin)
     outcome: dict[str, object]
     try:
-        target, code = aim(int(request["pid"])), request["code"].encode()
+        program = request["program"] and Program(*map(int, request["program"]))
+        target, code = aim(int(request["pid"]), program=program), request["code"].encode()
         way = way_to(target, code)
         cpu_priority.hurry()
         done = strike(way)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 
 DEADLINE_S = 35.0
@@ -113,6 +114,7 @@ def inject(
     folder: str | None = None,
     deadline_s: float = DEADLINE_S,
     way: InjectionWay = InjectionWay.PENDING_CALL,
+    program: Program | None = None,
 ) -> Injection:
     """Have a process run `source` on a new thread, with all signals blocked there.
 
@@ -125,6 +127,7 @@ def inject(
         deadline_s: A call that fires later than this does nothing.
         way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
             target waits in the kernel. `mapped` is None then.
+        program: What it must still run when it is stopped; what it runs now where None.
 
     Raises:
         CannotAttach: it can't be borrowed now; it was not changed.
@@ -132,7 +135,7 @@ def inject(
     """
     mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
     code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
-    answer = _in_own_process(way, {"pid": pid, "code": code})
+    answer = _in_own_process(way, {"pid": pid, "code": code, "program": program})
     if "error" in answer:
         error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
         raise error(str(answer["error"]), str(answer["hint"]))

@@ -15,6 +15,7 @@ import pytest
 
 from autobrrr.attach.ptrace import borrowed_thread, injector, mapped_python, ptrace_calls, thread_start
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
+from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
 from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
@@ -454,3 +455,20 @@ def test_a_process_that_may_execute_no_new_memory_is_left_as_it_was() -> None:
             with pytest.raises(CannotAttach, match="memory that can be executed"):
                 inject(target.pid, "pass", way=InjectionWay.NEW_THREAD)
         assert procfs.status(target.pid)["VmSize"] == size
+
+
+def test_what_has_become_another_program_since_it_was_looked_at_is_not_borrowed(tmp_path: Path) -> None:
+    """It may be a program of root's, and the addresses are those that the job has shown."""
+    source = (
+        "import os, signal, sys\n"
+        "def become(*_): os.execv('/bin/sleep', ['sleep', '60'])\n"
+        "signal.signal(signal.SIGUSR1, become)\nwhile True: beats += 1"
+    )
+    with child("becomes", source=source) as target:
+        site = borrowed_thread.aim(target.pid)
+        os.kill(target.pid, signal.SIGUSR1)
+        comm = Path(f"/proc/{target.pid}/comm")
+        eventually(lambda: comm.read_text() == "sleep\n")
+        with pytest.raises(TargetGone, match="another program"):
+            borrowed_thread.strike(PendingCall(target=site, code=b"pass"))
+        assert target.alive()

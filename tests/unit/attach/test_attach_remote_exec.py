@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import remote_exec
+from autobrrr.attach import remote_exec, same_program
 from autobrrr.attach.ptrace import deadly_calls
 from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
+from autobrrr.errors import TargetGone
 from support.machines.fake_proc import FakeProc
 
 PID = 77
@@ -190,3 +191,25 @@ def test_a_process_whose_calls_are_filtered_is_looked_at_in_a_stop_where_that_sh
     assert find(PID, memory.proc.root).pid == PID
     monkeypatch.setattr(deadly_calls, "may_look", lambda: True)
     assert obstacle(memory) is Obstacle.FILTERED
+
+
+def test_nothing_is_written_into_what_the_target_has_become_by_an_exec(memory: Memory) -> None:
+    slot = find(PID, memory.proc.root)
+    looked_at = same_program.seen(PID, memory.proc.root)
+    for now in ({"stack_start": looked_at.stack_start + 16}, {"uid": looked_at.uid + 1}):
+        memory.proc.add(PID, **now)
+        with (
+            pytest.raises(TargetGone, match="another program"),
+            asked(slot, "/tmp/script.py", memory.proc.root, program=looked_at),
+        ):
+            pass
+        assert memory.asks == (0, b"", 0x42)
+
+
+def test_nor_when_it_is_taken_back(memory: Memory) -> None:
+    slot = find(PID, memory.proc.root)
+    with asked(slot, "/tmp/script.py", memory.proc.root):
+        another = memory.file.read_bytes()
+        memory.file.unlink()  # the memory of the next program has this name; the old one is still open
+        memory.file.write_bytes(another)
+    assert memory.asks[:2] == (1, b"/tmp/script.py")

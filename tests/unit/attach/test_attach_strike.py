@@ -17,6 +17,7 @@ from autobrrr.attach.ptrace import (
     x86_64,
 )
 from autobrrr.attach.ptrace.pending_call import PendingCall
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import CannotAttach, TargetGone
 from support.machines.fake_proc import FakeProc
 
@@ -31,6 +32,7 @@ def by_call(*, any_thread: bool = False) -> PendingCall:
 def target(*, any_thread: bool) -> borrowed_thread.InjectionSite:
     return borrowed_thread.InjectionSite(
         pid=10,
+        program=Program(1, 4, 0, 0),
         architecture=x86_64,
         add_pending=LOW,
         run_string=0x9000,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autobrrr.attach import agent_wait, main_thread
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import CannotAttach, TargetGone
 from support.machines.fake_proc import FakeProc
 
@@ -49,8 +51,7 @@ class World:
             PID,
             self.arrived,
             lambda: self.now_s >= self.taken_s,
-            start_ticks=777,
-            stack_start=4,
+            program=Program(777, 4, os.geteuid(), 0),
             go_beside=self.go_beside,
             on_wait=self.lines.append,
             proc=self._proc.root,
