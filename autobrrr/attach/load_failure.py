@@ -44,7 +44,7 @@ _CALLS = {
     Part.RING: "memfd_create, ftruncate and mmap",
     Part.HELLO: "sendmsg",
 }
-_REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+_REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT)  # the last: RestrictAddressFamilies=
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

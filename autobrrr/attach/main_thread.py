@@ -60,6 +60,7 @@ _CALLS = {  # x86-64 numbers
     130: ("rt_sigsuspend", "for a signal"),
     202: ("futex", "for a lock, a thread or a queue"),
     208: ("io_getevents", "for a disk"),
+    219: ("restart_syscall", "in a call with a time limit"),  # what our stop has made of it
     230: ("clock_nanosleep", "in a sleep"),
     232: ("epoll_wait", "for a connection"),
     247: ("waitid", "for a child process"),

@@ -130,6 +130,8 @@ def diagnosed(
                 for line in [] if ending is None else left_behind(ending):
                     say(line)
     _refuse_nothing(pid, client)
+    if client.ending is not None and client.ending.kind == "job ended":
+        say(f"process {pid} has ended: this is what was seen of it")
     return msgspec.structs.replace(found, final=None)
 
 

@@ -45,7 +45,8 @@ except:
 """
 # The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
 # called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`. Where a
-# filter refuses links, files are made in their place. gevent and eventlet put Python functions in the place
+# filter refuses links, files are made in their place; where a policy (Landlock, AppArmor) refuses both, the
+# agent itself sees to it that it is there once. gevent and eventlet put Python functions in the place
 # of the interpreter's own: a thread would be a greenlet on the training thread, a wait start an event loop.
 _INNER = """import _thread, posix, time
 try:
@@ -69,7 +70,10 @@ _TAKEN = """  try:
   except (FileExistsError, FileNotFoundError):
    raise
   except OSError:
-   open({taken!r}, 'x').close()
+   try:
+    open({taken!r}, 'x').close()
+   except PermissionError:
+    pass
 """
 # First on the new thread: the job's signals are for the job's own threads.
 _THREAD = """try:

@@ -16,6 +16,8 @@ _PEAK = 3.5
 _FIRST_CALLS = 3  # times the parameters: copies, second gradients, activations
 # What the log of a step's operators takes: 5 kB each; 110 MiB were seen of 20,000 operators.
 _LOG_BYTES = 256 << 20
+# What compiling takes beside the job, for each process that compiles and once more: 750 MiB were seen of two.
+_COMPILER_BYTES = 256 << 20
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
 
 
@@ -47,6 +49,17 @@ def short_of_a_log(root: Path) -> str | None:
     if free is None or free >= _LOG_BYTES:
         return None
     return f"the log of a step may take {_LOG_BYTES >> 20} MiB of memory, {free >> 20} MiB are free"
+
+
+def short_of_a_compiler(root: Path, processes: int) -> str | None:
+    """Why nothing is compiled, where the host has too little left.
+
+    A control group that is full kills its largest process: the job.
+    """
+    need, free = (1 + processes) * _COMPILER_BYTES, _host_bytes(root)
+    if free is None or free >= need:
+        return None
+    return f"compiling may take {need >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
 def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: int) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 from _thread import get_ident, get_native_id
@@ -245,8 +244,8 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     """The event with the trace's descriptor; the file itself has no name any more."""
     began = perf_counter_ns()
     folder = Path(tempfile.mkdtemp(prefix="autobrrr-window-"))
+    path = folder / "trace.json"
     try:
-        path = folder / "trace.json"
         with _first_on_cpu():
             result.save(str(path))  # type: ignore[attr-defined]
         if not 0 < path.stat().st_size <= MOST_BYTES:
@@ -255,7 +254,9 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     except (OSError, RuntimeError) as error:
         return _abstained(f"its trace can't be written: {error}"), None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # unlike `rmtree` these take no descriptor
+            path.unlink(missing_ok=True)
+            folder.rmdir()
     wrote = perf_counter_ns() - began
     # torch holds the interpreter while it writes: the training thread stands still too.
     stall = cast(int, told["stall_ns"]) + wrote

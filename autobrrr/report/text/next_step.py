@@ -20,6 +20,8 @@ TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
 
 def after_diagnosis(found: Diagnosis) -> str:
     """A crowded machine first, then what is worth trying, then what would decide."""
+    if found.activity == "job ended":
+        return f"autobrrr diagnose PID   (of a run that goes on; process {found.pid} has ended)"
     crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
     if crowded and found.contention:
         who = found.contention[0]

@@ -270,6 +270,7 @@ class Collector:
     ) -> Trace:
         """The columns; nothing can be added any more."""
         gpu, host = self.gpu.finished(), self.host.finished()
+        metadata, lost = read_metadata(splitter.around)
         threads: Table[Thread] = Table()  # some files write one id as a number here and as text there
         merged = np.array(
             [threads[Thread(readable(str(pid)), readable(str(tid)))] for pid, tid in self.threads], np.int32
@@ -288,11 +289,11 @@ class Collector:
             grids=self.grids.things(),
             shapes=self.shapes.things(),
             ranks_of_devices=self.places.ranks,
-            metadata=read_metadata(splitter.around),
+            metadata=metadata,
             damage=damage,
             unread=self.without_time.count + splitter.passed_over.count,
             first_unread=_first(self.without_time, splitter.passed_over),
-            irregular=[*notes, *_mended(splitter.mended), *_left_out(self.halves)],
+            irregular=[*notes, *_mended(splitter.mended), *_left_out(self.halves), *_odd(lost)],
             negative_host=self.negative_host,
         )
 
@@ -312,6 +313,11 @@ def _mended(tally: Tally) -> list[str]:
 
 def _left_out(halves: Tally) -> list[str]:
     return [f"spans that stand in two events are not read: {halves.count}, {halves.first}"][: halves.count]
+
+
+def _odd(lost: list[str]) -> list[str]:
+    names = ", ".join(dict.fromkeys(lost))
+    return [f"of what the trace says of itself, this can't be read: {names}"][: len(lost)]
 
 
 def _coded(table: Table[T], things: Iterable[T], count: int) -> NDArray[np.int32]:

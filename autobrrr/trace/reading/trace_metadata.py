@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import TypeVar
+
 import msgspec
+from msgspec import structs
 
 from autobrrr.trace.reading.trace_events import Label
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
@@ -39,12 +45,42 @@ class Metadata(msgspec.Struct, frozen=True):
         return self.devices[0] if len(alike) == 1 else None
 
 
-def read_metadata(around: bytes) -> Metadata:
-    """From the text around the list of events, which is empty in it; where that is damaged, before it."""
+def read_metadata(around: bytes) -> tuple[Metadata, list[str]]:
+    """From the text around the list of events, which is empty in it; where that is damaged, before it.
+
+    Also the names of what can't be read: an odd value costs itself alone.
+    """
     head = around[: around.find(b"[]", around.find(b'"traceEvents"'))] + b"[]}"
     for text in (around, head):
         try:
-            return msgspec.json.decode(text, type=Metadata)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = json.loads(text.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
             continue
-    return Metadata()
+        if not isinstance(found, dict):
+            break
+        lost: list[str] = []
+        devices = found.pop("deviceProperties", None)
+        listed = devices if isinstance(devices, list) else [] if devices is None else [devices]
+        distributed = found.pop("distributedInfo", None)
+        whole = structs.replace(
+            _typed(Metadata, found, lost), devices=[_typed(DeviceProperties, each, lost) for each in listed]
+        )
+        if distributed is not None:
+            whole = structs.replace(whole, distributed=_typed(Distributed, distributed, lost))
+        return whole, lost
+    return Metadata(), ["all that stands around the events"] if around.startswith(b"{") else []
+
+
+def _typed(kind: type[Kind], values: object, lost: list[str]) -> Kind:
+    """A record of what can be read of these values."""
+    if not isinstance(values, dict):
+        lost.append(kind.__name__)
+        return kind()
+    found = {}
+    for field in structs.fields(kind):
+        if field.encode_name in values:
+            try:
+                found[field.name] = msgspec.convert(values[field.encode_name], field.type, strict=False)
+            except msgspec.ValidationError:
+                lost.append(field.encode_name)
+    return kind(**found)

@@ -94,6 +94,23 @@ def test_a_job_that_may_make_no_link_says_what_else_it_may_not(call: str, tmp_pa
         assert call in said.message
 
 
+# Reads everything, writes nowhere.
+LANDLOCK = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+rules = libc.syscall(444, struct.pack("Q", 0b1111111110010), 8, 0)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+libc.syscall(446, rules, 0)  # a kernel without it lets everything pass
+"""
+
+
+def test_a_job_that_may_write_nowhere_is_entered_all_the_same(tmp_path: Path) -> None:
+    with trains(LANDLOCK, real=True) as target:
+        link = enter(target.pid, cache=tmp_path / "cache")
+        link.socket.close()
+        os.close(link.ring_fd)
+
+
 @pytest.mark.parametrize("free", [0, 1])
 def test_a_job_out_of_descriptors_is_told_so(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ SAID = {
         r"its seccomp filter refuses it socket.*EPERM",
         "profile",
     ),
+    "families": (Part.LINK, "NotUp", errno.EAFNOSUPPORT, "", r"refuses it socket.*EAFNOSUPPORT", "profile"),
     "ring": (Part.RING, "NotUp", errno.EACCES, "", r"refuses it memfd_create.*EACCES", "memfd_create"),
     "page": (Part.PAGE, "OSError", errno.EPERM, "", r"refuses it mmap", "mmap"),
     "other": (Part.LOADING, "ImportError", None, "no torch", r"ImportError: no torch", "doctor 4242"),

@@ -96,6 +96,7 @@ def test_a_native_call_without_an_end_is_given_up_after_thirty_seconds(tmp_path:
         ("202 0x0", "for a lock, a thread or a queue .futex."),
         ("61 0x0", "for a child process .wait4."),
         ("230 0x0", "in a sleep .clock_nanosleep."),
+        ("219 0x0", "in a call with a time limit .restart_syscall."),
         ("999 0x0", "in system call 999"),
     ],
 )

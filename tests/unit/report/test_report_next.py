@@ -58,6 +58,11 @@ def test_after_a_diagnosis_comes_what_is_worth_trying(given: list[Advice], begin
     assert after_diagnosis(found).startswith(begins.format(pid=found.pid))
 
 
+def test_a_job_that_has_ended_is_not_named_in_a_command() -> None:
+    found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], activity="job ended")
+    assert after_diagnosis(found).startswith("autobrrr diagnose PID ")
+
+
 def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     other = CpuTaker(pid=14868, command="python \x1b[2Jjob.py", share=0.36)
     found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], provisional=True, contention=[other])

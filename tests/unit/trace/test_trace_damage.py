@@ -245,3 +245,31 @@ def test_an_entry_that_is_broken_last_leaves_what_stands_behind_the_list() -> No
     assert trace.damage is None
     assert trace.metadata.distributed is not None
     assert trace.metadata.distributed.rank == 3
+
+
+ABOUT = {
+    "deviceProperties": [{"id": 0, "name": "GPU", "numSms": 132}, {"id": 1, "name": "GPU", "numSms": 132}],
+    "distributedInfo": {"rank": 3, "world_size": 8},
+    "config": {"max_norm": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("sound", "odd", "said"),
+    [
+        ("1.0", "Infinity", ""),  # as json.dumps writes it into add_metadata_json
+        ('"rank": 3', '"rank": "3"', ""),
+        ('"world_size": 8', '"world_size": []', "world_size"),
+        ('{"id": 1', 'null, {"id": 1', "DeviceProperties"),
+        ('"config"', '"ERROR"', "ERROR"),
+    ],
+)
+def test_an_odd_value_around_the_events_costs_itself_and_is_said(sound: str, odd: str, said: str) -> None:
+    text = json.dumps({**ABOUT, "traceEvents": []})
+    assert sound in text
+    blocks = Blocks(io.BufferedReader(io.BytesIO(text.replace(sound, odd, 1).encode())))
+    trace = read_blocks("odd", blocks)
+    assert {each.sms for each in trace.metadata.devices if each.name} == {132}
+    assert trace.metadata.distributed is not None
+    assert trace.metadata.distributed.rank == 3
+    assert any("can't be read" in each and said in each for each in trace.irregular) == bool(said)

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from ...live_torch.available_memory import short_of_a_compiler
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module
@@ -182,6 +184,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     kind = (mode, dynamic, fast, budget)
     calls = []
     known = all(kind in _KEPT.get(module, {}) for module in modules)
+    if not known and (short := short_of_a_compiler(Path("/"), _workers())) is not None:
+        raise Refused(short)
     with nullcontext() if known else Footprint(torch):
         for module in modules:
             kept = _KEPT.get(module, {}).get(kind)

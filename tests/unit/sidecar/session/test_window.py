@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from pathlib import Path
@@ -319,3 +320,23 @@ def test_full_kernels_are_the_limit_on_a_busy_machine_too() -> None:
     window = device_window(1.0, overhead=0.2, compute=0.8)
     found = judge(Measurements(pid=7, profile=window, host=diagnosis.machine(0.9))).verdict
     assert (found.limit, found.limit_confidence, found.regime) == ("kernels", "low", "compute")
+
+
+def test_a_trace_is_removed_where_no_descriptor_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    class Result:
+        def save(self, path: str) -> None:
+            Path(path).write_text("{}")
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+
+    try:
+        told, fd = _written(Result(), {"stall_ns": 0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    assert fd is None
+    assert "can't be written" in str(told)
+    assert not list(tmp_path.iterdir())
