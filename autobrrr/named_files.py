@@ -18,10 +18,10 @@ from autobrrr.errors import UsageError
 from autobrrr.folders import walk
 
 
-def open_named(path: Path | str, *, keep: bool = False) -> int:
+def open_named(path: Path | str, *, keep: bool = False, new: bool = False) -> int:
     """A descriptor to write a file anew that the user has named.
 
-    With `keep`, what is there stays as far as it is not written over.
+    With `keep`, what is there stays as far as it is not written over; with `new`, nothing may be there.
     Where others than root decide what lies there, root follows no link and waits at no pipe.
 
     Raises:
@@ -29,6 +29,7 @@ def open_named(path: Path | str, *, keep: bool = False) -> int:
         OSError: it can't be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if keep else os.O_TRUNC)
+    flags |= os.O_EXCL if new else 0
     if not _others_decide(path):
         return os.open(path, flags, 0o666)
     with _named(path) as (above, name):

@@ -54,6 +54,8 @@ Fields = dict[str, object]
 T = TypeVar("T")
 
 ANSWER_S = 15.0
+SILENT_S = 30.0  # whoever says nothing for so long is asked whether it is there
+FAREWELL_S = 1.0  # for each further question to a session that has not answered one
 APPLY_S = 120.0
 NOTES_S = 60.0  # a job's store that does not answer is given up earlier
 DETACH_S = 300.0  # the session itself gives up earlier
@@ -90,6 +92,7 @@ class Client:
         self._inbox: deque[Fields] = deque()
         self._events: deque[Fields] = deque()
         self._every_s: float | None = None  # subscribed
+        self._silent = False  # it has left a question without an answer
         self.facts = _typed(self._ask("ping"), SessionFacts)
 
     def snapshot(self) -> Diagnosis:
@@ -263,7 +266,7 @@ class Client:
             elif isinstance(event, Tuning):
                 return event
             elif isinstance(event, TuneFailed):
-                raise AutobrrrError(event.message, event.hint, exit_code=event.exit_code)
+                raise error_from(msgspec.to_builtins(event))
             elif isinstance(event, SessionOver):
                 raise TargetGone(f"the session ended while tuning: {self._why()}")
 
@@ -321,9 +324,11 @@ class Client:
         except (OSError, TooSlow) as error:
             self._hear_last_words()
             raise self._gone() from error
+        timeout_s = FAREWELL_S if self._silent else timeout_s
         end_s = time.monotonic() + timeout_s
         while True:
             message = self._next_message(end_s - time.monotonic())
+            self._silent = message is None
             if message is None:
                 raise AutobrrrError(
                     f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
@@ -337,10 +342,13 @@ class Client:
 
     def _next_event(self, timeout_s: float | None) -> Event | None:
         """The next thing that came unasked; None where nothing came in time, or nothing that is known."""
-        if not self._events:
-            message = self._next_message(timeout_s)
+        while not self._events:
+            message = self._next_message(SILENT_S if timeout_s is None else timeout_s)
             if message is not None:
                 self._keep(message)
+            if message is not None or timeout_s is not None:
+                break
+            self._ask("ping", ANSWER_S)
         return _read(lambda: from_event(self._events.popleft())) if self._events else None
 
     def _next_message(self, timeout_s: float | None) -> Fields | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from autobrrr import folders, named_files
+from autobrrr.cli import main
 from autobrrr.cli.output_file import check_places
-from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.errors import EXIT_DONE, EXIT_USAGE, AutobrrrError, UsageError
 from autobrrr.folders import Folder, as_user, open_beneath, peer_uid
 
 PACKAGE = Path(folders.__file__).parent
@@ -329,7 +331,7 @@ def test_no_verb_writes_a_file_that_was_named_but_through_the_one_door() -> None
         str(file.relative_to(PACKAGE))
         for room in ("cli", "report")
         for file in sorted((PACKAGE / room).rglob("*.py"))
-        if "write_text(" in file.read_text()
+        if re.search(r"write_text\(|\.open\(['\"][wax]", file.read_text())
     ]
     assert found == []
 
@@ -345,6 +347,18 @@ def test_root_follows_its_own_links_on_the_way_to_a_file_of_others(tmp_path: Pat
     assert named.exists()
     named_files.remove_named(named)
     assert not named.exists()
+
+
+@needs_root
+def test_a_new_recipe_of_root_s_follows_no_link_of_others(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", THEM, THEM)
+    (tmp_path / "theirs/out").symlink_to(tmp_path / "kept")
+    assert main(["recipe", "new", str(tmp_path / "theirs/out/a.toml")]) == EXIT_USAGE
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert main(["recipe", "new", str(tmp_path / "theirs/a.toml")]) == EXIT_DONE
+    assert main(["recipe", "new", str(tmp_path / "theirs/a.toml")]) == EXIT_USAGE
 
 
 @needs_root

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from autobrrr import own_modules
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import OF_ERRORS, AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
 
@@ -93,11 +93,11 @@ def environment() -> dict[str, str]:
 
 
 def error_from(raw: object) -> AutobrrrError:
-    """An error as it was raised on the other side."""
+    """An error as it was raised on the other side, maybe as another user: none is a success."""
     fields = raw if isinstance(raw, dict) else {}
     code = fields.get("exit_code")
     return AutobrrrError(
         str(fields.get("message", "the session failed without a reason")),
         str(fields.get("hint", "")),
-        exit_code=code if isinstance(code, int) else None,
+        exit_code=code if isinstance(code, int) and code in OF_ERRORS else None,
     )

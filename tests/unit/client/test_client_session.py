@@ -8,6 +8,7 @@ import socket
 import msgspec
 import pytest
 
+from autobrrr.client import session_client
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress
@@ -52,6 +53,20 @@ def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> 
     first = next(snapshots)
     assert client.snapshot() == first == OVERHEAD
     assert len(list(snapshots)) == 1
+
+
+def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_client, "SILENT_S", 0.05)
+    monkeypatch.setattr(session_client, "ANSWER_S", 0.05)
+    session.answer()
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError, match="did not answer 'ping'"):
+        list(client.snapshots())
+    with pytest.raises(AutobrrrError, match="did not answer 'leave' within 1 s"):  # of five minutes
+        client.leave()
+    assert [session.asked()["do"] for _ in range(3)] == ["ping", "subscribe", "ping"]
 
 
 def test_watching_ends_when_the_time_is_up(session: Session) -> None:

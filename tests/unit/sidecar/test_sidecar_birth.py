@@ -75,6 +75,8 @@ def test_without_a_starter_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_fault_of_the_starter_s_own_words_is_still_anerror_from() -> None:
     assert error_from(None).exit_code == 1
     assert error_from({"message": "x", "exit_code": "?"}).message == "x"
+    codes = [error_from({"exit_code": code}).exit_code for code in (0, -256, 10**30, 4)]
+    assert codes == [1, 1, 1, 4]
 
 
 @pytest.mark.parametrize("words", [[], ["x"], ["7", "--probing", "maybe"]])

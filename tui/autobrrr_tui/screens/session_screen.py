@@ -13,6 +13,8 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Input
 
+from autobrrr.errors import UsageError
+from autobrrr.named_files import open_named
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, detail_cells
@@ -304,10 +306,11 @@ class SessionScreen(Screen[None]):
             return
         file = _free_name(self._export_to, self.view.pid)
         try:
-            with file.open("x") as opened:  # a link that leads nowhere is no free name
+            with open(open_named(file, new=True), "w", encoding="utf-8") as opened:
                 opened.write(recipe_now.text)
-        except OSError as error:
-            self.tell(f"not written ({error.strerror}): {file}")
+        except (OSError, UsageError) as error:
+            why = error.strerror if isinstance(error, OSError) else error.message
+            self.tell(f"not written ({why}): {file}")
             return
         self.tell(f"written: {file}")
 
