@@ -33,6 +33,8 @@ SLEEPS = {
     "queue": "import queue; queue.Queue().get()",
     "sleep": "import time; time.sleep(1e6)",
     "pause": "import signal; signal.pause()",
+    "read": "import os; os.read(os.pipe()[0], 1)",
+    "connection": "import multiprocessing; one, other = multiprocessing.Pipe(); one.recv()",
     "select": "import select; select.select([], [], [], 1e6)",
     "asyncio": "import asyncio\nasync def main(): await asyncio.Event().wait()\nasyncio.run(main())",
     # As a kernel of a notebook: it waits for a message, and for a heartbeat now and then.

@@ -122,6 +122,9 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
         raise TargetGone(f"process {pid} ended") from None
     except PermissionError as error:
         raise CannotAttach(f"process {pid} may not be read: {error}", f"autobrrr doctor {pid}") from None
+    except OSError:
+        same_program.require(pid, program, proc)  # its memory goes with an exec
+        raise
     return InjectionSite(
         pid=pid,
         program=program,

@@ -5,8 +5,8 @@ injector's own process. In goes what `strike.aim` found and Python source that n
 a native thread in the target that takes the GIL like any other, runs the source, and is gone.
 
 The borrowed thread calls `pthread_create`, which allocates. That is right only where the thread holds
-no lock of malloc's or the linker's: it must stand in a system call that waits (`x86_64.WAITS`). It need
-not have given up the GIL: nothing is called there that wants it.
+no lock of malloc's or the linker's: it must stand in a system call that waits (`x86_64.WAITS`), or read
+what is no file of a disk. It need not have given up the GIL: nothing is called there that wants it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from autobrrr.machine import process_maps
 
 _GLIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
 _MUSL = re.compile(r"(ld-musl-[^/]*|libc(\.musl-[^/]*)?)\.so(\..*)?")
+# What the linker and malloc never read, as /proc names it.
+_NO_FILES = ("pipe:[", "socket:[", "anon_inode:", "/dev/pts/", "/dev/tty", "/dev/console")
 _AUXV = struct.Struct("<QQ")
 _AT_BASE = 7  # of elf.h: where the dynamic linker lies
 _CREATE = "pthread_create"
@@ -59,7 +61,9 @@ class NewThread:
 
     def objection(self, registers: bytes, memory: int) -> str:
         """Only a thread that waits in the kernel may be borrowed for this."""
-        return "" if self.target.architecture.waits(registers) else "none of its threads waits in the kernel"
+        cpu = self.target.architecture
+        waits = cpu.waits(registers) or _is_no_file(self.target.pid, cpu.reads(registers))
+        return "" if waits else "none of its threads waits in the kernel where a thread can be started"
 
     def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Make a page with the thread's body, and start the thread."""
@@ -132,6 +136,14 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
         create=found[_CREATE][0],
         functions=tuple(found[name][0] for name in BODY_CALLS),
     )
+
+
+def _is_no_file(pid: int, fd: int | None, proc: Path = Path("/proc")) -> bool:
+    """Whether a descriptor of the target leads to a pipe, a connection, a terminal or the like."""
+    try:
+        return fd is not None and os.readlink(proc / str(pid) / "fd" / str(fd)).startswith(_NO_FILES)
+    except OSError:
+        return False
 
 
 def _libc(mapped: Sequence[process_maps.Mapping], linker: int | None) -> list[process_maps.Mapping]:

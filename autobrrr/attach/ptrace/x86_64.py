@@ -20,6 +20,7 @@ SYS_MUNMAP = 11
 # restart_syscall goes on with a wait that has a timeout and was stopped before; malloc's has none.
 WAITS = frozenset((7, 23, 34, 35, 43, 45, 47, 61, 128, 219, 230, 232, 247, 270, 271, 281, 288, 441))
 SYS_FUTEX = 202
+READS = frozenset((0, 19))  # read, readv: the linker and malloc make them too, of files
 # Semaphores and condition variables wait by FUTEX_WAIT_BITSET, mutexes (malloc's) by FUTEX_WAIT.
 _FUTEX_WAIT_BITSET, _FUTEX_FLAGS = 9, 128 | 256
 # What the kernel leaves in rax of a system call that our stop has interrupted: EINTR, ERESTARTSYS,
@@ -112,6 +113,14 @@ def waits(registers: bytes) -> bool:
     if words[_ORIG_RAX] == SYS_FUTEX:
         return bool(words[_RSI] & 0xFFFFFFFF & ~_FUTEX_FLAGS == _FUTEX_WAIT_BITSET)
     return words[_ORIG_RAX] in WAITS
+
+
+def reads(registers: bytes) -> int | None:
+    """The descriptor that the thread was stopped in a read of; None where it was in none."""
+    words = _REGISTERS.unpack(registers)
+    if result(registers) not in _INTERRUPTED or words[_ORIG_RAX] not in READS:
+        return None
+    return int(words[_RDI])
 
 
 def for_syscall(registers: bytes, gadget: int, number: int, arguments: tuple[int, ...]) -> bytes:

@@ -12,7 +12,7 @@ from _thread import get_ident, get_native_id
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.handler_errors import let_through, raised_by_handler
@@ -42,6 +42,7 @@ PASSES = 1024  # fires of other optimizers between two looks
 FRESH_NS = 100_000_000  # as old may the newest record be that the sidecar sees
 BRISK_NS = 12_000_000  # while remedies come and go: a block is over when its steps have records
 BRISK_FOR_NS = 2_000_000_000  # after a change of remedies
+LEFT_NS, LEFT_STEPS, LEFT_LOOKS = 2_000_000_000, 20, 8  # a thread that stands still so long trains no more
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -102,6 +103,8 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
+        self._stands: tuple[object, ...] = ()  # where our thread was met by another that trains
+        self._stands_since_ns = self._stands_looks = 0
         self._quiet = Usual()
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
@@ -352,7 +355,7 @@ class TrainLoop:
 
     def _last_will(self) -> None:
         will = self.hot.will
-        if will is not None and get_ident() == self.hot.owner:
+        if will is not None and self._is_ours(get_ident()):
             try:
                 will()
             except Exception as error:  # noqa: BLE001
@@ -382,11 +385,25 @@ class TrainLoop:
         hot = self.hot
         if ident == hot.owner:
             return True
-        if hot.owner and hot.owner in sys._current_frames():
+        frame = sys._current_frames().get(hot.owner) if hot.owner else None
+        if frame is not None and not self._has_left(frame):
             return False  # a second thread trains something else
+        if hot.owner:
+            self.measuring.leave_thread()
+            hot.flags |= ring_layout.SETTLING
         hot.owner = ident
         self.train_tid = get_native_id()
         return True
+
+    def _has_left(self, frame: FrameType) -> bool:
+        """Whether the thread that we follow waits, and training goes on on this one: a pool's, or one that
+        it has started."""
+        now, stands = self._clock(), (frame.f_code, frame.f_lasti, self.hot.steps)
+        if stands != self._stands:
+            self._stands, self._stands_since_ns, self._stands_looks = stands, now, 0
+        self._stands_looks += 1
+        stood_ns = now - self._stands_since_ns
+        return self._stands_looks >= LEFT_LOOKS and stood_ns >= max(LEFT_NS, LEFT_STEPS * self.step_ns)
 
     def _fired(self, optimizer: object, now: int) -> None:
         if self.job.saw_optimizer(optimizer):

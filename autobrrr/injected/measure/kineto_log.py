@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 from collections.abc import Iterator
 from types import ModuleType
@@ -36,7 +37,11 @@ def _level(torch: ModuleType) -> ctypes.c_int | None:
     folder = os.path.join(os.path.dirname(str(torch.__file__)), "lib")
     for name in LIBRARIES:
         with contextlib.suppress(OSError, ValueError):
-            # Only what the process has loaded already.
-            library = ctypes.CDLL(os.path.join(folder, name), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-            return ctypes.c_int.in_dll(library, LEVEL)
+            return ctypes.c_int.in_dll(_loaded(os.path.join(folder, name)), LEVEL)
     return None
+
+
+@functools.cache
+def _loaded(file: str) -> ctypes.CDLL:
+    """A library that the process has loaded already; made once: each one is a class of its own."""
+    return ctypes.CDLL(file, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

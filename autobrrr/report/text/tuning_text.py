@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
@@ -99,10 +99,14 @@ def verdict(tuning: Tuning) -> str:
 
 def _stays(tuning: Tuning) -> list[str]:
     """One line for each remedy that was reverted, and of which something stays."""
+    return stays_after(trial.remedy for trial in tuning.trials if trial.outcome == "undone")
+
+
+def stays_after(reverted: Iterable[str]) -> list[str]:
+    """One line for each of these remedies of which something stays."""
     from autobrrr.injected.remedies.families import REGISTRY  # not for --help
 
-    reverted = dict.fromkeys(trial.remedy for trial in tuning.trials if trial.outcome == "undone")
-    left = {name: REGISTRY[name].leaves for name in reverted if name in REGISTRY}
+    left = {name: REGISTRY[name].leaves for name in dict.fromkeys(reverted) if name in REGISTRY}
     return [f"after {name} this stays: {what}" for name, what in left.items() if what is not None]
 
 

@@ -223,7 +223,7 @@ class ReadAhead:
             try:
                 index = self._indices.next()
             except Exception as error:  # noqa: BLE001
-                self._end_of_sampler = error
+                self._end_of_sampler = _without_ours(error)
                 return
             try:
                 index = _as_it_is(index)
@@ -262,6 +262,14 @@ class ReadAhead:
         return is_current
 
 
+def _without_ours(error: Exception) -> Exception:
+    """Its traceback from the sampler's first frame on: who keeps an error is in no frame that it keeps."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_globals is globals():
+        found = found.tb_next
+    return error.with_traceback(found)
+
+
 def _as_it_is(index: object) -> object:
     """The sampler's, which it may use again for its next one; raises Unkept."""
     if type(index) is list and set(map(type, index)) <= {int}:
@@ -272,26 +280,27 @@ def _as_it_is(index: object) -> object:
 class _Indices:
     """All indices of an iterator that were not handed over, however often it is read ahead.
 
-    They stand in its sampler's place while some of them wait here.
+    While some of them wait here, Python's own iterators over them stand in its sampler's place: the job may
+    hold those longer than we are there.
     """
 
     def __init__(self, iterator: object) -> None:
         self._iterator = weakref.ref(iterator)
         self._sampler: Iterator[object] = vars(iterator)["_sampler_iter"]
-        self._waiting: deque[object] = deque()
-        self._end: Exception | None = None  # what the sampler has raised, when its turn comes
-        self._standing: int | None = None  # its id: held here, it would keep itself
+        self._waiting: Iterator[object] = iter(())  # whoever takes one, here or there, has taken it
+        self._error: Exception | None = None  # of the sampler's, when its turn comes: at an end it ends anew
 
     def next(self, _: object = None) -> object:
         """Raises what the sampler raises."""
-        if self._waiting:
-            index = self._waiting.popleft()
-            self._stand_or_go()
+        for index in self._waiting:
             return index
-        if self._end is not None:
-            end, self._end = self._end, None
-            self._stand_or_go()
-            raise end
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._stand([])
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame: no cycle, which only a collection would end
         return next(self._sampler)
 
     def put_back(self, indices: list[object], end: Exception | None) -> None:
@@ -300,24 +309,20 @@ class _Indices:
         Args:
             end: What the sampler has raised after them.
         """
-        self._waiting.extendleft(reversed(indices))
-        self._end = end or self._end
-        self._stand_or_go()
+        if end is not None and not isinstance(end, StopIteration):
+            self._error = end
+        self._stand([*indices, *self._waiting])
 
-    def _stand_or_go(self) -> None:
+    def _stand(self, waiting: list[object]) -> None:
+        self._waiting = iter(waiting)
         iterator = self._iterator()
         if iterator is None:
             return
-        state = vars(iterator)
-        if self._waiting or self._end is not None:
-            if self._standing is None:
-                # Not a generator: one that has raised is at its end.
-                state["_sampler_iter"] = map(self.next, itertools.repeat(None))
-                self._standing = id(state["_sampler_iter"])
-        elif self._standing is not None:
-            if id(state.get("_sampler_iter")) == self._standing:
-                state["_sampler_iter"] = self._sampler
-            self._standing = None
+        rest = self._sampler
+        if self._error is not None:
+            # Not a generator: one that has raised is at its end.
+            rest = map(self.next, itertools.repeat(None))
+        vars(iterator)["_sampler_iter"] = itertools.chain(self._waiting, rest) if waiting else rest
 
 
 _INDICES: MutableMapping[object, _Indices] = weakref.WeakKeyDictionary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -265,7 +266,10 @@ def test_an_epoch_may_be_read_ahead_and_left_any_number_of_times(monkeypatch: py
         found.append(next(batches))
         undo()
     found += [next(batches) for _ in range(2)]
-    assert vars(batches)["_sampler_iter"] is sampler  # all that was read of it is handed over
+    held = [vars(batches)["_sampler_iter"]]
+    for _ in range(3):  # no deeper, however often
+        held += gc.get_referents(*held)
+    assert any(each is sampler for each in held)
     found += batches
     assert sorted(torch.cat(found)[:, 0].tolist()) == list(map(float, range(1300)))
 
@@ -292,6 +296,83 @@ def test_a_sampler_that_fails_and_goes_on_does_so_in_its_turn(
             if undo is not None:
                 undo()
     assert found == [1, 2, 3, 4, "five", 6, 7, 8, 9]
+
+
+def read_to_the_end(loader: Loader) -> None:
+    for _ in loader:
+        pass
+
+
+def left_with_the_last_batch(loader: Loader) -> None:
+    for number, _ in enumerate(loader, 1):
+        if number == len(loader):
+            break
+
+
+def left_when_all_are_asked_for(loader: Loader) -> None:
+    for number, _ in enumerate(loader, 1):
+        if number == len(loader) - 2:
+            break
+
+
+@pytest.mark.parametrize("epoch", [read_to_the_end, left_with_the_last_batch, left_when_all_are_asked_for])
+def test_an_epoch_leaves_neither_workers_nor_cycles_whatever_ends_it(epoch: Callable[[Loader], None]) -> None:
+    def ours() -> int:
+        kinds = read_ahead.ReadAhead, read_ahead._Indices, Workers
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
+    job.saw_loader(loader)
+    gc.collect()
+    gc.disable()
+    try:
+        others = own_children()
+        undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+        try:
+            for _ in range(3):
+                epoch(loader)
+                assert (ours(), own_children()) == (0, others)
+        finally:
+            undo()
+    finally:
+        gc.enable()
+
+
+def test_what_stands_for_a_sampler_after_the_undo_is_no_object_of_ours() -> None:
+    loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
+    job.saw_loader(loader)
+    batches = iter(loader)
+    job.saw_iterator(batches)
+    undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+    next(batches)
+    undo()
+    held = [vars(batches)["_sampler_iter"]]
+    for _ in range(3):
+        held += gc.get_referents(*held)
+    assert not any(isinstance(each, read_ahead._Indices) for each in held)
+    assert len(list(batches)) == 15
+
+
+def test_an_epoch_that_goes_on_without_workers_leaves_no_cycle_either() -> None:
+    def read_ahead_objects() -> int:
+        kinds = read_ahead.ReadAhead, read_ahead._Indices
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
+    job.saw_loader(loader)
+    gc.collect()
+    gc.disable()
+    try:
+        undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+        batches = iter(loader)
+        for _ in range(14):
+            next(batches)
+        undo()
+        next(batches)
+        del batches
+        assert read_ahead_objects() == 0
+    finally:
+        gc.enable()
 
 
 class ReusingLists:

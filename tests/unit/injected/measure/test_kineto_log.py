@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import ModuleType
 
 import pytest
@@ -43,3 +44,18 @@ def test_a_torch_without_the_symbol_tells_on(library: str, monkeypatch: pytest.M
     monkeypatch.setattr(kineto_log.os.path, "join", lambda *parts: parts[-1])
     with kineto_log.quiet(elsewhere):
         assert kineto_log._level(elsewhere) is None
+
+
+def test_a_window_makes_no_class_that_only_a_collection_ends() -> None:
+    def libraries() -> int:
+        return sum(kind.__name__ == "_FuncPtr" for kind in gc.get_objects() if isinstance(kind, type))
+
+    with kineto_log.quiet(torch):
+        before = libraries()
+    gc.disable()
+    try:
+        with kineto_log.quiet(torch):
+            pass
+        assert libraries() == before
+    finally:
+        gc.enable()
