@@ -437,6 +437,7 @@ class AgentSession:
         deadline = time.monotonic() + (patience_s if needs_boundary else min(patience_s, HOOKS_PATIENCE_S))
         if (needs_boundary or loop.hooks.on) and loop.hot.live:
             loop.task_ends()
+            loop.hot.will = lambda: loop.take_down(keep=keep)  # of a thread that may stand in for ours
             loop.post(lambda: loop.take_down(keep=keep))
             compiles = False
             while not loop.gone and loop.hot.live and time.monotonic() < deadline:

@@ -85,14 +85,6 @@ class Measuring:
         self.at = NEVER
         return True
 
-    def leave_thread(self) -> None:
-        """Training goes on on another thread, from which the task can take nothing off the last one."""
-        task = self.task
-        if task is not None:
-            self.stop()
-            self.at = NEVER
-            self._emit(given_up(task, Abstain("training went on on another thread")))
-
     def stretched(self, step_ns: int) -> None:
         """A step has ended that was recorded, traced or run after a replay."""
         if self.task is not None and self.usual_ns:

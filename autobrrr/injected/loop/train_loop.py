@@ -103,7 +103,7 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
-        self._stands: tuple[object, ...] = ()  # where our thread was met by another that trains
+        self._stands: tuple[object, ...] = ()  # where another that trains has met the thread that we follow
         self._stands_since_ns = self._stands_looks = 0
         self._quiet = Usual()
         self._brisk_until_ns = 0
@@ -160,6 +160,8 @@ class TrainLoop:
                 self._begin_work()
                 self._flush()
                 self._fired(optimizer, now)
+            else:
+                self._last_will()
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
@@ -185,6 +187,8 @@ class TrainLoop:
                 if self.steps.event(source):
                     self._begin_work()
                     self._close(now)
+            else:
+                self._last_will()
         finally:
             hot.busy = False
 
@@ -355,7 +359,7 @@ class TrainLoop:
 
     def _last_will(self) -> None:
         will = self.hot.will
-        if will is not None and self._is_ours(get_ident()):
+        if will is not None and (self._is_ours(get_ident()) or self._may_stand_in()):
             try:
                 will()
             except Exception as error:  # noqa: BLE001
@@ -385,20 +389,25 @@ class TrainLoop:
         hot = self.hot
         if ident == hot.owner:
             return True
-        frame = sys._current_frames().get(hot.owner) if hot.owner else None
-        if frame is not None and not self._has_left(frame):
+        if hot.owner and hot.owner in sys._current_frames():
             return False  # a second thread trains something else
-        if hot.owner:
-            self.measuring.leave_thread()
-            hot.flags |= ring_layout.SETTLING
         hot.owner = ident
         self.train_tid = get_native_id()
         return True
 
-    def _has_left(self, frame: FrameType) -> bool:
-        """Whether the thread that we follow waits, and training goes on on this one: a pool's, or one that
-        it has started."""
-        now, stands = self._clock(), (frame.f_code, frame.f_lasti, self.hot.steps)
+    def _may_stand_in(self) -> bool:
+        """The thread that we follow stands still outside torch while this one trains, and nothing is left
+        that is its alone: a pool's, or one that waits for a thread that it has started.
+        """
+        frame = sys._current_frames().get(self.hot.owner)
+        if frame is None or self.measuring.unfinished is not None or self.active.of_thread:
+            return False
+        at: FrameType | None = frame
+        while at is not None:
+            if str(at.f_globals.get("__name__")).partition(".")[0] == "torch":
+                return False
+            at = at.f_back
+        now, stands = self._clock(), (frame.f_code, frame.f_lasti)
         if stands != self._stands:
             self._stands, self._stands_since_ns, self._stands_looks = stands, now, 0
         self._stands_looks += 1

@@ -272,6 +272,11 @@ class ActiveRemedies:
         ]
         return [loss for loss in losses if loss is not None]
 
+    @property
+    def of_thread(self) -> bool:
+        """Whether some were applied to the training thread alone, which alone can undo them."""
+        return any(applied.remedy.of_thread for applied in self.ours)
+
     def forget(self) -> None:
         """Leave the session's remedies on for good."""
         self._applied = [applied for applied in self._applied if applied.planned or applied.bound]

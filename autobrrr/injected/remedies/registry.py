@@ -142,6 +142,7 @@ class Remedy:
     price_s: float = 0.0  # what those steps usually take
     settles_steps: int = 0  # steps after each switching on that do not show its effect yet
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
+    of_thread: bool = False  # is set for the training thread alone, and undone there
     takes: Takes | None = None  # bytes of a device's memory that it takes at its peak, beside the job's own
 
     def disturbs(self, other: Remedy) -> set[str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from autobrrr.injected.wire import framing, ring_layout
-from support.attach import eventually
 from support.injected.agent import AgentJob
 
 pytestmark = pytest.mark.integration
@@ -337,7 +336,8 @@ thread.start(); thread.join()
         assert f"tid {tid}" in running.output()
 
 
-def test_training_that_goes_on_in_another_thread_of_a_pool_is_followed_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["detach", "lost link"])
+def test_where_training_goes_on_in_another_thread_that_takes_all_off(how: str, tmp_path: Path) -> None:
     rest = """
 import threading
 plain = sys.modules["torch.optim.adam"].adam
@@ -345,46 +345,15 @@ ended, over = agent_job.begin(), threading.Event()
 def starts():
     while seen.last != "foreach": step()
     over.wait()  # an idle worker of a pool
-def goes_on():
-    train_until(ended)
-    over.set()
-threads = [threading.Thread(target=each) for each in (starts, goes_on)]
-threads[0].start()
-while seen.last != "foreach": time.sleep(0.01)
-print("moved", flush=True)
-for each in threads[1:]: each.start()
-for each in threads: each.join()
-assert sys.modules["torch.optim.adam"].adam is plain
-print("undone")
-"""
-    with job(tmp_path, rest) as running:
-        peer = running.peer()
-        peer.wait_steps(10)
-        tid = peer.ask("facts")["facts"]["train_tid"]
-        assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
-        running.until("moved")
-        eventually(lambda: peer.ask("facts")["facts"]["train_tid"] not in (0, tid))
-        assert peer.ask("detach", keep=False)["left"] == []
-        assert "undone" in running.output()
-
-
-def test_a_last_will_is_done_by_the_thread_that_goes_on(tmp_path: Path) -> None:
-    rest = """
-import threading
-plain = sys.modules["torch.optim.adam"].adam
-ended, over = agent_job.begin(), threading.Event()
-def starts():
-    while seen.last != "foreach": step()
-    over.wait()
 one = threading.Thread(target=starts); one.start()
 while seen.last != "foreach": time.sleep(0.01)
 print("remedy on", flush=True)
-agent_job.wait_ended(ended)
 def goes_on():
     until = time.monotonic() + 30
     while sys.modules["torch.optim.adam"].adam is not plain and time.monotonic() < until: step()
 other = threading.Thread(target=goes_on); other.start(); other.join()
 over.set(); one.join()
+agent_job.wait_ended(ended)
 assert sys.modules["torch.optim.adam"].adam is plain
 print("undone")
 """
@@ -392,6 +361,8 @@ print("undone")
         peer = running.peer()
         assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
         running.until("remedy on")
+        if how == "detach":
+            assert peer.ask("detach", keep=False)["left"] == []
         peer.close()
         assert "undone" in running.output()
 

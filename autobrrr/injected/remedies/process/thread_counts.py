@@ -25,6 +25,7 @@ from .process_value import switch
     cls="rounding",
     doc="Set the number of threads inside one operator on the CPU.",
     targets=("torch.num_threads",),
+    of_thread=True,
     options=(
         Option(
             name="threads",
