@@ -135,7 +135,8 @@ def sweep(
                 removed += [
                     name
                     for name, found in left
-                    if (others_too or found.st_uid == uid) and _swept(parent, name, found)
+                    if (others_too or found.st_uid == uid)
+                    and _swept(parent, name, found, gid if found.st_uid == uid else found.st_gid)
                 ]
             finally:
                 os.close(parent)
@@ -147,10 +148,10 @@ def _left(parent: int) -> list[tuple[str, os.stat_result]]:
     return [(each, os.stat(each, dir_fd=parent, follow_symlinks=False)) for each in named]
 
 
-def _swept(parent: int, name: str, found: os.stat_result) -> bool:
+def _swept(parent: int, name: str, found: os.stat_result, gid: int) -> bool:
     if os.geteuid() not in (0, found.st_uid) or not name.startswith(f"autobrrr-{found.st_uid}-"):
         return False
     try:
-        return remove_unheld(parent, name, found.st_uid, found.st_gid)
+        return remove_unheld(parent, name, found.st_uid, gid)
     except OSError:
         return False

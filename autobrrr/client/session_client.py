@@ -328,7 +328,7 @@ class Client:
         end_s = time.monotonic() + timeout_s
         while True:
             message = self._next_message(end_s - time.monotonic())
-            self._silent = message is None
+            self._silent = message is None and timeout_s <= ANSWER_S  # else it is the job that takes long
             if message is None:
                 raise AutobrrrError(
                     f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"

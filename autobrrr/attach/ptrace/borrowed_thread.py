@@ -284,6 +284,8 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     try:
         # Stopped it stays what it is. It may have become a program of root's that the job has aimed us at.
         same_program.require(way.target.pid, way.target.program)
+        if procfs.stat(way.target.pid, tid=tid) is None:
+            raise ProcessLookupError  # that thread has ended, and another process has its number
         deadly = deadly_calls.deadly(tid)
         if deadly:
             raise CannotAttach(

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,30 @@ def test_a_folder_of_another_owner_in_the_root_of_somebody_s_job_is_not_swept(
     (mounted / "shadow").write_text("root's own")
     assert sweep(42, THEM, THEM, tmp_path) == []
     assert (mounted / "shadow").read_text() == "root's own"
+
+
+@needs_root
+def test_the_group_of_a_swept_folder_gives_its_user_no_right_of_that_group(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may own a folder of a group that they are not in, and mount another one over it by then."""
+    group, removes = THEM + 1, places.remove_unheld
+    shown = root / "tmp" / f"autobrrr-{THEM}-0123456789abcdef"
+    groups_own = tmp_path / "of the group"
+    for folder, owner in ((shown, THEM), (groups_own, 0)):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner, group)
+    groups_own.chmod(0o770)
+    (groups_own / "file").write_text("kept")
+
+    def once_it_is_swapped(*folder: Any) -> bool:
+        shown.rmdir()
+        groups_own.rename(shown)
+        return removes(*folder)
+
+    monkeypatch.setattr(places, "remove_unheld", once_it_is_swapped)
+    assert sweep(42, THEM, THEM, tmp_path) == []
+    assert (shown / "file").read_text() == "kept"
 
 
 def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folder(

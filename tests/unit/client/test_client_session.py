@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 
 import msgspec
 import pytest
@@ -67,6 +68,22 @@ def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     with pytest.raises(AutobrrrError, match="did not answer 'leave' within 1 s"):  # of five minutes
         client.leave()
     assert [session.asked()["do"] for _ in range(3)] == ["ping", "subscribe", "ping"]
+
+
+def test_a_job_that_takes_long_over_a_remedy_may_take_as_long_as_ever_to_be_left(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_client, "ANSWER_S", 0.01)
+    monkeypatch.setattr(session_client, "APPLY_S", 0.02)
+    monkeypatch.setattr(session_client, "FAREWELL_S", 0.01)
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError, match="did not answer 'apply'"):
+        client.apply([])
+    session.number += 1  # the answer that never came
+    later = threading.Timer(0.2, lambda: session.answer(ending=None))
+    later.start()
+    assert client.leave() is None
+    later.join()
 
 
 def test_watching_ends_when_the_time_is_up(session: Session) -> None:
