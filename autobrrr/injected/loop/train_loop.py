@@ -399,8 +399,8 @@ class TrainLoop:
         """The thread that we follow stands still outside torch while this one trains, and nothing is left
         that is its alone: a pool's, or one that waits for a thread that it has started.
         """
-        frame = sys._current_frames().get(self.hot.owner)
-        if frame is None or self.measuring.unfinished is not None or self.active.of_thread:
+        frame, measuring = sys._current_frames().get(self.hot.owner), self.measuring
+        if frame is None or (measuring.task or measuring.unfinished) is not None or self.active.of_thread:
             return False
         at: FrameType | None = frame
         while at is not None:

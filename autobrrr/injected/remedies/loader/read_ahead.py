@@ -288,7 +288,7 @@ class _Indices:
         self._iterator = weakref.ref(iterator)
         self._sampler: Iterator[object] = vars(iterator)["_sampler_iter"]
         self._waiting: Iterator[object] = iter(())  # whoever takes one, here or there, has taken it
-        self._error: Exception | None = None  # of the sampler's, when its turn comes: at an end it ends anew
+        self._error: Exception | None = None  # of the sampler's, or its end, when its turn comes
 
     def next(self, _: object = None) -> object:
         """Raises what the sampler raises."""
@@ -309,8 +309,7 @@ class _Indices:
         Args:
             end: What the sampler has raised after them.
         """
-        if end is not None and not isinstance(end, StopIteration):
-            self._error = end
+        self._error = end or self._error
         self._stand([*indices, *self._waiting])
 
     def _stand(self, waiting: list[object]) -> None:

@@ -298,6 +298,39 @@ def test_a_sampler_that_fails_and_goes_on_does_so_in_its_turn(
     assert found == [1, 2, 3, 4, "five", 6, 7, 8, 9]
 
 
+class SetsItselfBack:
+    """Batches that are their own iterator, which begins anew after its end."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> SetsItselfBack:
+        return self
+
+    def __next__(self) -> list[int]:
+        if self.at == 8:
+            self.at = 0
+            raise StopIteration
+        self.at += 1
+        return [self.at]
+
+
+@pytest.mark.parametrize("undone_after", [1, 6, 8, None])  # all are asked for after 5
+def test_a_sampler_that_sets_itself_back_at_its_end_ends_the_epoch_there(undone_after: int | None) -> None:
+    loader, job = DataLoader(Counting(64), batch_sampler=SetsItselfBack()), Job(torch)
+    job.saw_loader(loader)
+    undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+    epochs = []
+    for _ in range(2):
+        epochs.append(0)
+        for _ in itertools.islice(loader, 99):
+            epochs[-1] += 1
+            if epochs == [undone_after]:
+                undo()
+    undo()
+    assert epochs == [8, 8]
+
+
 def read_to_the_end(loader: Loader) -> None:
     for _ in loader:
         pass
