@@ -51,3 +51,8 @@ def _words(share: float, takers: Sequence[CpuTaker]) -> str:
         f"{each.command} (pid {each.pid}) has {100 * each.share:.0f} %" for each in takers[:NAMED]
     )
     return f"{said}; {who} of a core" if who else said
+
+
+def unseen_words(count: int) -> str:
+    """The sentence about processes that may be jobs, too."""
+    return f"there was no time to look at {count} processes: this machine has very many, or large ones"

@@ -19,6 +19,7 @@ from autobrrr.readable import fields, readable_lines
 
 MOST_LINE_BYTES = 1 << 24
 MOST_FILE_BYTES = 1 << 29  # twice what a session writes at most
+NO_MOMENT = "a moment that no clock shows"
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
 
@@ -70,14 +71,15 @@ class LogLines:
     def _whole(self, number: int, line: str | bytes) -> LogLine | None:
         text = line.strip() if isinstance(line, str) else line.strip(b"\0 \t\r\n")
         zeros = isinstance(line, bytes) and b"\0" in line
-        if zeros and not text:
+        if zeros:
             self.pass_over(number, "zeros")
         if not text:
             return None
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
-            self.pass_over(number, "zeros" if zeros else "no JSON, or cut")
+            if not zeros:
+                self.pass_over(number, "no JSON, or cut")
             return None
         at_s, kind, body = (
             (found.get("at"), found.get("kind"), found.get("body"))

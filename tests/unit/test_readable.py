@@ -181,7 +181,7 @@ def test_markup_in_a_job_s_name_is_text_on_the_screen() -> None:
         raise AutobrrrError("none")
 
     async def run() -> str:
-        app = AutobrrrApp(TopScreen(lambda: [line], no_source, no_source), environ={})
+        app = AutobrrrApp(TopScreen(lambda unseen: [line], no_source, no_source), environ={})
         async with app.run_test(size=(120, 24)) as pilot:
             text = ""
             for _ in range(200):

@@ -41,11 +41,11 @@ class Meaning(Message):
 
 
 class Listed(Message):
-    """The jobs of this machine, each with its view where it has a session."""
+    """The jobs of this machine, each with its view where it has a session; how many were not looked at."""
 
-    def __init__(self, jobs: list[JobLine], views: dict[int, View]) -> None:
+    def __init__(self, jobs: list[JobLine], views: dict[int, View], unseen: int = 0) -> None:
         super().__init__()
-        self.jobs, self.views = jobs, views
+        self.jobs, self.views, self.unseen = jobs, views, unseen
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, Listed)

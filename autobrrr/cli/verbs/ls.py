@@ -15,6 +15,7 @@ from autobrrr.cli.printed import columns, show
 from autobrrr.errors import AutobrrrError
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
+from autobrrr.records.busy_words import unseen_words
 from autobrrr.report.text.next_step import after_listing
 from autobrrr.report.text_table import text_table
 from autobrrr.sidecar.sockets.session_socket import connect, find_target, passed_over
@@ -44,7 +45,7 @@ def _say_shut(lines: list[JobLine]) -> None:
 
 
 def _say_unseen(count: int) -> None:
-    narrate(f"there was no time to look at {count} processes: this machine has very many, or large ones")
+    narrate(unseen_words(count))
 
 
 def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:

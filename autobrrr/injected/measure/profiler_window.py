@@ -255,7 +255,8 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
         return _abstained(f"its trace can't be written: {error}"), None
     finally:
         with contextlib.suppress(OSError):  # unlike `rmtree` these take no descriptor
-            path.unlink(missing_ok=True)
+            for each in (path, folder / f"{path.name}.tmp"):  # torch writes there first
+                each.unlink(missing_ok=True)
             folder.rmdir()
     wrote = perf_counter_ns() - began
     # torch holds the interpreter while it writes: the training thread stands still too.

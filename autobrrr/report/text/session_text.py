@@ -14,7 +14,7 @@ from autobrrr.folders import open_plain
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, FrameSamples, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
-from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
@@ -66,6 +66,8 @@ def past_session(path: Path) -> PastSession:
         except msgspec.ValidationError as error:
             lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
             continue
+        if line.at_s is None:
+            lines.pass_over(line.number, NO_MOMENT)
         course.take(line, found)
         if isinstance(found, Diagnosis):
             last = found

@@ -111,7 +111,7 @@ def publisher(
         if options.log_to is not None:
             found.append(tracker(options.log_to, pid, Path(options.log_folder or ".")))
         if is_asked_for(env) and is_installed():
-            found.append(TelemetryExport())
+            found.append(TelemetryExport(say))
         elif is_asked_for(env):
             say("OTEL_… asks for metrics, but opentelemetry-sdk and its OTLP exporter are not installed here")
     except BaseException:

@@ -39,10 +39,11 @@ class TelemetryExport:
     """Sends what was taken last, every minute or as often as `OTEL_METRIC_EXPORT_INTERVAL` says.
 
     Args:
+        say: Gets a line when figures begin to be lost, and one when they arrive again.
         exporter: Takes the figures; by OTLP over HTTP unless given.
     """
 
-    def __init__(self, exporter: MetricExporter | None = None) -> None:
+    def __init__(self, say: Callable[[str], None], exporter: MetricExporter | None = None) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -52,6 +53,8 @@ class TelemetryExport:
             exporter = OTLPMetricExporter()
         self._latest: Published | None = None
         self._known: set[str] = set()
+        self._say, self._lost = say, 0
+        exporter.export = self._counted(exporter.export)
         self._provider = MeterProvider([PeriodicExportingMetricReader(exporter)], shutdown_on_exit=False)
         self._meter = self._provider.get_meter("autobrrr")
 
@@ -71,6 +74,29 @@ class TelemetryExport:
     def close(self) -> None:
         """Send the last figures, for so long as that may take."""
         self._provider.shutdown(CLOSE_MS)
+
+    def _counted(self, export: Callable[..., object]) -> Callable[..., object]:
+        """The SDK itself only logs what it can't send, and nobody reads a session's log of Python."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        def counted(*args: object, **more: object) -> object:
+            try:
+                result = export(*args, **more)
+            except Exception:
+                self._tell(False)
+                raise
+            self._tell(result is MetricExportResult.SUCCESS)
+            return result
+
+        return counted
+
+    def _tell(self, arrived: bool) -> None:
+        if not arrived and not self._lost:
+            self._say("metrics could not be sent where OTEL_… says; they are tried again with each export")
+        elif arrived and self._lost:
+            times = "once" if self._lost == 1 else f"{self._lost} times"
+            self._say(f"metrics are sent again; {times} they were lost")
+        self._lost = 0 if arrived else self._lost + 1
 
     def _of(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(options: CallbackOptions) -> Iterable[Observation]:

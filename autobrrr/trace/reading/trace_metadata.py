@@ -81,6 +81,6 @@ def _typed(kind: type[Kind], values: object, lost: list[str]) -> Kind:
         if field.encode_name in values:
             try:
                 found[field.name] = msgspec.convert(values[field.encode_name], field.type, strict=False)
-            except msgspec.ValidationError:
+            except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a character
                 lost.append(field.encode_name)
     return kind(**found)

@@ -59,7 +59,7 @@ def test_every_job_can_be_listed_however_many_there_are_and_whatever_they_call_t
         )
         for pid in range(10, 30)
     ]
-    monkeypatch.setattr(ls, "jobs", lambda: lines)
+    monkeypatch.setattr(ls, "jobs", lambda unseen: lines)
     listed: list[int] = []
     while True:
         found = json.loads(agent_tools.jobs(after=listed[-1] if listed else 0))

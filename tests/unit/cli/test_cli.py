@@ -135,7 +135,7 @@ def test_diagnose_without_a_pid_says_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(ls, "jobs", lambda: jobs)
+    monkeypatch.setattr(ls, "jobs", lambda unseen: jobs)
     assert cli.main(["diagnose"]) == code
     assert said in capsys.readouterr().err
 
@@ -143,9 +143,17 @@ def test_diagnose_without_a_pid_says_what_there_is(
 def test_without_a_pid_the_only_job_is_taken_and_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ls, "jobs", lambda: [job(4194304, "a.py")])
+    monkeypatch.setattr(ls, "jobs", lambda unseen: [job(4194304, "a.py")])
     assert cli.main(["diagnose"]) == 4  # it is gone meanwhile
     assert "the only job here is 4194304 (a.py)" in capsys.readouterr().err
+
+
+def test_no_job_is_called_the_only_one_where_not_all_processes_were_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ls, "jobs", lambda unseen: [unseen(4000), job(4194304, "a.py")][1:])
+    assert cli.main(["diagnose"]) == 2
+    assert "no time to look at 4000 processes" in capsys.readouterr().err
 
 
 def test_wrong_words_are_an_error_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:

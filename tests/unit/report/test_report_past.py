@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -316,9 +317,28 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
     found = past_session(path)
     assert found.tuned is not None  # the line behind the zeros is whole
     assert found.unread is not None
-    assert found.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
+    assert found.unread.startswith("5 lines of the log can't be read, the first is line 2: ")
     assert found.unread in report_text(path)
-    assert "4 lines" in page(found)
+    assert "5 lines" in page(found)
+
+
+@pytest.mark.parametrize("at", ["null", "1e99", "true", '"5"'])
+def test_an_entry_of_no_moment_is_in_no_timeline_and_counted(tmp_path: Path, at: str) -> None:
+    path, odd = tmp_path / "s.jsonl", _line("trial", tui.trial())
+    path.write_bytes(
+        _line("snapshot", tui.snapshot()) + re.sub(rb'("at":) ?[0-9.]+', rb"\g<1>" + at.encode(), odd)
+    )
+    found = past_session(path)
+    assert (len(found.trials), found.timeline.bands) == (1, [])
+    assert found.unread == "1 line of the log can't be read, line 2: a moment that no clock shows"
+
+
+def test_a_stretch_of_zeros_before_a_whole_line_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(_line("snapshot", tui.snapshot()) + b"\0" * 4096 + _line("tuned", tui.tuned()))
+    found = past_session(path)
+    assert found.tuned is not None
+    assert found.unread == "1 line of the log can't be read, line 2: zeros"
 
 
 @pytest.mark.parametrize("interval", [[], [1.1], [1.0, 1.1, 1.2], ["low", "high"]])

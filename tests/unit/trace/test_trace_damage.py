@@ -260,6 +260,7 @@ ABOUT = {
         ("1.0", "Infinity", ""),  # as json.dumps writes it into add_metadata_json
         ('"rank": 3', '"rank": "3"', ""),
         ('"world_size": 8', '"world_size": []', "world_size"),
+        ('"world_size": 8', r'"world_size": "\ud800"', "world_size"),
         ('{"id": 1', 'null, {"id": 1', "DeviceProperties"),
         ('"config"', '"ERROR"', "ERROR"),
     ],

@@ -43,14 +43,19 @@ class Session:
 
 
 def after(
-    *keys: str, size: tuple[int, int] = (80, 24), jobs: Callable[[], list[JobLine]] = lambda: JOBS
+    *keys: str,
+    size: tuple[int, int] = (80, 24),
+    jobs: Callable[[], list[JobLine]] = lambda: JOBS,
+    unseen: int = 0,
 ) -> tuple[str, list[int], int]:
     """What the list shows after these keys, which jobs were gone into, how deep the screens lie."""
     entered: list[int] = []
     listed = threading.Event()
 
-    def list_jobs() -> list[JobLine]:
+    def list_jobs(passed_over: Callable[[int], object]) -> list[JobLine]:
         found = jobs()
+        if unseen:
+            passed_over(unseen)
         listed.set()
         return found
 
@@ -182,8 +187,13 @@ def test_ranks_of_one_job_stand_together() -> None:
     assert text[order[0] : order[1]].count("a.py") == 1
 
 
+def test_processes_that_there_was_no_time_to_look_at_are_counted() -> None:
+    text, _, _ = after(jobs=list, unseen=4000)
+    assert "there was no time to look at 4000 processes" in text
+
+
 def test_cpu_is_that_since_the_last_look() -> None:
-    screen = TopScreen(list, lambda pid: tui.FakeSource(tui.judged()))
+    screen = TopScreen(lambda unseen: [], lambda pid: tui.FakeSource(tui.judged()))
     first = JobLine(
         pid=1, script="a.py", rank=None, torch="2", attached=False, attachable=True, why=None,
         age_ns=100, cpu_ns=10,

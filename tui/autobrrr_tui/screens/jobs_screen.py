@@ -17,7 +17,7 @@ from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine
-from autobrrr.records.busy_words import busy_words
+from autobrrr.records.busy_words import busy_words, unseen_words
 from autobrrr_tui.list_choice import UNCHANGED, detail_cells
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.panes.jobs_pane import SORTS, SPARK, job_row, jobs_page
@@ -34,7 +34,7 @@ from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0
 PREVIEW = 8  # rows of the box about the job under the cursor
-ListJobs = Callable[[], list[JobLine]]
+ListJobs = Callable[[Callable[[int], object]], list[JobLine]]  # is told how many were not looked at
 Enter = Callable[[int], Source]
 
 
@@ -64,6 +64,7 @@ class TopScreen(Screen[None]):
         self._medians: dict[int, tuple[float | None, ...]] = {}
         self._left = threading.Event()
         self._told = ""
+        self._unseen = 0
         self._choice = UNCHANGED
 
     def compose(self) -> ComposeResult:
@@ -90,7 +91,7 @@ class TopScreen(Screen[None]):
     def on_listed(self, message: Listed) -> None:
         for job in message.jobs:
             self._learn(job, message.views.get(job.pid))
-        self._jobs, self._views = message.jobs, message.views
+        self._jobs, self._views, self._unseen = message.jobs, message.views, message.unseen
         self._draw()
 
     def _learn(self, job: JobLine, view: View | None) -> None:
@@ -160,8 +161,9 @@ class TopScreen(Screen[None]):
     def _watch(self) -> None:
         clients: dict[int, Client] = {}
         while not self._left.is_set():
-            jobs = self._list_jobs()
-            self.post_message(Listed(jobs, self._look(jobs, clients)))
+            unseen: list[int] = []
+            jobs = self._list_jobs(unseen.append)
+            self.post_message(Listed(jobs, self._look(jobs, clients), sum(unseen)))
             self._left.wait(EVERY_S)
         for client in clients.values():
             client.close()
@@ -193,7 +195,8 @@ class TopScreen(Screen[None]):
         detail, below = self.query_one("#detail", Lines), self.query_one("#preview", Lines)
         detail.styles.width, below.styles.height = (aside, 0) if aside else (0, len(known))
         (detail if aside else below).show(Page(rows=known))
-        self._show("note", Page(rows=[row(piece(clipped(f" {self._told}", width), "warn"))]))
+        told = self._told or (unseen_words(self._unseen) if self._unseen else "")
+        self._show("note", Page(rows=[row(piece(clipped(f" {told}", width), "warn"))]))
         self.query_one("#note").display = not self.query_one(SearchField).display
         job = self._picked()
         enters = "go in" if job is not None and job.attached else "attach and go in"

@@ -14,7 +14,7 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Reverted, VerdictLine, verdict_line
 from autobrrr.records.events import Told, from_entry
-from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr_tui.view_reducer import heard, left_on, retuned, said, take
 from autobrrr_tui.view_state import View
@@ -81,7 +81,7 @@ def entries(lines: Iterable[str | bytes]) -> Iterator[Entry]:
 def _entries(lines: LogLines) -> Iterator[Entry]:
     for line in lines:
         if line.at_s is None:
-            lines.pass_over(line.number, "a moment that no clock shows")
+            lines.pass_over(line.number, NO_MOMENT)
         else:
             yield Entry(at_s=line.at_s, kind=line.kind, body=line.body, line=line.number)
 

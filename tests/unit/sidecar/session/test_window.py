@@ -340,3 +340,15 @@ def test_a_trace_is_removed_where_no_descriptor_is_left(
     assert fd is None
     assert "can't be written" in str(told)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_that_a_full_disk_has_cut_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    class Result:
+        def save(self, path: str) -> None:
+            Path(f"{path}.tmp").write_text("{")  # as torch does, and renames it in the end
+
+    told, fd = _written(Result(), {"stall_ns": 0})
+    assert (fd, "can't be written" in str(told)) == (None, True)
+    assert not list(tmp_path.iterdir())
