@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from autobrrr import recipe
@@ -12,7 +13,7 @@ from autobrrr.cli import shown
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.named_files import open_named
+from autobrrr.named_files import open_named, remove_named
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template
 from autobrrr.report.text.next_step import started_with
@@ -67,12 +68,17 @@ def _text(name: str) -> str:
 
 
 def _write_new(file: Path, text: str) -> None:
+    made = False
     try:
         with open(open_named(file, new=True), "w", encoding="utf-8") as opened:
+            made = True
             opened.write(text)
     except FileExistsError:
         raise UsageError(f"{file} already exists", "choose another name, or remove it") from None
     except OSError as error:
+        if made:
+            with suppress(OSError, UsageError):
+                remove_named(file)
         raise UsageError(f"{file}: {error.strerror}") from None
     print(file)
 

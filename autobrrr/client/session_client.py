@@ -365,11 +365,11 @@ class Client:
         """What came before the other side closed can still be read."""
         try:
             while True:
+                while self._inbox:  # also what came together with an answer
+                    self._keep(self._inbox.popleft())
                 self._inbox += self._receive(0)
                 if not self._inbox:
                     return
-                while self._inbox:
-                    self._keep(self._inbox.popleft())
         except AutobrrrError:
             pass
 

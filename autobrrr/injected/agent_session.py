@@ -447,6 +447,7 @@ class AgentSession:
                     compiles = True
                     with suppress(LinkLost):
                         self._link.send({"event": "awaits", "why": "the job compiles (torch.compile)"})
+        loop.hot.will = None  # from here on it is ours to take off
         loop.close_door()
         while loop.hot.busy and not loop.gone:
             time.sleep(0.001)

@@ -101,7 +101,12 @@ def serve(
     def figures() -> Published:
         return published(session.snapshot(), tuning.tuned)
 
-    told = publisher(options, target.pid, lambda text: calls(lambda: service.say(ActivityLine(text=text))))
+    def note(text: str) -> None:
+        line = ActivityLine(text=text)
+        log.write("note", line)  # nobody may be listening
+        service.say(line)
+
+    told = publisher(options, target.pid, lambda text: calls(lambda: note(text)))
     service.metrics = told.url
     try:
         agent = _enter(target.pid, options, session, device, on_wait, socket_folder=endpoint.folder.path)

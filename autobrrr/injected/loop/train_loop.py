@@ -358,13 +358,14 @@ class TrainLoop:
         self._emit({})
 
     def _last_will(self) -> None:
-        will = self.hot.will
+        hot = self.hot
+        will = hot.will
         if will is not None and (self._is_ours(get_ident()) or self._may_stand_in()):
+            hot.will = None  # whoever comes meanwhile, and wakes up, finds nothing to do
             try:
                 will()
             except Exception as error:  # noqa: BLE001
                 self.left.append(f"{type(error).__name__}: {error}")
-                self.hot.will = None
                 let_through(error)
 
     def _disarm(self, at_fork: Callable[[], None]) -> None:

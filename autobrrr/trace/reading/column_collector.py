@@ -97,6 +97,7 @@ class Collector:
         self.complete = 0  # events of phase X, of whatever category
         self.without_time = Tally()
         self.halves = Tally()
+        self.begun = 0  # events of phase B, of whatever category
         self.negative_host = 0
 
     @property
@@ -144,6 +145,7 @@ class Collector:
     def _count_halves(self, batch: Batch) -> None:
         """Spans of known kinds that stand in two events; torch.profiler writes none."""
         halves = [each for each in batch.events if type(each) is BeginEvent]
+        self.begun += len(halves)
         known = [each for each in halves if isinstance(each.cat, str) and self.kinds[each.cat]]
         if known and not self.halves.count:
             index = next(place for place, each in enumerate(batch.events) if each is known[0])

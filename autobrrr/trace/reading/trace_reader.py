@@ -79,7 +79,7 @@ def read_blocks(
         first = splitter.passed_over.first
         raise UsageError(f"{name} is not a trace: its list holds no events; {first}")
     trace = kept.trace(name, blocks.bytes_read, splitter, damage, blocks.notes)
-    any_kind = kept.complete + kept.halves.count
+    any_kind = kept.complete + kept.begun
     if any_kind and not len(trace.gpu) and not len(trace.host) and not trace.unread:
         raise _other_program(name, kept)
     return trace

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import output_file
-from autobrrr.errors import AutobrrrError
+from autobrrr.cli import output_file, recipe_actions
+from autobrrr.errors import AutobrrrError, UsageError
 
 
 def full(fd: int, start: int, length: int) -> None:
@@ -57,3 +57,16 @@ def test_a_file_is_written_over_where_no_room_can_be_reserved(
     for text in ("a longer text", "one"):
         output_file.write_file(file, text)
         assert file.read_text() == text
+
+
+def test_a_new_recipe_that_finds_the_disk_full_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, *, new: bool) -> int:
+        file.touch()
+        return os.open("/dev/full", os.O_WRONLY)
+
+    monkeypatch.setattr(recipe_actions, "open_named", full)
+    with pytest.raises(UsageError, match="No space left"):
+        recipe_actions._write_new(tmp_path / "new.toml", "text")
+    assert not list(tmp_path.iterdir())

@@ -56,6 +56,16 @@ def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> 
     assert len(list(snapshots)) == 1
 
 
+def test_the_end_that_came_with_an_answer_is_known_when_nothing_more_can_be_asked(session: Session) -> None:
+    client = Client(session.theirs)
+    session.answer(snapshot=msgspec.to_builtins(OVERHEAD))
+    session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
+    client.snapshot()
+    session.link.close()
+    with pytest.raises(TargetGone, match="the session is over: detached"):
+        client.snapshot()
+
+
 def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

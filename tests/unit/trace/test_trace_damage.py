@@ -274,3 +274,10 @@ def test_an_odd_value_around_the_events_costs_itself_and_is_said(sound: str, odd
     assert trace.metadata.distributed is not None
     assert trace.metadata.distributed.rank == 3
     assert any("can't be read" in each and said in each for each in trace.irregular) == bool(said)
+
+
+@pytest.mark.parametrize("category", ['"cat":"py-spy",', ""])
+def test_spans_in_two_events_of_another_program_are_no_trace_of_the_profiler(category: str) -> None:
+    halves = (f'{{{category}"ph":"{phase}","name":"f","pid":1,"tid":1,"ts":1}}' for phase in "BE")
+    with pytest.raises(UsageError, match="not a trace of torch"):
+        read_blocks("other", Blocks(io.BufferedReader(io.BytesIO(f"[{','.join(halves)}]".encode()))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import signal
 import threading
+from _thread import get_ident
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -274,3 +275,16 @@ def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loo
     assert loop.steps.relearned == learnt
     assert loop.steps.pattern is not None
     assert (loop.steps.pattern.anchor, loop.steps.pattern.cycle) == (id(generator), 4)
+
+
+def test_what_is_left_to_do_is_done_once_though_another_thread_comes_meanwhile(loop: TrainLoop) -> None:
+    done = []
+
+    def will() -> None:
+        done.append(len(done))
+        if len(done) < 3:
+            loop._last_will()  # as a thread that trains too
+
+    loop.hot.owner, loop.hot.will = get_ident(), will
+    loop._last_will()
+    assert done == [0]
