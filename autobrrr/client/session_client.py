@@ -324,15 +324,15 @@ class Client:
         except (OSError, TooSlow) as error:
             self._hear_last_words()
             raise self._gone() from error
-        timeout_s = FAREWELL_S if self._silent else timeout_s
-        end_s = time.monotonic() + timeout_s
+        allowed_s, began_s, heard = FAREWELL_S if self._silent else timeout_s, time.monotonic(), False
         while True:
-            message = self._next_message(end_s - time.monotonic())
-            self._silent = message is None and timeout_s <= ANSWER_S  # else it is the job that takes long
+            message = self._next_message(began_s + allowed_s - time.monotonic())
             if message is None:
+                self._silent = not heard and allowed_s <= ANSWER_S  # else it is the job that takes long
                 raise AutobrrrError(
-                    f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
+                    f"the session did not answer {do!r} within {allowed_s:.0f} s", "autobrrr detach ends it"
                 )
+            self._silent, heard, allowed_s = False, True, timeout_s  # it is there
             if "ok" not in message:
                 self._keep(message)
             elif message["ok"] is True and message.get("id") == number:
@@ -345,10 +345,15 @@ class Client:
         while not self._events:
             message = self._next_message(SILENT_S if timeout_s is None else timeout_s)
             if message is not None:
+                self._silent = False
                 self._keep(message)
             if message is not None or timeout_s is not None:
                 break
-            self._ask("ping", ANSWER_S)
+            try:
+                self._ask("ping", ANSWER_S)
+            except AutobrrrError:
+                if not self._events:  # else what came meanwhile is told first
+                    raise
         return _read(lambda: from_event(self._events.popleft())) if self._events else None
 
     def _next_message(self, timeout_s: float | None) -> Fields | None:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -101,12 +102,19 @@ def serve(
     def figures() -> Published:
         return published(session.snapshot(), tuning.tuned)
 
-    def note(text: str) -> None:
-        line = ActivityLine(text=text)
-        log.write("note", line)  # nobody may be listening
-        service.say(line)
+    words: deque[str] = deque()
 
-    told = publisher(options, target.pid, lambda text: calls(lambda: note(text)))
+    def note() -> None:
+        while words:
+            line = ActivityLine(text=words.popleft())
+            log.write("note", line)  # nobody may be listening
+            service.say(line)
+
+    def say(text: str) -> None:
+        words.append(text)
+        calls(note)
+
+    told = publisher(options, target.pid, say)
     service.metrics = told.url
     try:
         agent = _enter(target.pid, options, session, device, on_wait, socket_folder=endpoint.folder.path)
@@ -137,6 +145,7 @@ def serve(
         tuning.cancel()
         tuning.join(TUNER_S)
         told.close(None if session.state is not State.ENDED else figures)
+        note()  # what came of the last figures: the loop is over
         session.intake.turn.give()
         gpu.close()
         signals.restore()

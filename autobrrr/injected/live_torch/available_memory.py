@@ -157,8 +157,8 @@ def _groups(root: Path) -> Iterator[Path]:
 def _left_of(group: Path) -> int | None:
     """A group's limit less what it holds that could not be dropped; None without a limit."""
     for limit_name, used_name, cached in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ("memory.max", "memory.current", ("inactive_file", "active_file")),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     ):
         try:
             limit, used = (whole_number((group / name).read_text()) for name in (limit_name, used_name))
@@ -166,5 +166,5 @@ def _left_of(group: Path) -> int | None:
             continue
         if limit is None or used is None or limit >= _UNLIMITED:
             return None
-        return max(0, limit - used + (figure(group / "memory.stat", cached) or 0))
+        return max(0, limit - used + sum(figure(group / "memory.stat", each) or 0 for each in cached))
     return None

@@ -150,7 +150,7 @@ class TrainLoop:
         if self._within_backward():
             return  # a part of the update: the end of the backward may mark the step
         if not hot.live:
-            self._last_will()
+            self._last_will(optimizer)
             return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
@@ -161,7 +161,7 @@ class TrainLoop:
                 self._flush()
                 self._fired(optimizer, now)
             else:
-                self._last_will()
+                self._last_will(optimizer)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
@@ -187,8 +187,6 @@ class TrainLoop:
                 if self.steps.event(source):
                     self._begin_work()
                     self._close(now)
-            else:
-                self._last_will()
         finally:
             hot.busy = False
 
@@ -275,6 +273,7 @@ class TrainLoop:
 
     def take_down(self, *, keep: bool) -> None:
         """Take everything of ours off, remedies too unless kept. On the training thread at a boundary."""
+        self.hot.will = None
         self._stop(at_boundary=True)
         self._flush()
         if keep:
@@ -357,16 +356,21 @@ class TrainLoop:
         self.gone = True
         self._emit({})
 
-    def _last_will(self) -> None:
+    def _last_will(self, optimizer: object = None) -> None:
         hot = self.hot
-        will = hot.will
-        if will is not None and (self._is_ours(get_ident()) or self._may_stand_in()):
-            hot.will = None  # whoever comes meanwhile, and wakes up, finds nothing to do
-            try:
-                will()
-            except Exception as error:  # noqa: BLE001
-                self.left.append(f"{type(error).__name__}: {error}")
-                let_through(error)
+        if hot.will is None or not (self._is_ours(get_ident()) or self._may_stand_in(optimizer)):
+            return
+        will, hot.will = hot.will, None  # another may have come while we looked at its frames
+        if will is None:
+            return
+        try:
+            will()
+        except Exception as error:  # noqa: BLE001
+            self.left.append(f"{type(error).__name__}: {error}")
+            let_through(error)
+        except BaseException:  # Ctrl-C: the next boundary takes off what is left
+            hot.will = None if self.gone else will
+            raise
 
     def _disarm(self, at_fork: Callable[[], None]) -> None:
         """In a forked child: nothing of ours runs there."""
@@ -396,12 +400,13 @@ class TrainLoop:
         self.train_tid = get_native_id()
         return True
 
-    def _may_stand_in(self) -> bool:
-        """The thread that we follow stands still outside torch while this one trains, and nothing is left
-        that is its alone: a pool's, or one that waits for a thread that it has started.
+    def _may_stand_in(self, optimizer: object) -> bool:
+        """The thread that we follow stands still outside torch while this one steps an optimizer of its
+        training, as workers of a pool do in turn; and nothing is left that only that thread can take off.
         """
         frame, measuring = sys._current_frames().get(self.hot.owner), self.measuring
-        if frame is None or (measuring.task or measuring.unfinished) is not None or self.active.of_thread:
+        alone = (measuring.task or measuring.unfinished) is not None or self.active.of_thread
+        if frame is None or alone or not any(each is optimizer for each in self.job.optimizers):
             return False
         at: FrameType | None = frame
         while at is not None:

@@ -274,8 +274,9 @@ class ActiveRemedies:
 
     @property
     def of_thread(self) -> bool:
-        """Whether some were applied to the training thread alone, which alone can undo them."""
-        return any(applied.remedy.of_thread for applied in self.ours)
+        """Whether only the training thread can undo some of them, or let go of what they kept."""
+        kept = (self._registry[name] for name in self.kept)
+        return any(remedy.of_thread for remedy in (*kept, *(applied.remedy for applied in self.ours)))
 
     def forget(self) -> None:
         """Leave the session's remedies on for good."""

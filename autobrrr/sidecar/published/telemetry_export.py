@@ -53,7 +53,7 @@ class TelemetryExport:
             exporter = OTLPMetricExporter()
         self._latest: Published | None = None
         self._known: set[str] = set()
-        self._say, self._lost = say, 0
+        self._say, self._lost, self._under_way = say, 0, False
         exporter.export = self._counted(exporter.export)
         self._provider = MeterProvider([PeriodicExportingMetricReader(exporter)], shutdown_on_exit=False)
         self._meter = self._provider.get_meter("autobrrr")
@@ -74,17 +74,22 @@ class TelemetryExport:
     def close(self) -> None:
         """Send the last figures, for so long as that may take."""
         self._provider.shutdown(CLOSE_MS)
+        if self._under_way:  # the SDK does not wait for longer
+            self._tell(False)
 
     def _counted(self, export: Callable[..., object]) -> Callable[..., object]:
         """The SDK itself only logs what it can't send, and nobody reads a session's log of Python."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         def counted(*args: object, **more: object) -> object:
+            self._under_way = True
             try:
                 result = export(*args, **more)
             except Exception:
                 self._tell(False)
                 raise
+            finally:
+                self._under_way = False
             self._tell(result is MetricExportResult.SUCCESS)
             return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import structs
 
 from autobrrr.trace.reading.trace_events import Label
 
+MOST_ODD_BYTES = 1 << 22  # of a text whose odd values are looked for: honest ones have kilobytes
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
@@ -53,6 +55,11 @@ def read_metadata(around: bytes) -> tuple[Metadata, list[str]]:
     head = around[: around.find(b"[]", around.find(b'"traceEvents"'))] + b"[]}"
     for text in (around, head):
         try:
+            return msgspec.json.decode(text, type=Metadata), []
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if len(text) > MOST_ODD_BYTES:
+                continue
+        try:
             found = json.loads(text.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             continue
@@ -62,13 +69,21 @@ def read_metadata(around: bytes) -> tuple[Metadata, list[str]]:
         devices = found.pop("deviceProperties", None)
         listed = devices if isinstance(devices, list) else [] if devices is None else [devices]
         distributed = found.pop("distributedInfo", None)
-        whole = structs.replace(
-            _typed(Metadata, found, lost), devices=[_typed(DeviceProperties, each, lost) for each in listed]
-        )
+        whole = structs.replace(_typed(Metadata, found, lost), devices=list(_devices(listed, lost)))
         if distributed is not None:
             whole = structs.replace(whole, distributed=_typed(Distributed, distributed, lost))
         return whole, lost
     return Metadata(), ["all that stands around the events"] if around.startswith(b"{") else []
+
+
+def _devices(listed: list[object], lost: list[str]) -> Iterator[DeviceProperties]:
+    """Those whose number can be read."""
+    for each in listed:
+        odd: list[str] = []
+        device = _typed(DeviceProperties, each, odd)
+        lost += odd
+        if isinstance(each, dict) and "id" not in odd:
+            yield device
 
 
 def _typed(kind: type[Kind], values: object, lost: list[str]) -> Kind:

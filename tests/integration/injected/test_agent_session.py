@@ -369,9 +369,9 @@ print("undone")
 
 def test_a_patch_put_over_ours_stays_and_is_reported(tmp_path: Path) -> None:
     rest = """
+plain = torch.optim.Optimizer._optimizer_step_code
 ended = agent_job.begin()
-for _ in range(30): step()
-ours = torch.optim.Optimizer._optimizer_step_code
+while (ours := torch.optim.Optimizer._optimizer_step_code) is plain: step()
 calls = []
 def theirs(self):
     calls.append(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 
 import msgspec
 import pytest
@@ -242,3 +243,35 @@ def test_the_end_of_the_log_can_be_read(session: Session) -> None:
     session.answer(path="/logs/s.jsonl", lines=["one", "two"])
     found = Client(session.theirs).log(2)
     assert (str(found.path), found.lines) == ("/logs/s.jsonl", ["one", "two"])
+
+
+def test_an_end_that_comes_while_a_silent_session_is_asked_is_told_as_the_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_client, "SILENT_S", 0.05)
+    session.answer()
+    client = Client(session.theirs)
+
+    def ends() -> None:
+        time.sleep(0.2)
+        session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
+        session.link.close()
+
+    later = threading.Thread(target=ends)
+    later.start()
+    assert len(list(client.snapshots())) == 1
+    later.join()
+
+
+def test_who_has_answered_late_is_no_silent_session(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_client, "ANSWER_S", 0.05)
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError, match="did not answer 'snapshot'"):
+        client._ask("snapshot", session_client.ANSWER_S)
+    session.answer()  # late: of the question before
+    later = threading.Timer(1.5, lambda: session.answer(ending=None))
+    later.start()
+    assert client.leave() is None
+    later.join()

@@ -262,6 +262,7 @@ ABOUT = {
         ('"world_size": 8', '"world_size": []', "world_size"),
         ('"world_size": 8', r'"world_size": "\ud800"', "world_size"),
         ('{"id": 1', 'null, {"id": 1', "DeviceProperties"),
+        ('{"id": 1', '{"id": "x", "name": "other"}, {"id": 1', "id"),
         ('"config"', '"ERROR"', "ERROR"),
     ],
 )
@@ -270,7 +271,7 @@ def test_an_odd_value_around_the_events_costs_itself_and_is_said(sound: str, odd
     assert sound in text
     blocks = Blocks(io.BufferedReader(io.BytesIO(text.replace(sound, odd, 1).encode())))
     trace = read_blocks("odd", blocks)
-    assert {each.sms for each in trace.metadata.devices if each.name} == {132}
+    assert {(each.name, each.sms) for each in trace.metadata.devices} == {("GPU", 132)}
     assert trace.metadata.distributed is not None
     assert trace.metadata.distributed.rank == 3
     assert any("can't be read" in each and said in each for each in trace.irregular) == bool(said)

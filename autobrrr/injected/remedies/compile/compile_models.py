@@ -91,7 +91,13 @@ def _release(torch: ModuleType) -> None:
 
 
 _compiling = partial(
-    remedy, reach="live", cls="rounding", targets=TARGET, needs_steady=STEADY, release=_release
+    remedy,
+    reach="live",
+    cls="rounding",
+    targets=TARGET,
+    needs_steady=STEADY,
+    release=_release,
+    of_thread=True,  # so are torch's settings of its compiler
 )
 
 
@@ -161,6 +167,10 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     _refuse_without_tools(torch, device_types(modules))
     if (file := says(SECOND_ORDER)) is not None:
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
+    kind = (mode, dynamic, fast, budget)
+    known = all(kind in _KEPT.get(module, {}) for module in modules)
+    if not known and (short := short_of_a_compiler(Path("/"), _workers())) is not None:
+        raise Refused(short)
     if not _TO_PUT_BACK:
         if compiled_graphs():
             raise Refused("the job compiles something already")
@@ -181,11 +191,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         settings.append(("torch._inductor.select_algorithm", "PRINT_AUTOTUNE", False))  # tables of timings
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
-    kind = (mode, dynamic, fast, budget)
     calls = []
-    known = all(kind in _KEPT.get(module, {}) for module in modules)
-    if not known and (short := short_of_a_compiler(Path("/"), _workers())) is not None:
-        raise Refused(short)
     with nullcontext() if known else Footprint(torch):
         for module in modules:
             kept = _KEPT.get(module, {}).get(kind)

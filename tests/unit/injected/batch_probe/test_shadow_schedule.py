@@ -98,7 +98,8 @@ def test_the_limit_of_any_group_around_the_job_counts_less_what_it_can_drop(
     (group / "job").mkdir(parents=True)
     for name, text in zip(names, ("5000\n", "4500\n"), strict=True):
         (group / name).write_text(text)
-    (group / "memory.stat").write_text(f"anon 100\n{cached} 300\n")
+    stat = f"anon 100\n{cached} 200\n{cached.replace('inactive', 'active')} 100\n"
+    (group / "memory.stat").write_text(stat)
     assert available_memory.free_bytes(NoCuda, tmp_path) == 800  # type: ignore[arg-type]
     (group / "job" / names[0]).write_text(f"{1 << 62}\n")
     (group / "job" / names[1]).write_text("1\n")
