@@ -12,7 +12,7 @@ from _thread import get_ident, get_native_id
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.handler_errors import let_through, raised_by_handler
@@ -33,6 +33,7 @@ from .fallback_marks import FallbackMarks
 from .job_watches import WatchPatience, captures, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
+from .standing_thread import StandingThread
 from .step_hook import Hot, make_tap
 from .step_pattern import StepPattern, Usual
 from .task_runner import Measuring
@@ -42,7 +43,6 @@ PASSES = 1024  # fires of other optimizers between two looks
 FRESH_NS = 100_000_000  # as old may the newest record be that the sidecar sees
 BRISK_NS = 12_000_000  # while remedies come and go: a block is over when its steps have records
 BRISK_FOR_NS = 2_000_000_000  # after a change of remedies
-LEFT_NS, LEFT_STEPS, LEFT_LOOKS = 2_000_000_000, 20, 8  # a thread that stands still so long trains no more
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -103,8 +103,7 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
-        self._stands: tuple[object, ...] = ()  # where another that trains has met the thread that we follow
-        self._stands_since_ns = self._stands_looks = 0
+        self._followed = StandingThread(self._clock)
         self._quiet = Usual()
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
@@ -401,24 +400,13 @@ class TrainLoop:
         return True
 
     def _may_stand_in(self, optimizer: object) -> bool:
-        """The thread that we follow stands still outside torch while this one steps an optimizer of its
-        training, as workers of a pool do in turn; and nothing is left that only that thread can take off.
+        """The thread that we follow stands still while this one steps an optimizer of its training, as
+        workers of a pool do in turn; and nothing is left that only that thread can take off.
         """
-        frame, measuring = sys._current_frames().get(self.hot.owner), self.measuring
-        alone = (measuring.task or measuring.unfinished) is not None or self.active.of_thread
-        if frame is None or alone or not any(each is optimizer for each in self.job.optimizers):
+        if (self.measuring.task or self.measuring.unfinished) is not None or self.active.of_thread:
             return False
-        at: FrameType | None = frame
-        while at is not None:
-            if str(at.f_globals.get("__name__")).partition(".")[0] == "torch":
-                return False
-            at = at.f_back
-        now, stands = self._clock(), (frame.f_code, frame.f_lasti)
-        if stands != self._stands:
-            self._stands, self._stands_since_ns, self._stands_looks = stands, now, 0
-        self._stands_looks += 1
-        stood_ns = now - self._stands_since_ns
-        return self._stands_looks >= LEFT_LOOKS and stood_ns >= max(LEFT_NS, LEFT_STEPS * self.step_ns)
+        known = any(each is optimizer for each in self.job.optimizers)
+        return known and self._followed.stands(self.hot.owner, self.step_ns)
 
     def _fired(self, optimizer: object, now: int) -> None:
         if self.job.saw_optimizer(optimizer):
