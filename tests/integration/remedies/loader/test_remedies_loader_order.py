@@ -357,27 +357,32 @@ def left_when_all_are_asked_for(loader: Loader) -> None:
             break
 
 
-@pytest.mark.parametrize("epoch", [read_to_the_end, left_with_the_last_batch, left_when_all_are_asked_for])
-def test_an_epoch_leaves_neither_workers_nor_cycles_whatever_ends_it(epoch: Callable[[Loader], None]) -> None:
-    def ours() -> int:
-        kinds = read_ahead.ReadAhead, read_ahead._Indices, Workers
-        return sum(isinstance(each, kinds) for each in gc.get_objects())
-
-    loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
-    job.saw_loader(loader)
+@pytest.fixture
+def of_ours() -> Iterator[Callable[[], int]]:
+    """Counts what would stay; nothing is collected meanwhile."""
+    kinds = read_ahead.ReadAhead, read_ahead._Indices, Workers
     gc.collect()
     gc.disable()
     try:
-        others = own_children()
-        undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
-        try:
-            for _ in range(3):
-                epoch(loader)
-                assert (ours(), own_children()) == (0, others)
-        finally:
-            undo()
+        yield lambda: sum(isinstance(each, kinds) for each in gc.get_objects())
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("epoch", [read_to_the_end, left_with_the_last_batch, left_when_all_are_asked_for])
+def test_an_epoch_leaves_neither_workers_nor_cycles_whatever_ends_it(
+    epoch: Callable[[Loader], None], of_ours: Callable[[], int]
+) -> None:
+    loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
+    job.saw_loader(loader)
+    others = own_children()
+    undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+    try:
+        for _ in range(3):
+            epoch(loader)
+            assert (of_ours(), own_children()) == (0, others)
+    finally:
+        undo()
 
 
 def test_what_stands_for_a_sampler_after_the_undo_is_no_object_of_ours() -> None:
@@ -392,26 +397,17 @@ def test_what_stands_for_a_sampler_after_the_undo_is_no_object_of_ours() -> None
     assert len(list(batches)) == 15
 
 
-def test_an_epoch_that_goes_on_without_workers_leaves_no_cycle_either() -> None:
-    def read_ahead_objects() -> int:
-        kinds = read_ahead.ReadAhead, read_ahead._Indices
-        return sum(isinstance(each, kinds) for each in gc.get_objects())
-
+def test_an_epoch_that_goes_on_without_workers_leaves_no_cycle_either(of_ours: Callable[[], int]) -> None:
     loader, job = DataLoader(Counting(64), 4, shuffle=True), Job(torch)
     job.saw_loader(loader)
-    gc.collect()
-    gc.disable()
-    try:
-        undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
-        batches = iter(loader)
-        for _ in range(14):
-            next(batches)
-        undo()
+    undo = REGISTRY["loader.workers"].apply(job, {"workers": 2})
+    batches = iter(loader)
+    for _ in range(14):
         next(batches)
-        del batches
-        assert read_ahead_objects() == 0
-    finally:
-        gc.enable()
+    undo()
+    next(batches)
+    del batches
+    assert of_ours() == 0
 
 
 class ReusingLists:
