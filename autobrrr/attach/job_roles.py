@@ -24,7 +24,7 @@ WORKER_NAME = "pt_data_worker"
 FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
-_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer"}
+_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer", "mpirun", "mpiexec", "srun"}
 _LAUNCHER_MODULES = {
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -38,6 +38,7 @@ _LAUNCHER_MODULES = {
 _WORKER_CATCHES = sum(1 << (number - 1) for number in (7, 8, 11, 15))
 _ABORT = 1 << (6 - 1)
 MOST_RANKS = 1 << 31
+INIT = 1  # in a container it may be torchrun itself
 SIZES = (  # all ranks of a job, and those on this machine
     ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -193,6 +194,7 @@ def ranks_below(
 
     A child with torch is not enough: an RL job's environment workers are such children too. A
     launcher is known by name, or gave its children a RANK of their own, or idles while they work.
+    The system's init is none: it adopts orphans, and started none of them.
     """
     look = look or Look(proc, clock=clock, sleep=sleep)
     children = training_children(pid, proc, look)
@@ -200,8 +202,9 @@ def ranks_below(
         return []
     own_rank = _rank(pid, proc)
     ranked = [child for child in children if _rank(child, proc) not in (None, own_rank)]
-    if is_launcher_command(procfs.cmdline(pid, proc)) or not look.maps_torch(pid):
-        return ranked or children
+    named, has_torch = is_launcher_command(procfs.cmdline(pid, proc)), look.maps_torch(pid)
+    if named or not has_torch:
+        return (ranked or children) if named or pid != INIT else []
     if ranked:
         return ranked
     busy = [child for child in children if look.cpu_share(child) >= BUSY_SHARE]
@@ -272,7 +275,9 @@ def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:
     below = ranks_below(pid, proc)
     shared = {_rendezvous(each, proc) for each in below}
     if len(shared) != 1 or (
-        shared == {None} and not process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc)
+        shared == {None}
+        and not is_launcher_command(procfs.cmdline(pid, proc))
+        and not process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc)
     ):
         return []
     ranks = {each: rank_of(each, proc) for each in below}

@@ -286,9 +286,8 @@ def _is_python(case: TriageCase) -> Finding | None:
             detail=f"the Python of process {case.pid} ({program}) was replaced since it started (an upgrade)",
             fix="run autobrrr as root, who can still read it, or start training anew",
         )
-    children = job_roles.training_children(case.pid, case.proc, case.look)
-    if children:
-        return _launches(case, children)
+    if ranks := case.ranks_below(case.pid, case.proc):
+        return _launches(case, ranks)
     return Finding(
         detail=f"process {case.pid} ({program}) is not CPython, or exports no C API (a frozen binary)",
         fix="autobrrr ls lists training jobs",

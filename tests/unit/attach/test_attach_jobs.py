@@ -43,6 +43,8 @@ def test_torchrun_is_known_by_its_name(proc: FakeProc) -> None:
         ("python", "-m", "torch.distributed.run", "train.py"),
         ("/opt/bin/accelerate", "launch", "train.py"),
         ("python3", "/opt/bin/deepspeed", "train.py"),
+        ("mpirun", "-n", "2", "python", "train.py"),
+        ("/usr/bin/srun", "python", "train.py"),
     ],
 )
 def test_launchers_by_command(words: tuple[str, ...]) -> None:
@@ -60,6 +62,21 @@ def test_a_shell_over_a_job_is_a_launcher(proc: FakeProc) -> None:
     proc.add(10, comm="bash", words=("bash", "go.sh"))
     proc.add(11, ppid=10, torch=True)
     assert ranks(proc) == [11]
+
+
+def test_init_launched_none_of_the_orphans_that_it_adopted(proc: FakeProc) -> None:
+    proc.add(1, comm="systemd", words=("/sbin/init",), ppid=0)
+    proc.add(11, torch=True, environ={**TORCHRUN, "RANK": "0"})
+    assert job_roles.ranks_below(1, proc.root) == job_roles.launched_ranks(1, proc.root) == []
+    proc.add(1, words=("python", "/bin/torchrun", "train.py"), ppid=0)  # the entry point of a container
+    assert job_roles.launched_ranks(1, proc.root) == [11]
+
+
+def test_the_children_of_mpirun_are_ranks_without_a_rank_of_torch(proc: FakeProc) -> None:
+    proc.add(10, comm="mpirun", words=("mpirun", "-n", "2", "python", "train.py"))
+    for pid in (11, 12):
+        proc.add(pid, ppid=10, torch=True, environ={"OMPI_COMM_WORLD_RANK": str(pid - 11)})
+    assert job_roles.launched_ranks(10, proc.root) == [11, 12]
 
 
 def test_loader_and_compile_workers_are_no_ranks(proc: FakeProc) -> None:

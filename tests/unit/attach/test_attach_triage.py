@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import job_limits, own_place, triage
+from autobrrr.attach import job_limits, job_roles, own_place, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from support.machines.fake_proc import FakeProc
@@ -111,7 +111,7 @@ def worker(**words: object) -> Setup:
 def shell_over_training(proc: FakeProc) -> triage.TriageCase:
     proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=US)
     proc.add(4300, ppid=PID, torch=True)
-    return case(proc, found=python(has_api=False, version=None))
+    return case(proc, found=NO_API, ranks_below=job_roles.ranks_below)
 
 
 def frozen(proc: FakeProc) -> triage.TriageCase:
