@@ -1,4 +1,6 @@
-"""Peaks of this machine for a job's verdict: asked of the cache, measured once where it has none.
+"""Peaks of this machine for a job's verdict: asked of the cache, measured where it has none.
+
+Those of a busy machine are measured again when it is quieter.
 
 They are measured with the job's own interpreter and torch, in a process of its own: ours may have no torch.
 
@@ -25,6 +27,7 @@ from autobrrr.machine.processors import usable_cpus
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PROC = Path("/proc")
 MOST_THREADS = 4096
+SPIN_S = 0.1
 OF_DEVICES = (b"libcuda.so", b"/dev/kfd", b"/dev/dri/render")  # mapped where a driver of a GPU is in use
 
 
@@ -81,6 +84,14 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
     return MeasuringPython(program=program, version=torch.version.raw, site=os.path.dirname(torch.folder.raw))
 
 
+def share_without_a_cpu() -> float:
+    """The share of a tenth of a second in which this thread, always ready to run, has no CPU."""
+    began_s, began_cpu_s = time.monotonic(), time.thread_time()
+    while (spent_s := time.monotonic() - began_s) < SPIN_S:
+        pass
+    return 1.0 - (time.thread_time() - began_cpu_s) / spent_s
+
+
 def make_sure_of_peaks(
     threads: int | None,
     job: MeasuringPython | None,
@@ -89,28 +100,32 @@ def make_sure_of_peaks(
     *,
     doing: Callable[[str], None] | None = None,
     patience_s: float | None = None,
+    waits_now: Callable[[], float] = share_without_a_cpu,
 ) -> None:
-    """Measure the peaks at so many threads, with the job's torch or else our own, unless they are cached.
+    """Measure the peaks at so many threads with the job's torch, else with ours, unless good ones are cached.
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
         patience_s: For both, importing torch included; None: for each as long as a cold disk may take.
+        waits_now: How busy the machine is: the share of the time in which a thread has no CPU.
     """
+    # Not for --help: these bring msgspec records.
+    from autobrrr.diagnosis.thresholds import PEAKS_DISTURBED_AT
     from autobrrr.roofline.machine_identity import torch_version
-    from autobrrr.roofline.quick_peaks import (
-        PATIENCE_S,
-        quick_peaks,
-    )  # not for --help: it brings msgspec records
+    from autobrrr.roofline.quick_peaks import PATIENCE_S, quick_peaks
+    from autobrrr.roofline.roofline_records import DISTURBED_AT
 
     folder = cache or paths.cache_dir()
     if threads is None:
         return
     ways = [job, MeasuringPython()] if job is not None else [MeasuringPython()]
-    if any(
-        quick_peaks(threads, folder, way.program, False, version=way.version, say=say) is not None
-        for way in ways
-    ):
-        return
+    kept = (quick_peaks(threads, folder, way.program, False, version=way.version, say=say) for way in ways)
+    known = next((each for each in kept if each is not None), None)
+    if known is not None:
+        # Useless peaks are replaced as soon as usable ones can be had, usable ones only by exact ones.
+        unusable = (known.waited_share or 0.0) > PEAKS_DISTURBED_AT
+        if not known.is_disturbed or waits_now() > (PEAKS_DISTURBED_AT if unusable else DISTURBED_AT):
+            return
     why = paths.why_unwritable(folder)
     if why is not None:
         say(f"this machine's peaks are not measured, since they can't be kept ({why}): set XDG_CACHE_HOME")
@@ -118,7 +133,10 @@ def make_sure_of_peaks(
     ways = [way for way in ways if way.version is not None or torch_version() is not None]
     if not ways:
         return
-    (doing or say)(f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, once")
+    often = "once" if known is None else "again: it was busy"
+    (doing or say)(
+        f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, {often}"
+    )
     until_s = None if patience_s is None else time.monotonic() + patience_s
     for way in ways:
         found = quick_peaks(

@@ -33,7 +33,6 @@ from autobrrr.roofline.roofline_records import DISTURBED_AT, Roofline
 CHILD = Path(__file__).with_name("quick_child.py")
 BUDGET_S = 0.08  # for the matmul, and again for the triad: importing torch takes most of a second
 PATIENCE_S = 20.0  # a cold disk may take long to give torch
-AGAIN_AFTER_S = 600.0  # disturbed peaks are measured again, but not at every call
 LEAST_TRIAD_BYTES, MOST_TRIAD_BYTES = 96 << 20, 384 << 20  # all three arrays
 
 
@@ -48,6 +47,11 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
     measured_at_unix_s: float
     curve: list[MatmulPoint] = []  # FLOP/s against n; empty until `roofline` has run here
     waited_share: float | None = None  # of the time that the threads wanted a core and had none
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the machine was so busy that a peak may be higher."""
+        return (self.waited_share or 0.0) > DISTURBED_AT
 
     def matmul_flops_at(self, m: int, n: int, k: int) -> float | None:
         """FLOP/s that a matmul (m x k)(k x n) of this volume reaches; the peak without a curve."""
@@ -81,9 +85,9 @@ def quick_peaks(
 ) -> MeasuredPeaks | None:
     """The peaks of this machine at a number of threads: from the cache, else measured now.
 
-    Where `roofline` has run undisturbed, its figures and its curve are taken. What was measured while
-    others had the cores is measured again ten minutes later; each figure only rises. None where that
-    interpreter has no torch, or the measurement failed.
+    Where `roofline` has run undisturbed, its figures and its curve are taken. What was measured on a busy
+    machine is measured again; each figure only rises. None where that interpreter has no torch, or the
+    measurement failed.
 
     Args:
         threads: Intra-op threads of the job.
@@ -106,7 +110,7 @@ def quick_peaks(
         return peaks
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
     known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
-    if measure and (known is None or _may_be_too_low(known, now_s())):
+    if measure and (known is None or known.is_disturbed):
         found = _measure(threads, python, site, machine, now_s(), patience_s=patience_s)
         if found is not None:
             known = _better(known, found)
@@ -132,14 +136,6 @@ def _of_full(full: Roofline) -> MeasuredPeaks | None:
     )
 
 
-def _may_be_too_low(known: MeasuredPeaks, now_s: float) -> bool:
-    return _disturbed(known) and now_s - known.measured_at_unix_s > AGAIN_AFTER_S
-
-
-def _disturbed(known: MeasuredPeaks) -> bool:
-    return (known.waited_share or 0.0) > DISTURBED_AT
-
-
 def _is_sound(found: MeasuredPeaks) -> bool:
     return min(found.matmul_flops, found.triad_bytes_per_s, found.matmul_n) > 0
 
@@ -151,6 +147,9 @@ def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
         found,
         matmul_flops=max(known.matmul_flops, found.matmul_flops),
         triad_bytes_per_s=max(known.triad_bytes_per_s, found.triad_bytes_per_s),
+        waited_share=min(
+            known.waited_share or 0.0, found.waited_share or 0.0
+        ),  # a peak is no lower than either
     )
 
 

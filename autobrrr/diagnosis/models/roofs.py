@@ -127,7 +127,7 @@ def usable_peaks(measured: Measurements) -> tuple[MeasuredPeaks | None, str]:
     peaks = measured.peaks
     threads = threads_at_once(measured)
     if peaks is None:
-        return None, "the peaks of this machine were not measured: `autobrrr roofline` does, also `diagnose`"
+        return None, "this machine's peak is not measured yet: run diagnose"
     if threads is not None and peaks.threads != threads:
         return None, f"peaks are known at {peaks.threads} threads, the job has {threads}"
     if positive(peaks.matmul_flops) is None or positive(peaks.triad_bytes_per_s) is None:
@@ -136,7 +136,7 @@ def usable_peaks(measured: Measurements) -> tuple[MeasuredPeaks | None, str]:
     # the more, and what comes near them is doubted by as much.
     disturbed = (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT
     if disturbed and not is_oversubscribed(measured):
-        return None, "peaks were measured while others had the cores: `autobrrr roofline` on an idle machine"
+        return None, "this machine's peak was measured while it was busy: run diagnose again"
     return peaks, ""
 
 

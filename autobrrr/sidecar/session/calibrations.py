@@ -46,10 +46,10 @@ class Calibrations:
         self.bf16 = multiplies_bf16(proc)
 
     def peaks(self, threads: int | None, torch: str | None) -> MeasuredPeaks | None:
-        """Peaks of the job's torch at so many threads, once the cache has them."""
+        """Peaks of the job's torch at so many threads, once the cache has them; better ones later."""
         if threads is None or threads < 1:
             return None
         known = self._peaks
-        if known is None or known.threads != threads:
+        if known is None or known.threads != threads or known.is_disturbed:
             known = self._peaks = self._peaks_of(threads, torch, self._cache)
         return known

@@ -289,7 +289,7 @@ def test_peaks_measured_beside_others_must_be_beaten_by_as_much() -> None:
     hardly = diagnosis.replaced(measured, peaks=peaks_of_machine(waited_share=0.7))
     assert reading(a_little, "matmul_rate").says == "compute"
     assert reading(half, "matmul_rate").says is None
-    assert "idle machine" in reading(hardly, "matmul_rate").note
+    assert "measured while it was busy: run diagnose again" in reading(hardly, "matmul_rate").note
 
 
 def written_attention(alone: float | None) -> Measurements:
@@ -322,7 +322,7 @@ def test_without_peaks_kinds_of_operators_are_told_apart_all_the_same() -> None:
     assert found.shares.compute == pytest.approx(0.75, abs=0.02)
     assert found.shares.underfilled is None
     assert found.regime == "unknown"
-    assert "autobrrr roofline" in reading(measured, "matmul_rate").note
+    assert "not measured yet: run diagnose" in reading(measured, "matmul_rate").note
 
 
 def test_a_type_without_a_measured_peak_has_no_roof() -> None:

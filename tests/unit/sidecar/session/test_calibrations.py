@@ -47,6 +47,10 @@ def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path
     assert looked_up.peaks(2, "2.9.1") is cached[2]
     assert asked == [2, 2]
     assert looked_up.peaks(4, "2.9.1") is None
+    cached[4] = diagnosis.peaks_of_machine(threads=4, waited_share=0.5)
+    assert looked_up.peaks(4, "2.9.1") is cached[4]
+    cached[4] = diagnosis.peaks_of_machine(threads=4)  # measured again meanwhile
+    assert looked_up.peaks(4, "2.9.1") is cached[4]
     assert looked_up.peaks(None, "2.9.1") is None
 
 
@@ -83,10 +87,16 @@ def test_nothing_is_guessed_of_a_process_that_cannot_be_read(tmp_path: Path) -> 
     assert likely_threads(7, tmp_path) is None
 
 
+class Children(list[tuple[str, str | None]]):
+    """Interpreters that were asked to measure, each with the folder of its torch."""
+
+    waited_share = 0.0
+
+
 @pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """Interpreters that were asked to measure, each with the folder of its torch; an old one fails."""
-    started: list[tuple[str, str | None]] = []
+def children(monkeypatch: pytest.MonkeyPatch) -> Children:
+    """An old one fails."""
+    started = Children()
 
     def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
         asked = json.loads(words[-1])
@@ -94,7 +104,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
         if "old" in words[0]:
             return b""
         found = {"torch": "2.9.1", "threads": threads, "matmul_flops": 9e9, "triad_bytes_per_s": 9e9}
-        return json.dumps({**found, "waited_share": 0.0}).encode()
+        return json.dumps({**found, "waited_share": started.waited_share}).encode()
 
     monkeypatch.setattr(quick_peaks, "run_child", run_child)
     return started
@@ -113,6 +123,22 @@ def test_peaks_are_measured_once_with_the_jobs_own_torch_and_said(
     assert children == [("/job/python", "/job/site-packages")]
     assert said == ["measuring this machine's peaks with 2 threads, once"]
     assert quick_peaks.quick_peaks(2, tmp_path, measure=False, version="2.9.1") is not None
+
+
+@pytest.mark.parametrize(
+    ("waited", "now", "again"),
+    [(0.05, 0.0, 0), (0.4, 0.05, 1), (0.4, 0.3, 0), (0.7, 0.3, 1), (0.7, 0.7, 0)],
+)
+def test_peaks_of_a_busy_machine_are_measured_again_once_it_is_quieter(
+    waited: float, now: float, again: int, tmp_path: Path, children: Children
+) -> None:
+    children.waited_share = waited
+    make_sure_of_peaks(2, JOB, print, tmp_path)
+    children.waited_share = now
+    said: list[str] = []
+    make_sure_of_peaks(2, JOB, said.append, tmp_path, waits_now=lambda: now)
+    assert len(children) == 1 + again
+    assert said == again * ["measuring this machine's peaks with 2 threads, again: it was busy"]
 
 
 def test_our_own_torch_stands_in_where_the_jobs_cannot_measure(
