@@ -16,11 +16,11 @@ from autobrrr.attach import job_roles, triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.machine import procfs
 from autobrrr.readable import Foreign, readable
+from autobrrr.records.machine_records import TEST_WORKER
 
-TEST_WORKER = "a worker of pytest"
 _EXECNET = "import sys;exec(eval(sys.stdin.readline()))"
 SHOWN_CHARACTERS = 1024  # of a script or an objection
-LOOK_S = 6.0  # for all processes of a list together; what has used most CPU is looked at first
+LOOK_S = 6.0  # of CPU, to find those of a list; what has used most CPU is looked at first
 WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
 
 
@@ -46,19 +46,19 @@ def find(
     proc: Path = procfs.PROC,
     own_pid: int | None = None,
     *,
-    clock: Callable[[], int] = time.monotonic_ns,
+    clock: Callable[[], int] = time.thread_time_ns,
     sleep: Callable[[float], object] = time.sleep,
     passed_over: Callable[[int], object] = lambda count: None,
 ) -> list[TrainingProcess]:
     """All processes with torch that may be a job: no workers, no launchers, nothing of ours.
 
     Args:
-        clock: Monotonic nanoseconds.
+        clock: Nanoseconds of CPU: on a busy machine a list takes longer, and is as complete.
         passed_over: Gets the number of processes that there was no time to ask for torch.
     """
     until_ns = clock() + int(LOOK_S * 1e9)
     ours = os.getpid() if own_pid is None else own_pid
-    look, waits = job_roles.Look(proc, clock=clock, sleep=sleep), _Waits(sleep)
+    look, waits = job_roles.Look(proc, sleep=sleep), _Waits(sleep)
     candidates, listed = [], []
     cpu_ns = {pid: seen.cpu_ns for pid in procfs.pids(proc) if (seen := procfs.stat(pid, proc)) is not None}
     busiest = sorted(cpu_ns, key=lambda pid: (-cpu_ns[pid], pid))
@@ -74,7 +74,7 @@ def find(
     launched: dict[int, list[int]] = {}
     for pid in candidates:
         try:
-            launched[pid] = job_roles.ranks_below(pid, proc, look=look) if clock() <= until_ns else []
+            launched[pid] = job_roles.ranks_below(pid, proc, look=look)
         except Exception as error:  # noqa: BLE001 - as above
             listed.append(_odd(pid, proc, error))
     for pid, ranks in launched.items():
@@ -83,11 +83,7 @@ def find(
         if seen is None or ranks or (seen.ppid in launched and pid not in launched[seen.ppid]):
             continue
         try:
-            found = (
-                _process(pid, seen.start_ticks, look, waits)
-                if clock() <= until_ns
-                else _unseen(pid, seen, proc)
-            )
+            found = _process(pid, seen.start_ticks, look, waits)
         except Exception as error:  # noqa: BLE001 - as above
             found = _odd(pid, proc, error)
         if found is not None:
@@ -152,20 +148,6 @@ def _is_test_worker(words: Sequence[Foreign]) -> bool:
 def _script(words: Sequence[Foreign]) -> str | None:
     script = procfs.script(words)
     return None if script is None else readable(script, SHOWN_CHARACTERS)
-
-
-def _unseen(pid: int, seen: procfs.Stat, proc: Path) -> TrainingProcess:
-    """The row of a process for which no time was left."""
-    return TrainingProcess(
-        pid=pid,
-        start_ticks=seen.start_ticks,
-        script=_script(procfs.cmdline(pid, proc)),
-        rank=None,
-        torch=None,
-        why_not=f"there was no time to look at it: the list took {LOOK_S:.0f} s before",
-        cpu_ns=seen.cpu_ns,
-        rss_bytes=seen.rss_bytes,
-    )
 
 
 def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:
