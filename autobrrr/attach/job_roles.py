@@ -246,10 +246,18 @@ def ranks_here(pid: int, proc: Path = PROC) -> int | None:
 
 
 def ranks_beside(pid: int, proc: Path = PROC) -> list[int]:
-    """Processes of the other ranks of a rank's job that its launcher started here, by their environment."""
+    """Processes of the other ranks of a rank's job that its launcher started here, by their environment.
+
+    Without a rendezvous: whoever has torch and started this process, and all else that it started.
+    """
     seen, shared = procfs.stat(pid, proc), _rendezvous(pid, proc)
-    if seen is None or shared is None:
+    if seen is None:
         return []
+    if shared is None:
+        parent, own = asker_through(seen.ppid, proc), {pid, *procfs.descendants(pid, proc)}
+        if not process_maps.mentions(parent, TORCH_LIBRARY.encode(), proc):
+            return []
+        return [each for each in (parent, *procfs.descendants(parent, proc)) if each not in own]
     below = procfs.descendants(seen.ppid, proc)
     return [
         each

@@ -1,8 +1,8 @@
 """Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
 
-In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: up
-to three processes that are neither the job's own, nor other ranks of it, nor what measures this machine's
-peaks for a session, with their shares of one core.
+In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: the
+processes that may run on the job's CPUs and are neither its own, nor other ranks of it, nor what measures
+this machine's peaks for a session, with their shares of one core.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from autobrrr.machine import procfs
+from autobrrr.machine.processors import allowed_cpus
 from autobrrr.readable import readable
 from autobrrr.records import CpuTaker
 
 EVERY_NS = 2_000_000_000
-SHOWN = 3
+LISTED = 64
 LEAST = 0.05  # of one core
 MEASURES = "/autobrrr/roofline/quick_child.py"  # of a command that waits for a verdict: it ends by itself
 
@@ -63,8 +64,11 @@ class CpuTakers:
             for pid, (began, ran_ns) in now.items()
             if pid not in family and pid in before and before[pid][0] == began
         }
-        ran = (pid for pid in took if took[pid] >= LEAST and not self._measures(pid))
-        most = sorted(ran, key=lambda pid: -took[pid])[:SHOWN]
+        cpus = allowed_cpus(self._pid, self._proc)
+        ran = (
+            pid for pid in took if took[pid] >= LEAST and not self._measures(pid) and self._meets(cpus, pid)
+        )
+        most = sorted(ran, key=lambda pid: -took[pid])[:LISTED]
         self._found = [
             CpuTaker(pid=pid, command=self._command(pid), share=round(took[pid], 3)) for pid in most
         ]
@@ -73,6 +77,10 @@ class CpuTakers:
     def _all(self) -> dict[int, tuple[int, int]]:
         seen = ((pid, procfs.stat(pid, self._proc)) for pid in procfs.pids(self._proc))
         return {pid: (each.start_ticks, each.cpu_ns) for pid, each in seen if each is not None}
+
+    def _meets(self, cpus: frozenset[int] | None, pid: int) -> bool:
+        theirs = allowed_cpus(pid, self._proc)
+        return cpus is None or theirs is None or not cpus.isdisjoint(theirs)
 
     def _measures(self, pid: int) -> bool:
         script = procfs.script(procfs.cmdline(pid, self._proc))

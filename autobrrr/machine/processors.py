@@ -24,9 +24,14 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
 
 def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
     """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
-    allowed = status(pid, proc).get("Cpus_allowed_list")
-    lines = kernel_text.lines(proc / "stat")
-    return None if allowed is None or not lines else cpu_contention.busy_ticks(lines, cpu_list(allowed))
+    allowed, lines = allowed_cpus(pid, proc), kernel_text.lines(proc / "stat")
+    return None if allowed is None or not lines else cpu_contention.busy_ticks(lines, allowed)
+
+
+def allowed_cpus(pid: int, proc: Path = PROC) -> frozenset[int] | None:
+    """The CPUs that a process may run on; None where it is not told."""
+    listed = status(pid, proc).get("Cpus_allowed_list")
+    return None if listed is None else cpu_list(listed)
 
 
 def usable_cpus(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> int | None:

@@ -11,7 +11,6 @@ from typing import Final
 from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
 
 BUSY_AT: Final = 0.10  # of the time without a CPU: from here on verdicts are lowered
-NAMED = 2  # programs
 
 
 def waiting_share(found: Diagnosis) -> float | None:
@@ -21,10 +20,10 @@ def waiting_share(found: Diagnosis) -> float | None:
     return now if judged is None or found.state == "tuning" else judged  # a tuner's job is not judged anew
 
 
-def busy_words(found: Diagnosis, named: int = NAMED) -> str:
+def busy_words(found: Diagnosis) -> str:
     """`busy: the job has no CPU 36 % of the time; fit.py (pid 14) has 98 % of a core`; empty where quiet."""
     waits = waiting_share(found)
-    return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention[:named])}"
+    return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention)}"
 
 
 def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:
@@ -47,10 +46,25 @@ def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:
 
 def _words(share: float, takers: Sequence[CpuTaker]) -> str:
     said = f"the job has no CPU {100 * share:.0f} % of the time"
-    who = ", ".join(
-        f"{each.command} (pid {each.pid}) has {100 * each.share:.0f} %" for each in takers[:NAMED]
-    )
-    return f"{said}; {who} of a core" if who else said
+    return f"{said}; {takers_words(takers)}" if takers else said
+
+
+def takers_named(takers: Sequence[CpuTaker]) -> str:
+    """`fit.py (pid 14)`; `fit.py (pid 14) and 9 more` where it has less than half of what all have."""
+    first = takers[0]
+    more = "" if _leads(takers) else f" and {len(takers) - 1} more"
+    return f"{first.command} (pid {first.pid}){more}"
+
+
+def takers_words(takers: Sequence[CpuTaker]) -> str:
+    """`fit.py (pid 14) has 98 % of a core`, or `fit.py (pid 14) and 9 more have 2.0 cores in total`."""
+    first, everything = takers[0].share, sum(each.share for each in takers)
+    has = f"has {100 * first:.0f} % of a core" if _leads(takers) else f"have {everything:.1f} cores in total"
+    return f"{takers_named(takers)} {has}"
+
+
+def _leads(takers: Sequence[CpuTaker]) -> bool:
+    return 2 * takers[0].share >= sum(each.share for each in takers)
 
 
 def unseen_words(count: int) -> str:

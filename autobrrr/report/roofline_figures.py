@@ -8,6 +8,7 @@ from functools import partial
 
 from autobrrr.quantities import NOT_MEASURED, digits, duration
 from autobrrr.quantities import share as percent
+from autobrrr.records.busy_words import takers_words
 from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -170,9 +171,7 @@ def sentences(found: Roofline) -> Iterator[str]:
             "before it, and the chain is longer than the processor looks ahead."
         )
     if found.is_disturbed:
-        who = ", ".join(
-            f"{each.command} (pid {each.pid}, {percent(each.share)})" for each in found.contention
-        )
+        who = takers_words(found.contention) if found.contention else ""
         yield (
             f"Others used the cores for {percent(found.waited_share)} of the time{f': {who}' if who else ''}."
             " The peaks may be too low, so they are not kept: measure again when the machine is quiet."

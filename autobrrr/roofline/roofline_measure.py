@@ -16,7 +16,7 @@ import msgspec
 
 from autobrrr import own_modules, paths
 from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
-from autobrrr.machine.cpu_takers import SHOWN, CpuTakers
+from autobrrr.machine.cpu_takers import CpuTakers
 from autobrrr.records import CpuTaker
 from autobrrr.roofline.calibration_cache import keep, known_roofline
 from autobrrr.roofline.machine_identity import (
@@ -150,4 +150,4 @@ def _listen(child: subprocess.Popen[bytes], progress: Progress, takers: CpuTaker
     if found is None or not found.is_disturbed:
         return found
     taken = sorted(most.values(), key=lambda each: -each.share)
-    return msgspec.structs.replace(found, contention=taken[:SHOWN])
+    return msgspec.structs.replace(found, contention=taken)

@@ -12,6 +12,7 @@ from autobrrr.diagnosis.models.cpu_delay import foreign_delay, outnumber
 from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import CpuTaker
+from autobrrr.records.busy_words import takers_words
 
 NAME = "busy_machine"
 UNIT = "share of wall time"
@@ -49,8 +50,7 @@ def busy_machine(measured: Measurements) -> Reading:
     detail = f"{of_one(share)} {what}"
     takers = contention(measured)
     if state == "busy" and takers:
-        detail += "; " + ", ".join(f"{one.command} (pid {one.pid}) has {of_one(one.share)}" for one in takers)
-        detail += " of a core"
+        detail += f"; {takers_words(takers)}"
     return Reading(
         signal=NAME,
         value=share,

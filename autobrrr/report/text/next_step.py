@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
-from autobrrr.records.busy_words import busy_words
+from autobrrr.records.busy_words import busy_words, takers_named
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
@@ -24,9 +24,8 @@ def after_diagnosis(found: Diagnosis) -> str:
         return f"autobrrr diagnose PID   (of a run that goes on; process {found.pid} has ended)"
     crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
     if crowded and found.contention:
-        who = found.contention[0]
-        who_else = f"{readable(who.command)} (pid {who.pid})"
-        return f"autobrrr diagnose {found.pid}   (once {who_else} leaves the job its CPUs)"
+        who = readable(takers_named(found.contention))
+        return f"autobrrr diagnose {found.pid}   (once its CPUs are free of {who})"
     tried, allow = to_try(found)
     if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.job_roles import ranks_beside, ranks_elsewhere, ranks_here
+from support.machines.fake_proc import FakeProc
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,15 @@ def test_the_ranks_beside_are_those_of_the_same_job(tmp_path: Path) -> None:
     assert ranks_beside(3, tmp_path) == [4, 5]
     assert ranks_beside(4, tmp_path) == [3]
     assert ranks_beside(2, tmp_path) == []
+
+
+def test_without_a_rendezvous_what_a_parent_with_torch_started_is_one_job(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)  # as mnist_hogwild has it
+    proc.add(10, torch=True)
+    for pid in (11, 12):
+        proc.add(pid, ppid=10, torch=True)
+    proc.add(13, ppid=12, torch=True, comm="pt_data_worker")
+    assert ranks_beside(12, proc.root) == [10, 11]
+    assert ranks_beside(11, proc.root) == [10, 12, 13]
+    proc.add(10, comm="bash", words=("bash",))
+    assert ranks_beside(11, proc.root) == []

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.records import CpuTaker, Evidence, HostSample
-from autobrrr.records.busy_words import busy_words, crowd_words, waiting_share
+from autobrrr.records.busy_words import busy_words, crowd_words, takers_named, takers_words, waiting_share
 from autobrrr.report.text.verdict_text import verdict_text
 from support.judged.verdicts import OVERHEAD
 
@@ -24,14 +24,20 @@ def judged(share: float | None) -> Evidence:
         (0.09, ""),
         (
             0.36,
-            "busy: the job has no CPU 36 % of the time; "
-            "fit7.py (pid 7) has 50 %, fit8.py (pid 8) has 50 % of a core",
+            "busy: the job has no CPU 36 % of the time; fit7.py (pid 7) and 2 more have 1.5 cores in total",
         ),
     ],
 )
 def test_from_a_tenth_of_the_time_on_it_is_said_with_who_has_the_cpus(share: float | None, said: str) -> None:
     found = msgspec.structs.replace(OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS)
     assert busy_words(found) == said
+
+
+def test_one_program_is_named_alone_where_it_has_half_of_what_all_have() -> None:
+    most = msgspec.structs.replace(TAKERS[0], share=1.1)
+    assert takers_named([most, *TAKERS[1:]]) == "fit7.py (pid 7)"
+    assert takers_words([most, *TAKERS[1:]]) == "fit7.py (pid 7) has 110 % of a core"
+    assert takers_named(TAKERS) == "fit7.py (pid 7) and 2 more"
 
 
 def test_nobody_is_named_where_nobody_was_seen() -> None:

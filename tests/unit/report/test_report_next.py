@@ -67,7 +67,7 @@ def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     other = CpuTaker(pid=14868, command="python \x1b[2Jjob.py", share=0.36)
     found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], provisional=True, contention=[other])
     who = "python \\x1b[2Jjob.py (pid 14868)"
-    said = f"autobrrr diagnose {found.pid}   (once {who} leaves the job its CPUs)"
+    said = f"autobrrr diagnose {found.pid}   (once its CPUs are free of {who})"
     assert after_diagnosis(found) == said
 
 
@@ -79,7 +79,7 @@ def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
         evidence=[delay],
         contention=[CpuTaker(pid=7, command="fit.py", share=1.0)],
     )
-    assert "once fit.py (pid 7)" in after_diagnosis(found)
+    assert "once its CPUs are free of fit.py (pid 7)" in after_diagnosis(found)
     quiet = msgspec.structs.replace(found, evidence=[msgspec.structs.replace(delay, value=0.01)])
     assert "once" not in after_diagnosis(quiet)
 
@@ -153,7 +153,7 @@ def test_more_time_is_asked_for_only_where_it_would_do(remedy: str, more: bool) 
     ("attachable", "line"),
     [(True, "autobrrr diagnose 7"), (False, "autobrrr doctor 7   (says why it is not ready)")],
 )
-def test_a_list_leads_to_the_first_job_that_is_ready(attachable: bool, line: str) -> None:
+def test_a_list_leads_to_a_job_that_is_ready(attachable: bool, line: str) -> None:
     job = JobLine(
         pid=7, script="a.py", rank=None, torch=None, attached=False, attachable=attachable, why=None
     )

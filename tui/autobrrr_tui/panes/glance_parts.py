@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Diagnosis, NoClaim, Phases
-from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
+from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.limit_words import limit_name
 from autobrrr.records.rank_records import late_words
@@ -484,8 +484,7 @@ def next_step(view: View) -> tuple[str, str]:
     if view.regime == "measuring":
         return "nothing to do: the first verdict takes seconds", ""
     if found.regime == "unknown" and busy_words(found) and found.contention:
-        taker = found.contention[0]
-        return f"p measures again once {taker.command} (pid {taker.pid}) has ended", "screen.probe"
+        return f"p measures again after {takers_named(found.contention)}", "screen.probe"
     at_start = next((each for each in found.advice if each.reach in BEGINS), None) if script else None
     fits = at_start is None or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.reach == "live" and each.default]

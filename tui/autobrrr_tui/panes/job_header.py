@@ -75,9 +75,7 @@ def banner(view: View, width: int) -> list[Row]:
     if view.standing is ScreenStanding.RECORDED:
         return [row(piece(clipped(f"  a recorded session: {view.why}", width), "dim"))]
     if view.standing is ScreenStanding.LIVE:
-        said = (
-            "" if view.snapshot is None else busy_words(view.snapshot, named=1)
-        )  # a row where there is room
+        said = "" if view.snapshot is None else busy_words(view.snapshot)
         spoken = wrapped(f"machine {said}", width - 4, 2) if said else []
         return [row(piece(f"  {line}", "warn")) for line in spoken]
     lines = [row(piece(clipped(f"  {GONE[view.standing]}: {view.why}", width), "bad"))]
