@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
 from autobrrr.records.busy_words import busy_words, takers_named
+from autobrrr.records.machine_records import TEST_WORKER
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
@@ -125,10 +126,13 @@ def started_with(recipe: str, command: Sequence[str]) -> str:
 
 
 def after_listing(lines: Sequence[JobLine]) -> str:
-    """Of all jobs the first that can be looked at."""
-    ready = next((each for each in lines if each.attached or each.attachable), None)
-    if ready is not None:
-        return f"autobrrr diagnose {ready.pid}"
+    """Of all jobs that can be looked at, the one that uses most CPU: it trains."""
+    ready = [each for each in lines if each.attached or each.attachable]
+    if ready:
+        trains = max(
+            ready, key=lambda each: (each.script != TEST_WORKER, (each.cpu_ns or 0) / (each.age_ns or 1))
+        )
+        return f"autobrrr diagnose {trains.pid}"
     if lines:
         return f"autobrrr doctor {lines[0].pid}   (says why it is not ready)"
     return "autobrrr run -- python train.py   (or autobrrr demo)"
