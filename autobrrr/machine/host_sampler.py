@@ -60,9 +60,11 @@ class HostDevice:
         self._last: _Reading | None = None
         self._beside = beside
         self._children: dict[int, int] | None = None  # CPU time at the last look
+        self._waits: dict[int, int] = {}  # likewise, the time without a CPU
         self._ranks: dict[int, int] = {}  # likewise, of the other ranks
         self._children_at_ns = 0
         self._children_share: float | None = None
+        self._children_delay: float | None = None
         self._ranks_share: float | None = None
         self._takers = CpuTakers(pid, proc, beside=beside)
 
@@ -97,10 +99,13 @@ class HostDevice:
             run_delay_share=delay,
             steal_share=_steal_share(compared, now),
             children_cpu_share=self._children_share,
+            children_delay_share=self._children_delay,
             ranks_cpu_share=self._ranks_share,
             throttled_share=_throttled_share(compared, now, wall_ns),
             foreign_cores=self._foreign_cores(compared, now, wall_ns),
-            takers=self._takers.look(now.t_ns, busy=delay is not None and delay >= BUSY_AT),
+            takers=self._takers.look(
+                now.t_ns, busy=max(delay or 0.0, self._children_delay or 0.0) >= BUSY_AT
+            ),
         )
 
     def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
@@ -115,11 +120,14 @@ class HostDevice:
         if self._children is not None and wall_ns < CHILDREN_EVERY_NS:
             return
         found = self._times(procfs.descendants(self._pid, self._proc))
+        waits = {pid: procfs.run_delay_ns(pid, pid, self._proc) or 0 for pid in found}
         ranks = self._times(self._beside())
         if self._children is not None:
-            self._children_share = _spent_ns(self._children, found) / wall_ns
+            ran_ns, waited_ns = _spent_ns(self._children, found), _spent_ns(self._waits, waits)
+            self._children_share = ran_ns / wall_ns
+            self._children_delay = waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns > 0 else None
             self._ranks_share = _spent_ns(self._ranks, ranks) / wall_ns
-        self._children, self._ranks, self._children_at_ns = found, ranks, now_ns
+        self._children, self._waits, self._ranks, self._children_at_ns = found, waits, ranks, now_ns
 
     def _times(self, pids: Iterable[int]) -> dict[int, int]:
         return {pid: each.cpu_ns for pid in pids if (each := procfs.stat(pid, self._proc))}

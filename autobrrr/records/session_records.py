@@ -50,6 +50,7 @@ class HostSample(Record, frozen=True, kw_only=True):
     run_delay_share: float | None  # training thread waiting for a CPU, of wall time
     steal_share: float | None
     children_cpu_share: float | None  # DataLoader workers, of one core each, summed
+    children_delay_share: float | None = None  # without a CPU, of the time that children were ready to run
     throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
     foreign_cores: float | None = None  # CPU that others, its children too, took where the job may run
     ranks_cpu_share: float | None = None  # other ranks of the job on this machine, of one core each, summed

@@ -1,4 +1,4 @@
-"""Signal `busy_machine`: how long the training thread was ready to run and had no CPU.
+"""Signal `busy_machine`: how long the training thread, or a worker that it waits for, had no CPU.
 
 Delay that the job's own threads make is left out: it is the job's, and `oversubscription` tells it.
 It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
@@ -6,12 +6,15 @@ It names nothing: a busy machine lengthens whatever it hits, so verdicts are low
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay, outnumber
+from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import CpuTaker
+from autobrrr.records import CpuTaker, HostSample
 from autobrrr.records.busy_words import takers_words
 
 NAME = "busy_machine"
@@ -25,7 +28,7 @@ def contention(measured: Measurements) -> list[CpuTaker]:
 
 
 def busy_machine(measured: Measurements) -> Reading:
-    """The largest of run-queue delay, stolen and throttled time, as the median of the last samples."""
+    """The largest of run-queue delays, stolen and throttled time, as the median of the last samples."""
     own = outnumber(measured)
     since_ns = max((sample.t_ns for sample in measured.host), default=0) - RECENT_NS
     recent = [sample for sample in measured.host if sample.t_ns > since_ns]
@@ -37,7 +40,8 @@ def busy_machine(measured: Measurements) -> Reading:
     steal = median([share for share in stolen if share is not None])
     limits = [unit_share(sample.throttled_share) for sample in recent]
     throttled = median([share for share in limits if share is not None])
-    known = [share for share in (delay, steal, throttled) if share is not None]
+    loading = _workers_delay(measured, recent)
+    known = [share for share in (delay, steal, throttled, loading) if share is not None]
     if not known:
         return abstention(NAME, UNIT, "how long the training thread waits for a CPU was not measured")
     share = max(known)
@@ -46,6 +50,8 @@ def busy_machine(measured: Measurements) -> Reading:
         what = "of the time stopped by the CPU limit of its container"
     elif steal == share and steal != delay:
         what = "of CPU time stolen by other guests"
+    elif loading == share and loading != delay:
+        what = "of the time training waited for workers that had no CPU"
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
     detail = f"{of_one(share)} {what}"
     takers = contention(measured)
@@ -59,3 +65,18 @@ def busy_machine(measured: Measurements) -> Reading:
         detail=detail,
         firm=share < thresholds.BUSY_AT,
     )
+
+
+def _workers_delay(measured: Measurements, recent: Sequence[HostSample]) -> float | None:
+    """The part of the time that others make training wait for data, by its workers' wait for a CPU."""
+    parts = step_parts(measured)
+    waits = (foreign_delay(each.children_delay_share, _others(each)) for each in recent)
+    delay = median([share for share in waits if share is not None])
+    return None if parts is None or delay is None else delay * parts.phase.get("data_wait", 0.0)
+
+
+def _others(seen: HostSample) -> float | None:
+    """Cores that neither the job's workers nor its other ranks took."""
+    if seen.foreign_cores is None:
+        return None
+    return max(0.0, seen.foreign_cores - (seen.children_cpu_share or 0.0) - (seen.ranks_cpu_share or 0.0))

@@ -131,6 +131,22 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
     assert passes(1, 0.0).takers == []
 
 
+def test_how_long_workers_had_no_cpu_is_of_the_time_that_they_were_ready(proc: FakeProc) -> None:
+    proc.process(10, 100, children="20 21 22 ")
+    for pid in (20, 21, 22):
+        proc.process(pid, 100)
+        proc.thread(pid, pid, delay_ns=SECOND_NS)
+    device = proc.device(10)
+    device.sample()
+    proc.process(20, 150)  # half a second, and as long without a CPU; another ran all it wanted; one idled
+    proc.thread(20, 20, delay_ns=3 * SECOND_NS // 2)
+    proc.process(21, 200)
+    proc.now_ns += 2 * SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert sample.children_delay_share == pytest.approx(0.25)
+
+
 def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> None:
     proc.process(10, 100, children="20 21 ")
     proc.process(20, 0, children="30 ")

@@ -144,6 +144,30 @@ def test_a_clear_wait_stays_named_on_a_busy_machine_with_low_confidence() -> Non
         assert (found.regime, found.confidence) == (regime, "low")
 
 
+@pytest.mark.parametrize(
+    ("delay", "foreign_cores", "named"),
+    [
+        (0.02, 2.0, ("input", "high")),
+        (0.25, 2.0, ("input", "low")),
+        (0.5, 2.0, ("unknown", "low")),
+        (0.9, 2.0, ("unknown", "low")),
+        (0.5, 1.25, ("input", "high")),  # they are in each other's way: nobody else has so much of a core
+        (0.5, None, ("unknown", "low")),
+    ],
+)
+def test_workers_that_others_keep_from_a_cpu_are_no_sure_input(
+    delay: float, foreign_cores: float | None, named: tuple[str, str]
+) -> None:
+    looks = diagnosis.machine(children_cpu_share=1.2, foreign_cores=foreign_cores)
+    host = tuple(msgspec.structs.replace(one, children_delay_share=delay) for one in looks)
+    found = verdict(dataclasses.replace(diagnosis.starved_with_workers(), host=host))
+    assert (found.regime, found.confidence) == named
+    assert (found.limit_confidence == "high") is (named[1] == "high")
+    (busy,) = (one for one in found.evidence if one.signal == "busy_machine")
+    assert "of the time training waited for workers that had no CPU" in busy.note
+    assert busy.note.startswith("machine busy") is (named[1] == "low")
+
+
 def test_workers_that_keep_up_leave_the_handing_over_as_the_wait() -> None:
     stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.0)
     found = verdict(diagnosis.measured(3 * MS, diagnosis.STARVED, stacks=stacks, workers=2))
