@@ -23,24 +23,16 @@ MEASURES = "/autobrrr/roofline/quick_child.py"  # of a command that waits for a 
 
 
 class CpuTakers:
-    """Looks at all processes but one job's.
+    """Looks at all processes but one job's and our own.
 
     Args:
-        own: The process that looks.
         beside: The other ranks of the job.
     """
 
     def __init__(
-        self,
-        pid: int,
-        proc: Path = procfs.PROC,
-        own: int | None = None,
-        beside: Callable[[], Iterable[int]] = tuple,
+        self, pid: int, proc: Path = procfs.PROC, beside: Callable[[], Iterable[int]] = tuple
     ) -> None:
-        self._pid = pid
-        self._proc = proc
-        self._own = os.getpid() if own is None else own
-        self._beside = beside
+        self._pid, self._proc, self._beside = pid, proc, beside
         self._before: dict[int, tuple[int, int]] | None = None  # when it began (ticks), what it has run (ns)
         self._at_ns = 0
         self._found: list[CpuTaker] = []
@@ -58,7 +50,7 @@ class CpuTakers:
         if before is None:
             return []
         job = (self._pid, *self._beside())
-        family = {self._own, *job, *(each for pid in job for each in procfs.descendants(pid, self._proc))}
+        family = {os.getpid(), *job, *(each for pid in job for each in procfs.descendants(pid, self._proc))}
         took = {
             pid: (ran_ns - before[pid][1]) / wall_ns
             for pid, (began, ran_ns) in now.items()

@@ -86,33 +86,28 @@ class HostDevice:
             busy_ns=None if busy_ticks is None else busy_ticks * procfs.TICK_NS,
             throttled_ns=control_groups.throttled_ns(self._pid, self._proc, self._cgroups),
         )
-        before, self._last = self._last, now
+        before, self._last = self._last or now, now
         self._look_at_children(now.t_ns)
-        wall_ns = now.t_ns - before.t_ns if before else 0
-        compared = before if wall_ns > 0 else None
-        delay = _run_delay_share(compared, now, wall_ns)
+        wall_ns = now.t_ns - before.t_ns
+        delay = _unit(_per(before.run_delay_ns, now.run_delay_ns, wall_ns))
+        cpu, busy = _per(before.cpu_ns, now.cpu_ns, wall_ns), _per(before.busy_ns, now.busy_ns, wall_ns)
         return HostSample(
             t_ns=now.t_ns,
-            cpu_share=(now.cpu_ns - compared.cpu_ns) / wall_ns if compared else None,
+            cpu_share=cpu,
             rss_bytes=stat.rss_bytes,
             threads=stat.threads,
             run_delay_share=delay,
-            steal_share=_steal_share(compared, now),
+            steal_share=_steal_share(before, now),
             children_cpu_share=self._children_share,
             children_delay_share=self._children_delay,
             ranks_cpu_share=self._ranks_share,
-            throttled_share=_throttled_share(compared, now, wall_ns),
-            foreign_cores=self._foreign_cores(compared, now, wall_ns),
+            # Summed over the group's CPUs, of which several may be stopped at once.
+            throttled_share=_unit(_per(before.throttled_ns, now.throttled_ns, wall_ns)),
+            foreign_cores=None if cpu is None or busy is None else max(0.0, busy - cpu),
             takers=self._takers.look(
                 now.t_ns, busy=max(delay or 0.0, self._children_delay or 0.0) >= BUSY_AT
             ),
         )
-
-    def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
-        if before is None or before.busy_ns is None or now.busy_ns is None:
-            return None
-        others_ns = now.busy_ns - before.busy_ns - (now.cpu_ns - before.cpu_ns)
-        return max(0.0, others_ns / wall_ns)
 
     def _look_at_children(self, now_ns: int) -> None:
         """Only now and then: it walks all threads of the job."""
@@ -137,21 +132,15 @@ def _spent_ns(before: Mapping[int, int], now: Mapping[int, int]) -> int:
     return sum(cpu_ns - before[pid] for pid, cpu_ns in now.items() if pid in before)
 
 
-def _run_delay_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
-    if before is None or before.run_delay_ns is None or now.run_delay_ns is None:
+def _per(before: int | None, now: int | None, wall: int) -> float | None:
+    return None if before is None or now is None or wall <= 0 else (now - before) / wall
+
+
+def _unit(share: float | None) -> float | None:
+    return None if share is None else min(max(share, 0.0), 1.0)
+
+
+def _steal_share(before: _Reading, now: _Reading) -> float | None:
+    if before.machine is None or now.machine is None:
         return None
-    return min(max((now.run_delay_ns - before.run_delay_ns) / wall_ns, 0.0), 1.0)
-
-
-def _steal_share(before: _Reading | None, now: _Reading) -> float | None:
-    if before is None or before.machine is None or now.machine is None:
-        return None
-    ticks = now.machine[0] - before.machine[0]
-    return (now.machine[1] - before.machine[1]) / ticks if ticks > 0 else None
-
-
-def _throttled_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
-    if before is None or before.throttled_ns is None or now.throttled_ns is None:
-        return None
-    # Summed over the group's CPUs, of which several may be stopped at once.
-    return min(max((now.throttled_ns - before.throttled_ns) / wall_ns, 0.0), 1.0)
+    return _per(before.machine[1], now.machine[1], now.machine[0] - before.machine[0])

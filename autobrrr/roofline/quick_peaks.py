@@ -60,16 +60,6 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
         return matmul_curve.flops_at(self.curve, m, n, k) if self.curve else self.matmul_flops
 
 
-class _Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child prints."""
-
-    torch: str
-    threads: int
-    matmul_flops: float
-    triad_bytes_per_s: float
-    waited_share: float | None
-
-
 def quick_peaks(
     threads: int,
     cache: Path,
@@ -168,20 +158,11 @@ def _measure(
     isolated = [] if site is None else ["-I"]  # our own PYTHON… variables are not that interpreter's
     line = run_child([python, *isolated, str(CHILD), json.dumps(asked)], threads, patience_s)
     try:
-        found = msgspec.json.decode(line, type=_Measured)
-    except msgspec.MsgspecError:
+        said = {**msgspec.json.decode(line), "matmul_n": size, "measured_at_unix_s": now_s}
+        found = msgspec.convert(said, MeasuredPeaks)
+    except (TypeError, msgspec.MsgspecError):  # no JSON, or no mapping
         return None
-    if found.threads != threads:
-        return None
-    return MeasuredPeaks(
-        threads=threads,
-        torch=found.torch,
-        matmul_n=size,
-        matmul_flops=found.matmul_flops,
-        triad_bytes_per_s=found.triad_bytes_per_s,
-        measured_at_unix_s=now_s,
-        waited_share=found.waited_share,
-    )
+    return found if found.threads == threads else None
 
 
 def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:

@@ -131,12 +131,9 @@ def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
 
 def _listen(child: subprocess.Popen[bytes], progress: Progress, takers: CpuTakers) -> Roofline | None:
     assert child.stdout is not None
-    found = None
-    most: dict[int, CpuTaker] = {}
+    found, taken = None, list[CpuTaker]()
     for line in child.stdout:
-        for each in takers.look(time.monotonic_ns(), busy=True):
-            if each.pid not in most or most[each.pid].share < each.share:
-                most[each.pid] = each
+        taken = takers.look(time.monotonic_ns(), busy=True) or taken
         try:
             word = WORD.decode(line)
         except msgspec.MsgspecError:
@@ -149,5 +146,4 @@ def _listen(child: subprocess.Popen[bytes], progress: Progress, takers: CpuTaker
             found = word.roofline
     if found is None or not found.is_disturbed:
         return found
-    taken = sorted(most.values(), key=lambda each: -each.share)
     return msgspec.structs.replace(found, contention=taken)

@@ -6,7 +6,7 @@ It names nothing: a busy machine lengthens whatever it hits, so verdicts are low
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
@@ -32,26 +32,20 @@ def busy_machine(measured: Measurements) -> Reading:
     own = outnumber(measured)
     since_ns = max((sample.t_ns for sample in measured.host), default=0) - RECENT_NS
     recent = [sample for sample in measured.host if sample.t_ns > since_ns]
-    delays = [
-        foreign_delay(sample.run_delay_share, sample.foreign_cores if own else None) for sample in recent
-    ]
-    stolen = [unit_share(sample.steal_share) for sample in recent]
-    delay = median([share for share in delays if share is not None])
-    steal = median([share for share in stolen if share is not None])
-    limits = [unit_share(sample.throttled_share) for sample in recent]
-    throttled = median([share for share in limits if share is not None])
-    loading = _workers_delay(measured, recent)
-    known = [share for share in (delay, steal, throttled, loading) if share is not None]
+    found = {
+        "of the time the training thread was ready to run and had no CPU": _usual(
+            foreign_delay(each.run_delay_share, each.foreign_cores if own else None) for each in recent
+        ),
+        "of the time stopped by the CPU limit of its container": _usual(
+            each.throttled_share for each in recent
+        ),
+        "of CPU time stolen by other guests": _usual(each.steal_share for each in recent),
+        "of the time training waited for workers that had no CPU": _workers_delay(measured, recent),
+    }
+    known = {what: share for what, share in found.items() if share is not None}
     if not known:
         return abstention(NAME, UNIT, "how long the training thread waits for a CPU was not measured")
-    share = max(known)
-    what = "of the time the training thread was ready to run and had no CPU"
-    if throttled == share and throttled != delay:
-        what = "of the time stopped by the CPU limit of its container"
-    elif steal == share and steal != delay:
-        what = "of CPU time stolen by other guests"
-    elif loading == share and loading != delay:
-        what = "of the time training waited for workers that had no CPU"
+    what, share = max(known.items(), key=lambda one: one[1])
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
     detail = f"{of_one(share)} {what}"
     takers = contention(measured)
@@ -67,11 +61,14 @@ def busy_machine(measured: Measurements) -> Reading:
     )
 
 
+def _usual(shares: Iterable[float | None]) -> float | None:
+    return median([known for share in shares if (known := unit_share(share)) is not None])
+
+
 def _workers_delay(measured: Measurements, recent: Sequence[HostSample]) -> float | None:
     """The part of the time that others make training wait for data, by its workers' wait for a CPU."""
     parts = step_parts(measured)
-    waits = (foreign_delay(each.children_delay_share, _others(each)) for each in recent)
-    delay = median([share for share in waits if share is not None])
+    delay = _usual(foreign_delay(each.children_delay_share, _others(each)) for each in recent)
     return None if parts is None or delay is None else delay * parts.phase.get("data_wait", 0.0)
 
 
