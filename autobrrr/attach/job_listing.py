@@ -9,37 +9,18 @@ import os
 import pwd
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach import job_roles, triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.machine import procfs
 from autobrrr.readable import Foreign, readable
-from autobrrr.records.machine_records import TEST_WORKER
+from autobrrr.records.machine_records import TEST_WORKER, JobLine
 
 _EXECNET = "import sys;exec(eval(sys.stdin.readline()))"
 SHOWN_CHARACTERS = 1024  # of a script or an objection
 LOOK_S = 6.0  # of CPU, to find those of a list; what has used most CPU is looked at first
 WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingProcess:
-    """One process that trains, or that could."""
-
-    pid: int
-    start_ticks: int
-    script: str | None
-    rank: int | None
-    torch: str | None
-    why_not: str | None  # None: it can be attached to
-    job: str | None = None  # the same for all ranks of one job
-    user: str | None = None
-    arguments: str | None = None
-    age_ns: int | None = None
-    cpu_ns: int | None = None
-    rss_bytes: int | None = None
 
 
 def find(
@@ -49,8 +30,10 @@ def find(
     clock: Callable[[], int] = time.thread_time_ns,
     sleep: Callable[[float], object] = time.sleep,
     passed_over: Callable[[int], object] = lambda count: None,
-) -> list[TrainingProcess]:
+) -> list[JobLine]:
     """All processes with torch that may be a job: no workers, no launchers, nothing of ours.
+
+    Which of them have a session is not asked.
 
     Args:
         clock: Nanoseconds of CPU: on a busy machine a list takes longer, and is as complete.
@@ -70,25 +53,25 @@ def find(
             if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look):
                 candidates.append(pid)
         except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
-            listed.append(_odd(pid, proc, error))
+            listed.append(_odd(pid, error))
     launched: dict[int, list[int]] = {}
     for pid in candidates:
         try:
             launched[pid] = job_roles.ranks_below(pid, proc, look=look)
         except Exception as error:  # noqa: BLE001 - as above
-            listed.append(_odd(pid, proc, error))
+            listed.append(_odd(pid, error))
     for pid, ranks in launched.items():
         seen = procfs.stat(pid, proc)
         # A child of a job that is no rank of its own helps it: an environment of an RL job, say.
         if seen is None or ranks or (seen.ppid in launched and pid not in launched[seen.ppid]):
             continue
         try:
-            found = _process(pid, seen.start_ticks, look, waits)
+            found = _process(pid, look, waits)
         except Exception as error:  # noqa: BLE001 - as above
-            found = _odd(pid, proc, error)
+            found = _odd(pid, error)
         if found is not None:
             listed.append(found)
-    return sorted(listed, key=lambda process: process.pid)
+    return sorted(listed, key=lambda line: line.pid)
 
 
 class _Waits:
@@ -103,7 +86,7 @@ class _Waits:
             self._sleep(seconds)
 
 
-def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) -> TrainingProcess | None:
+def _process(pid: int, look: job_roles.Look, waits: _Waits) -> JobLine | None:
     proc = look.proc
     case = triage.TriageCase(
         pid=pid, proc=proc, sleep=waits.sleep, look=look, ranks_below=lambda pid, proc: []
@@ -114,13 +97,14 @@ def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) ->
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
     words = procfs.cmdline(pid, proc)
     seen, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
-    return TrainingProcess(
+    return JobLine(
         pid=pid,
-        start_ticks=start_ticks,
         script=TEST_WORKER if _is_test_worker(words) else _script(words),
         rank=job_roles.rank_of(pid, proc),
         torch=None if torch.version is None else readable(torch.version),
-        why_not=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
+        attached=False,
+        attachable=refusal is None,
+        why=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
         job=job_roles.job_of(pid, proc),
         user=None if owner is None else _user(owner[0]),
         arguments=readable(" ".join(word.raw for word in procfs.arguments(words)), SHOWN_CHARACTERS),
@@ -150,15 +134,16 @@ def _script(words: Sequence[Foreign]) -> str | None:
     return None if script is None else readable(script, SHOWN_CHARACTERS)
 
 
-def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:
+def _odd(pid: int, error: Exception) -> JobLine:
     """The row of a process that can't be looked at."""
-    return TrainingProcess(
+    return JobLine(
         pid=pid,
-        start_ticks=procfs.start_ticks(pid, proc) or 0,
         script=None,
         rank=None,
         torch=None,
-        why_not=f"it can't be looked at: {type(error).__name__}: {readable(str(error), SHOWN_CHARACTERS)}",
+        attached=False,
+        attachable=False,
+        why=f"it can't be looked at: {type(error).__name__}: {readable(str(error), SHOWN_CHARACTERS)}",
     )
 
 

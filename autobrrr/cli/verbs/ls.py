@@ -54,7 +54,7 @@ def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:
     Args:
         unseen: Gets the number of processes that there was no time to look at.
     """
-    lines = [_line(process) for process in job_listing.find(passed_over=unseen)]
+    lines = [_line(found) for found in job_listing.find(passed_over=unseen)]
     attached: dict[str, list[int]] = {}
     for line in lines:
         if line.attached and line.job is not None:
@@ -103,23 +103,10 @@ def duration_words(ns: int) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m" if minutes else f"{seconds}s"
 
 
-def _line(process: job_listing.TrainingProcess) -> JobLine:
-    attached = _answers(process.pid)
-    return JobLine(
-        pid=process.pid,
-        script=process.script,
-        rank=process.rank,
-        torch=process.torch,
-        attached=attached,
-        attachable=attached or process.why_not is None,
-        why=None if attached else process.why_not,
-        job=process.job,
-        user=process.user,
-        arguments=process.arguments,
-        age_ns=process.age_ns,
-        cpu_ns=process.cpu_ns,
-        rss_bytes=process.rss_bytes,
-    )
+def _line(found: JobLine) -> JobLine:
+    if not _answers(found.pid):
+        return found
+    return msgspec.structs.replace(found, attached=True, attachable=True, why=None)
 
 
 def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:

@@ -17,6 +17,7 @@ import pytest
 from autobrrr.attach import doctor_checks, job_listing, job_roles
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.readable import readable
+from autobrrr.records import JobLine
 
 pytestmark = [
     pytest.mark.integration,
@@ -54,7 +55,7 @@ def hostile(folder: Path, kind: str, *more: str, **environ: str) -> Iterator[int
             process.kill()
 
 
-def row(pid: int) -> job_listing.TrainingProcess:
+def row(pid: int) -> JobLine:
     (found,) = (each for each in job_listing.find() if each.pid == pid)
     return found
 
@@ -64,8 +65,8 @@ def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path, kind:
     with hostile(folder, kind) as pid:
         found = row(pid)
         assert found.torch is None
-        assert found.why_not is not None
-        assert "version of its torch can't be read" in found.why_not
+        assert found.why is not None
+        assert "version of its torch can't be read" in found.why
         checks, _ = doctor_checks.of_process(pid)
         assert "version of its torch can't be read" in doctor.table(checks, whole=True)
 
@@ -83,7 +84,7 @@ def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) ->
         with hostile(folder, "link", str(secret / "version")) as pid:
             found = row(pid)
             assert "hunter2" not in repr(found)
-            assert found.why_not is not None
+            assert found.why is not None
             secret.chmod(0o755)
             (secret / "version").chmod(0o640)  # root's group is no way in either
             assert "hunter2" not in repr(row(pid))

@@ -98,7 +98,7 @@ def test_a_process_that_can_t_be_looked_at_says_so_in_its_row(
 
     monkeypatch.setattr(job_roles, "rank_of", rank_of)
     odd, other = job_listing.find(proc.root, own_pid=99)
-    assert odd.why_not == r"it can't be looked at: ValueError: odd\x1b"
+    assert odd.why == r"it can't be looked at: ValueError: odd\x1b"
     assert other.script == "train.py"
 
 
