@@ -2,25 +2,21 @@
 
 In come the bundle's entries (code objects, or source) and the folder with `boot.json`; the agent's
 modules are made under a private name, run, and taken out of `sys.modules` again: nothing of ours
-can be found by name afterwards. Standard library only, Python 3.10 and later.
+can be found by name afterwards. When the agent ends, the job's own garbage collector frees them.
+Standard library only, Python 3.10 and later.
 """
 
-import _thread
 import ctypes
 import json
 import marshal
-import os
 import sys
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import ModuleType
 
 Entry = tuple[str, bool, bytes]
 # After so long with the GIL, between two modules, the training thread gets it back.
 STINT_NS, BREATH_S = 1_000_000, 0.0002
-LAST_FREED_S = 5.0  # when the job ends
 TORCH_POLL_S, TORCH_POLLS = 0.02, 1500
 
 
@@ -49,51 +45,11 @@ def enter(
         if boot["method"] != "preload":
             _wait_for_torch()
         package = "_autobrrr_" + boot["token"]
-        made: dict[str, ModuleType] = {}
-        start = load(package, kind, entries, into=made)
+        start = load(package, kind, entries)
     except BaseException:
         _unmap(mapped)
         raise
-    freed = _thread.allocate_lock()
-    end = _job_end(freed)
-    # To take a callback out of `atexit` asks those of the job's whether they equal it.
-    at_end = weakref.finalize(end, end)
-    try:
-        start(boot)
-    finally:
-        del start
-        with freed:  # for ever, where the job has begun to end
-            _free(package, made, boot)
-        at_end.detach()
-
-
-def _job_end(freed: _thread.LockType) -> Callable[[], None]:
-    """Waits for a freeing that is under way, and lets none begin any more.
-
-    Some objects give the GIL back as they are freed. Where the interpreter has ended when they want it again,
-    the thread would be unwound through code that may not be, and the process would abort.
-    """
-    pid = os.getpid()
-
-    def end() -> None:
-        if os.getpid() == pid:  # a forked child has none of our threads
-            freed.acquire(timeout=LAST_FREED_S)
-
-    return end
-
-
-def _free(package: str, made: dict[str, ModuleType], boot: dict[str, object]) -> None:
-    """Leave no cycles of our own behind: the job's next full collection may come late, or never."""
-    last = made.pop(package + ".injected.unreachable", None)
-    if last is None:
-        return
-    del made[package + ".injected"].unreachable
-    roots: list[object] = [*made.values(), *boot.values()]
-    made.clear()
-    boot.clear()
-    with suppress(Exception):  # then they stay until the job collects
-        last.free(roots, package)
-    vars(last).clear()
+    start(boot)
 
 
 def load(
@@ -101,10 +57,9 @@ def load(
     kind: str,
     entries: Sequence[Entry],
     pause: Callable[[float], object] = time.sleep,
-    into: dict[str, ModuleType] | None = None,
 ) -> Callable[[dict[str, object]], None]:
-    """Make and run all modules, which `into` is filled with; returns `injected.entry.start`."""
-    made = {} if into is None else into
+    """Make and run all modules; returns `injected.entry.start`."""
+    made: dict[str, ModuleType] = {}
     began_ns = time.perf_counter_ns()
     try:
         _make(package, True, made)
