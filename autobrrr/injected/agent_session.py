@@ -151,6 +151,10 @@ class AgentSession:
             if time.monotonic() - self._ticked > TICK_MS / 2000 or self._loop.news != self._news_seen:
                 self._tick()
             look_ms = TICK_MS if self._ranks is None else self._ranks.pump()
+            if not self._readonly:
+                if self._active.look_at_memory():
+                    self._loop.hot.poke()
+                look_ms = min(look_ms, self._active.memory.every_ms)
             if self._link.wait(look_ms) and not self._outbox:
                 self._obey(self._link.receive())
 

@@ -1,9 +1,14 @@
-"""Whether a larger batch fits into memory: what a replay needs against what the machine has left."""
+"""Limits on the host's memory, and whether a larger batch fits into what they leave.
+
+In: the machine's figures, the process's own limits and those of the memory groups around it. Out: bytes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +21,6 @@ _PEAK = 3.5
 _FIRST_CALLS = 3  # times the parameters: copies, second gradients, activations
 # What the log of a step's operators takes: 5 kB each; 110 MiB were seen of 20,000 operators.
 _LOG_BYTES = 256 << 20
-# What compiling takes beside the job, for each process that compiles and once more: 750 MiB were seen of two.
-_COMPILER_BYTES = 256 << 20
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
 
 
@@ -45,21 +48,10 @@ def shortage(torch: ModuleType, root: Path, parameter_bytes: int) -> str | None:
 
 def short_of_a_log(root: Path) -> str | None:
     """Why no step is logged or traced, where what is left of the host's memory could be too little for it."""
-    free = _host_bytes(root)
+    free = host_bytes(root)
     if free is None or free >= _LOG_BYTES:
         return None
     return f"the log of a step may take {_LOG_BYTES >> 20} MiB of memory, {free >> 20} MiB are free"
-
-
-def short_of_a_compiler(root: Path, processes: int) -> str | None:
-    """Why nothing is compiled, where the host has too little left.
-
-    A control group that is full kills its largest process: the job.
-    """
-    need, free = (1 + processes) * _COMPILER_BYTES, _host_bytes(root)
-    if free is None or free >= need:
-        return None
-    return f"compiling may take {need >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
 def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: int) -> int:
@@ -86,12 +78,32 @@ def free_bytes(torch: ModuleType, root: Path) -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-    return _host_bytes(root)
+    return host_bytes(root)
 
 
-def _host_bytes(root: Path) -> int | None:
-    known = [_meminfo(root), _addresses(root), _data(root), *left_of_groups(root)]
-    return min((found for found in known if found is not None), default=None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimit:
+    """One limit on the host's memory that holds for this process."""
+
+    total_bytes: int
+    left: Callable[[], int | None]  # bytes; None where it can no longer be read
+    of_group: bool = False
+
+
+def host_limits(root: Path) -> list[MemoryLimit]:
+    """The machine's memory, the limits of the groups around this process, `ulimit -v` and `-d`.
+
+    A limit is looked up here once, what it leaves each time that it is asked: some 50 us.
+    """
+    found = [_machine(root), _own(root, "address space", "VmSize"), _own(root, "data size", "VmData")]
+    found += [_of_group(group) for group in dict.fromkeys(_groups(root))]
+    return [limit for limit in found if limit is not None]
+
+
+def host_bytes(root: Path) -> int | None:
+    """Bytes of the host's memory that this process can still take; None where nothing tells it."""
+    left = [limit.left() for limit in host_limits(root)]
+    return min((each for each in left if each is not None), default=None)
 
 
 def available_bytes(torch: ModuleType, root: Path) -> int | None:
@@ -105,48 +117,55 @@ def available_bytes(torch: ModuleType, root: Path) -> int | None:
     return free if free is None or not on_device else free // 2
 
 
-def _meminfo(root: Path) -> int | None:
-    found = figure(root / "proc/meminfo", "MemAvailable")
-    return None if found is None else found * 1024
+def _machine(root: Path) -> MemoryLimit | None:
+    def left() -> int | None:
+        found = figure(file, "MemAvailable")
+        return None if found is None else found * 1024
+
+    file = root / "proc/meminfo"
+    total = figure(file, "MemTotal")
+    return MemoryLimit(total_bytes=(total or 0) * 1024, left=left)
 
 
-def _addresses(root: Path) -> int | None:
-    """What `ulimit -v` leaves of the address space; beyond it any thread's allocation fails."""
-    limit = figure(root / "proc/self/limits", "Max address space")
-    used = figure(root / "proc/self/status", "VmSize")
-    return None if limit is None or used is None else max(0, limit - used * 1024)
+def _own(root: Path, limited: str, used: str) -> MemoryLimit | None:
+    """`ulimit -v` or `-d`; beyond it any thread's allocation fails."""
+    limit = figure(root / "proc/self/limits", f"Max {limited}")
 
+    def left() -> int | None:
+        taken = figure(root / "proc/self/status", used)
+        return None if taken is None or limit is None else max(0, limit - taken * 1024)
 
-def _data(root: Path) -> int | None:
-    """What `ulimit -d` leaves of private memory; likewise."""
-    limit = figure(root / "proc/self/limits", "Max data size")
-    used = figure(root / "proc/self/status", "VmData")
-    return None if limit is None or used is None else max(0, limit - used * 1024)
+    return None if limit is None else MemoryLimit(total_bytes=limit, left=left)
 
 
 def figure(file: Path, name: str) -> int | None:
     """The number that a line begins with behind its name; None where the file or the line is not there."""
-    try:
-        found = re.search(rf"^{name}:?\s+(\d+)", file.read_text(), re.MULTILINE)
-    except OSError:
-        return None
+    return _figure(_text(file), name)
+
+
+def _figure(text: str, name: str) -> int | None:
+    found = re.search(rf"^{name}:?\s+(\d+)", text, re.MULTILINE)
     return None if found is None else int(found[1])
 
 
+def _text(file: Path) -> str:
+    try:
+        with open(file, "rb", buffering=0) as raw:  # a look every 50 ms: half the price of `read_text`
+            return (raw.read() or b"").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def left_of_groups(root: Path) -> list[int | None]:
-    """Bytes that each memory group around this process leaves; None of one without a limit."""
-    return [_left_of(group) for group in _groups(root)]
+    """Bytes that each limited memory group around this process leaves."""
+    return [limit.left() for limit in host_limits(root) if limit.of_group]
 
 
 def _groups(root: Path) -> Iterator[Path]:
     """Folders of the memory groups that the job is in, and of those around them (cgroup v2, v1)."""
     top = root / "sys/fs/cgroup"
     yield from (top, top / "memory")  # all that a container sees
-    try:
-        lines = (root / "proc/self/cgroup").read_text().strip("\n").split("\n")
-    except OSError:
-        return
-    for line in lines:
+    for line in _text(root / "proc/self/cgroup").strip("\n").split("\n"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if line and controllers in ("", "memory"):
@@ -154,17 +173,19 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (here, *(each for each in here.parents if each.is_relative_to(top)))
 
 
-def _left_of(group: Path) -> int | None:
-    """A group's limit less what it holds that could not be dropped; None without a limit."""
+def _of_group(group: Path) -> MemoryLimit | None:
+    """A group's limit; what it holds that could be dropped counts as left. None without a limit."""
     for limit_name, used_name, cached in (
         ("memory.max", "memory.current", ("inactive_file", "active_file")),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     ):
-        try:
-            limit, used = (whole_number((group / name).read_text()) for name in (limit_name, used_name))
-        except OSError:
-            continue
-        if limit is None or used is None or limit >= _UNLIMITED:
-            return None
-        return max(0, limit - used + sum(figure(group / "memory.stat", each) or 0 for each in cached))
+        limit = whole_number(_text(group / limit_name))
+        if limit is not None and limit < _UNLIMITED:
+            left = partial(_left_of, group, limit, group / used_name, cached)
+            return MemoryLimit(total_bytes=limit, left=left, of_group=True)
     return None
+
+
+def _left_of(group: Path, limit: int, used_file: Path, cached: tuple[str, ...]) -> int | None:
+    used, stat = whole_number(_text(used_file)), _text(group / "memory.stat")
+    return None if used is None else max(0, limit - used + sum(_figure(stat, each) or 0 for each in cached))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..job_facts import rank_of
 from ..job_state.hushed_warnings import hushed
@@ -19,6 +20,7 @@ from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
+from .memory_watch import MemoryWatch
 from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
 
 Undo = Callable[[], None]
@@ -64,10 +66,15 @@ class NotUndone:
 
 
 class ActiveRemedies:
-    """The remedies that are on."""
+    """The remedies that are on.
 
-    def __init__(self, registry: Mapping[str, Remedy]) -> None:
+    Args:
+        root: Where `proc` and `sys` are; "/" but in tests.
+    """
+
+    def __init__(self, registry: Mapping[str, Remedy], root: Path = Path("/")) -> None:
         self._registry = registry
+        self.memory = MemoryWatch(root)
         self._applied: list[AppliedRemedy] = []
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
@@ -93,7 +100,13 @@ class ActiveRemedies:
     @property
     def watched(self) -> bool:
         """A remedy that is on may turn out badly by itself."""
-        return any(isinstance(applied.undo, WatchedUndo) for applied in self._applied)
+        return self.memory.trouble is not None or any(
+            isinstance(applied.undo, WatchedUndo) for applied in self._applied
+        )
+
+    def look_at_memory(self) -> bool:
+        """On the agent's thread: whether the newest remedy of the session must go for want of memory."""
+        return self.memory.look(on=any(not applied.planned for applied in self._applied))
 
     def troubles(self) -> list[tuple[AppliedRemedy, str]]:
         """Remedies that must be undone after all, each with its reason."""
@@ -102,6 +115,8 @@ class ActiveRemedies:
             why = applied.undo.trouble() if isinstance(applied.undo, WatchedUndo) else None
             if why is not None:
                 found.append((applied, why))
+        if self.memory.trouble is not None:
+            found += [(applied, self.memory.trouble) for applied in self._applied if not applied.planned][-1:]
         return found
 
     def rehearsed(self) -> list[dict[str, object]]:
@@ -160,8 +175,12 @@ class ActiveRemedies:
             raise Refused("the job runs compiled code of its own, which torch would compile anew")
         try:
             check_class(remedy.class_on(job), allowed)
-            _check_device(job, remedy)
+            _check_capture(job)
+            why = why_no_room(job, remedy, self.memory.root, planned=planned)
+            if why is not None:
+                raise Refused(why)
             _check_modes(job, remedy)
+            self.memory.begin()
             job.allowed, job.planned = allowed, planned
             with hushed(job.torch):  # torch's own imports warn
                 undo = remedy.apply(job, options)
@@ -232,6 +251,7 @@ class ActiveRemedies:
     def undo(self, applied: AppliedRemedy) -> NotUndone | None:
         """Undo one; the loss, where that failed (it then counts as gone)."""
         self._applied.remove(applied)
+        self.memory.reverted()
         self.arm += 1
         try:
             self._undo_more(applied)
@@ -300,13 +320,10 @@ def gone(token: object) -> str:
     return f"no remedy has the token {token}"
 
 
-def _check_device(job: Job, remedy: Remedy) -> None:
-    """Raises Refused while the job captures a graph, and where the memory that it takes is not there."""
+def _check_capture(job: Job) -> None:
+    """Raises Refused while the job captures a graph."""
     if cuda_in_use() and job.torch.cuda.is_current_stream_capturing():
         raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
-    why = None if remedy.takes is None else why_no_room(job, remedy.takes(job))
-    if why is not None:
-        raise Refused(why)
 
 
 def _check_modes(job: Job, remedy: Remedy) -> None:

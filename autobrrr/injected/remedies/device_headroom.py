@@ -1,19 +1,23 @@
-"""What a remedy takes of the memory that the parameters lie in, and whether that is free.
+"""What a remedy takes of the host's memory and of the device's, and whether that is free.
 
-In: the job, and what its allocator has counted. A job that has most of its device's or its machine's memory
-would run out of it inside a step of its own; so a remedy that takes some is refused where it is not there.
+In: the job, and what its allocator has counted. A job that has most of its device's memory would run out of
+it inside a step of its own, and one that has most of its host's is killed by the kernel. So a remedy is
+refused where too little is left.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
-from ..live_torch.available_memory import available_bytes
+from ..live_torch.available_memory import host_limits
 from ..live_torch.live_job import Job
 from ..live_torch.torch_types import Tensor
+from .registry import Remedy
 
 MARGIN = 1.2  # blocks that are free in the allocator are not all of the size that is wanted
+FLOOR = 0.1  # so much of each limit on the host's memory stays free
 
 
 def parameter_bytes(job: Job) -> int:
@@ -44,18 +48,44 @@ def one_more_pool(job: Job) -> int:
     return 2 * step_bytes(job) + 3 * parameter_bytes(job)
 
 
-def why_no_room(job: Job, need: int) -> str | None:
-    """Why so many bytes must not be taken of the fullest device with parameters; None where they may."""
-    devices = {str(each.device) for each in _parameters(job) if _on_cuda(each)}
-    cuda, whose = job.torch.cuda, "the device's memory" if devices else "memory"
-    left = [
-        int(cuda.mem_get_info(each)[0]) + int(cuda.memory_reserved(each)) - int(cuda.memory_allocated(each))
-        for each in devices
-    ]
-    free = min(left) if left else available_bytes(job.torch, Path("/"))
-    if free is None or need * MARGIN <= free:
-        return None
-    return f"it takes about {int(need * MARGIN) >> 20} MiB of {whose}, {free >> 20} MiB are free"
+def why_no_room(job: Job, remedy: Remedy, root: Path, *, planned: bool = False) -> str | None:
+    """Why there is no room for a remedy on the host or the fullest device with parameters; None: there is.
+
+    Args:
+        root: Where `proc` and `sys` are; "/" but in tests.
+        planned: A recipe has it on for the whole run, unwatched: what it needs must be free, and no more.
+    """
+    device_need = 0 if remedy.takes is None else int(remedy.takes(job) * MARGIN)
+    need = 0 if remedy.host_takes is None else remedy.host_takes(job)
+    left = min((_left_of(job.torch.cuda, each) for each in _devices(job)), default=None)
+    if left is None:
+        need += device_need
+    elif device_need > left:
+        return f"it takes {device_need >> 20} MiB of the device's memory, {left >> 20} MiB are free"
+    for limit in host_limits(root):
+        free, total = limit.left(), limit.total_bytes
+        if free is None:
+            continue
+        if free < FLOOR * total and not planned:
+            return f"{free >> 20} of {total >> 20} MiB of memory are free; {100 * FLOOR:.0f} % must be"
+        if need > (free if planned else free // 2):  # with less than half left `memory_watch` reverts it
+            half = "" if planned else "; half must stay free"
+            return f"it takes {need >> 20} MiB of memory, {free >> 20} MiB are free{half}"
+    return None
+
+
+def reserved_bytes(job: Job) -> int | None:
+    """What torch's allocator holds of the fullest device with parameters; None without one."""
+    return max((int(job.torch.cuda.memory_reserved(each)) for each in _devices(job)), default=None)
+
+
+def _left_of(cuda: ModuleType, device: str) -> int:
+    free, kept = int(cuda.mem_get_info(device)[0]), int(cuda.memory_reserved(device))
+    return free + kept - int(cuda.memory_allocated(device))
+
+
+def _devices(job: Job) -> set[str]:
+    return {str(each.device) for each in _parameters(job) if _on_cuda(each)}
 
 
 def _parameters(job: Job) -> list[Tensor]:

@@ -143,7 +143,10 @@ class Remedy:
     settles_steps: int = 0  # steps after each switching on that do not show its effect yet
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
     of_thread: bool = False  # is set for the training thread alone, and undone there
-    takes: Takes | None = None  # bytes of a device's memory that it takes at its peak, beside the job's own
+    takes: Takes | None = (
+        None  # bytes that it takes at its peak where the parameters lie, beside the job's own
+    )
+    host_takes: Takes | None = None  # bytes of the host's memory that it takes beside those
 
     def disturbs(self, other: Remedy) -> set[str]:
         """What the other sets or needs to stay as it is, and this one sets."""

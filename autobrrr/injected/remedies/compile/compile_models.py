@@ -19,11 +19,9 @@ from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...live_torch.available_memory import short_of_a_compiler
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module
@@ -52,6 +50,7 @@ TARGET = ("module.code",)
 WARM_UP_STEPS = 4 + ENOUGH
 MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torch, beside the job's loaders
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
+COMPILER_BYTES = 256 << 20  # for each process that compiles and once more: 750 MiB were seen of two
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
 RANDOM = Option(
     name="random",
@@ -90,6 +89,20 @@ def _release(torch: ModuleType) -> None:
             _TO_PUT_BACK.pop()()
 
 
+def _compiler(modules_of: Callable[[Job], list[Module]]) -> Callable[[Job], int]:
+    """What compiling takes of the host's memory beside the job; nothing once these modules are compiled."""
+
+    def takes(job: Job) -> int:
+        known = all(_KEPT.get(module) for module in modules_of(job))
+        return 0 if known else (1 + min(len(os.sched_getaffinity(0)), MOST_WORKERS)) * COMPILER_BYTES
+
+    return takes
+
+
+def _blocks(job: Job) -> list[Module]:
+    return repeated_blocks(trained_roots(job))
+
+
 _compiling = partial(
     remedy,
     reach="live",
@@ -98,6 +111,7 @@ _compiling = partial(
     needs_steady=STEADY,
     release=_release,
     of_thread=True,  # so are torch's settings of its compiler
+    host_takes=_compiler(trained_roots),
 )
 
 
@@ -122,9 +136,10 @@ def default(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
     takes=one_more_step,
+    host_takes=_compiler(_blocks),
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
-    return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
+    return _compile(job, _blocks(job), options, "default")
 
 
 @_compiling(
@@ -169,8 +184,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
     kind = (mode, dynamic, fast, budget)
     known = all(kind in _KEPT.get(module, {}) for module in modules)
-    if not known and (short := short_of_a_compiler(Path("/"), _workers())) is not None:
-        raise Refused(short)
     if not _TO_PUT_BACK:
         if compiled_graphs():
             raise Refused("the job compiles something already")

@@ -121,16 +121,6 @@ def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
     assert available_memory.free_bytes(NoCuda, tmp_path) == 4_096_000 - 3_000 * 1024  # type: ignore[arg-type]
 
 
-def test_a_compiler_wants_room_for_each_of_its_processes(tmp_path: Path) -> None:
-    group = tmp_path / "sys/fs/cgroup/memory"
-    group.mkdir(parents=True)
-    (group / "memory.limit_in_bytes").write_text(f"{1500 << 20}\n")
-    (group / "memory.usage_in_bytes").write_text(f"{900 << 20}\n")
-    said = "compiling may take 768 MiB of memory, 600 MiB are free"
-    assert available_memory.short_of_a_compiler(tmp_path, 2) == said
-    assert available_memory.short_of_a_compiler(tmp_path, 1) is None
-
-
 def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
     once, twice = (available_memory.needed_bytes(1000, 4000, scale) for scale in (1, 2))
     assert once < twice < 2 * once

@@ -12,9 +12,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from autobrrr.injected.live_torch import available_memory
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies import device_headroom
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.optimizer.optimizer_updates import flags_of
@@ -353,14 +351,3 @@ def test_an_optimizer_that_comes_later_never_widens_the_class_that_was_told() ->
         active.renew(loop.job)
     assert flags_of(another) == {}
     assert active.undo_all() == []
-
-
-@pytest.mark.parametrize("name", ["optimizer.foreach", "compile.default"])
-def test_what_takes_more_memory_than_a_cpu_has_left_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop, active = training(), ActiveRemedies(REGISTRY)
-    for place in (available_memory, device_headroom):
-        monkeypatch.setattr(place, "available_bytes", lambda torch, root: 1000, raising=False)
-    with pytest.raises(Refused, match="of memory, 0 MiB are free"):
-        active.apply(loop.job, name, {})
