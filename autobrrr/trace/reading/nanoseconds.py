@@ -18,6 +18,7 @@ Nanoseconds = NDArray[np.int64]
 
 MISSING = np.iinfo(np.int64).min  # no number, or none that can be read
 _LIMIT_NS = 2**62
+_MOST_DIGITS = 16  # of whole microseconds in 2**62 ns
 
 # Below 2**42 us a float64 stands at most 0.25 ns beside its text, so that rounding can't go astray
 # unseen: a wrong result would lie further from the float than the float can from its text.
@@ -100,8 +101,10 @@ def to_ns(text: bytes | str) -> int:
     """Nanoseconds of one number of microseconds, quoted or not; `MISSING` where it is none."""
     plain = text.decode("ascii", "replace") if isinstance(text, bytes) else text
     try:
-        ns = Decimal(plain.strip().strip('"')) * 1000
-        whole = int(ns.to_integral_value(ROUND_HALF_EVEN))
-    except (InvalidOperation, ValueError, OverflowError):
+        us = Decimal(plain.strip().strip('"'))
+    except InvalidOperation:
         return MISSING
+    if not us.is_finite() or us.adjusted() >= _MOST_DIGITS:  # 1e300000 would make an int of as many
+        return MISSING
+    whole = int((us * 1000).to_integral_value(ROUND_HALF_EVEN))
     return whole if abs(whole) < _LIMIT_NS else MISSING

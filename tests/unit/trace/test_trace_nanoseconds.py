@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -66,8 +67,14 @@ def test_what_is_no_number_is_missing_and_never_zero() -> None:
     assert found.tolist() == [MISSING, 5500]
 
 
+@pytest.mark.parametrize("text", ["1e300000", "1e9999999", "-1e999990", "9" * 5000])
+def test_a_number_beyond_any_time_is_missing(text: str) -> None:
+    assert to_ns(text) == MISSING
+
+
 def test_exponents_and_quotes_are_read() -> None:
     assert from_texts([Raw(b"1.5e3"), Raw(b'"12.5"'), Raw(b"-2.5")]).tolist() == [1_500_000, 12_500, -2_500]
+    assert to_ns("1e-9999999") == 0
 
 
 def test_a_start_of_more_digits_than_fit_is_missing_not_another_time() -> None:
