@@ -121,7 +121,7 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
         regime="unknown",
         confidence="low",
         reason="no GPU operation in the trace",
-        decide_with="profile with ProfilerActivity.CUDA, or diagnose the running job",
+        decide_with="profile with ProfilerActivity.CUDA",
         shares=Shares(),
         evidence=[],
         advice=[],
@@ -143,7 +143,8 @@ def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis
     if not trace.devices:
         return trace
     devices, advice = [], []
-    for figures, steady, own_advice in zip(trace.devices, each.steady, each.advice, strict=True):
+    for device, steady, own_advice in zip(trace.devices, each.steady, each.advice, strict=True):
+        figures = msgspec.structs.replace(device, left_out_ns=steady.left_out_ns)
         own = _own(comparison, trace.file, figures)
         who = blame(comparison, own) if comparison is not None and own is not None else ""
         verdict = judge(figures, steady, own, who)

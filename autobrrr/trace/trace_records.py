@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from autobrrr.quantities import duration
 from autobrrr.records import SCHEMA, Confidence, Evidence, Limit, Record, Regime, Shares, StepStats
 
 
@@ -135,6 +136,7 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     name: str | None
     rank: int | None
     span_ns: int
+    left_out_ns: int = 0  # of the span, before what is judged: early steps, work from before the recording
     busy_ns: int
     idle_ns: int
     idle: IdleParts
@@ -176,6 +178,13 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     shares: Shares = Shares()
     evidence: list[Evidence] = []
     decide_with: str | None = None
+
+    @property
+    def judged_time(self) -> str:
+        """What shares and reasons are about, in words."""
+        return "the device's time" + (
+            f" after the first {duration(self.left_out_ns)}" if self.left_out_ns else ""
+        )
 
 
 class StepDevice(Record, kw_only=True, frozen=True):

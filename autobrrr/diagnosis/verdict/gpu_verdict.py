@@ -66,7 +66,7 @@ def _of_window(measured: Measurements) -> Verdict | None:
     if window is None or window.verdict is None:
         return None
     verdict, longer = window.verdict, inflation(window)
-    if verdict.decide_with is not None:  # what a file's reader could do is no use on the running job
+    if verdict.regime in NAMES_NOBODY:  # what a file's reader could do is no use on the running job
         verdict = msgspec.structs.replace(verdict, decide_with=f"autobrrr diagnose {measured.pid} --window")
     shares, held, ahead = unprofiled(window, longer), awaited(measured.slack), host_lead(measured).against
     if ahead:  # by whole steps: the device is never through with what is queued

@@ -27,7 +27,7 @@ class Steady(Struct, frozen=True, kw_only=True):
     """Time by regime, and what else of the window a verdict reads."""
 
     steps: int
-    left_out: int  # early steps
+    left_out_ns: int  # of the span: early steps, work from before the recording
     parts_ns: dict[str, int]  # of `time_parts`; they sum to the time that is judged
     queued_ns: int  # idle long after the launch: waiting on the device's own order, or a graph
     unmatched_ns: int
@@ -46,7 +46,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
     """Cut away the early steps, and divide what is left by regime."""
     gaps, late = device.corrected or (device.gaps, device.late)
     gpu, work = device.gpu, device.work
-    shift = device.clock.shift_ns if device.corrected else 0
+    shift, span_start = device.clock.shift_ns if device.corrected else 0, gaps.span_start
     lasting = [mark for mark in marks if not mark.early]
     early = [mark for mark in marks if mark.early]
     begins = [until for until in (unrecorded_until(gaps, gpu),) if until is not None]
@@ -74,7 +74,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
     python = late.by_gap_ns[:, LONG_PYTHON]
     return Steady(
         steps=len(lasting),
-        left_out=len(early) if lasting else 0,
+        left_out_ns=gaps.span_start - span_start,
         parts_ns=parts,
         time_slices=int(sliced.sum()),
         slice_ns=int(median(gaps.after_launch[sliced])) if sliced.any() else None,

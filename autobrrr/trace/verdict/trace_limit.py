@@ -111,7 +111,7 @@ def limit_of(
     return TraceLimit(
         limit=limit,
         confidence="high" if firm else "low",
-        reason=_sentence(limit, shares, steady, total, blame) + _pays(limit, advice),
+        reason=_sentence(limit, shares, figures, steady, blame) + _pays(limit, advice),
     )
 
 
@@ -144,14 +144,17 @@ def _undecided(shares: Mapping[str, float]) -> Limit:
     )
 
 
-def _sentence(limit: Limit, shares: Mapping[str, float], steady: Steady, total: int, blame: str) -> str:
+def _sentence(
+    limit: Limit, shares: Mapping[str, float], figures: DeviceAnalysis, steady: Steady, blame: str
+) -> str:
     if not shares:
         return "nothing of the device's time was recorded"
     ranked = sorted(((share, name) for name, share in shares.items() if share >= LEAST_SHOWN), reverse=True)
     if limit in NAMES_NOBODY:
         listed = ", ".join(f"{percent(share)} {WHO[name]}" for share, name in ranked[:3])
-        return f"nobody holds most of the device's time by a clear lead: {listed}"
-    text = f"{percent(shares.get(limit, 0.0))} of the device's time goes to {WHO[limit]}"
+        return f"no single part takes most of {figures.judged_time}: {listed}"
+    total = sum(steady.parts_ns.values())
+    text = f"{percent(shares.get(limit, 0.0))} of {figures.judged_time} goes to {WHO[limit]}"
     inside = [(steady.parts_ns.get(part, 0) / total, words) for part, words in _PARTS_OF.get(limit, ())]
     listed = ", ".join(
         f"{percent(share)} {words}"

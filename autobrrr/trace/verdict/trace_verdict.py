@@ -20,7 +20,6 @@ REGIMES = ("overhead", "input", "host", "sync", "communication", "memory", "comp
 _RECORD_SHAPES = "profile again with record_shapes=True: work against the roofs would decide"
 _ALL_RANKS = "analyze the traces of all ranks together: who comes last would decide"
 _STEADY = "profile steady steps: schedule(wait=5, warmup=5, active=10)"
-_LIVE = "diagnose the running job: autobrrr diagnose, with its process id"
 _NEEDS = {
     "compute": _RECORD_SHAPES,
     "memory": _RECORD_SHAPES,
@@ -98,10 +97,10 @@ def _decide(
     ranked = sorted(shares.items(), key=lambda item: -item[1])
     (first, lead), (_, next_) = ranked[0], ranked[1]
     if first == "other" and lead >= 0.4:
-        return "unknown", _unexplained(steady, lead), _STEADY
+        return "unknown", _unexplained(figures, steady, lead), _STEADY
     if lead < NAMED_AT or lead - next_ < LEAD:
         text = ", ".join(f"{name} {percent(share)}" for name, share in ranked[:3] if share >= 0.05)
-        return "mixed", f"no regime holds half of the device's time and leads by 15 points: {text}", _LIVE
+        return "mixed", f"no regime holds half of {figures.judged_time} and leads by 15 points: {text}", None
     says = {each.signal: each for each in evidence}
     for one, other in AGREEMENT.get(first, ()):
         if says[one].says == first and says[other].says == first:
@@ -109,24 +108,24 @@ def _decide(
     against = [each for each in evidence if first in each.against]
     if against:
         note = against[0]
-        why = f"{first} holds {percent(lead)} of the device's time, but {_words(note)} speaks against it:"
+        why = f"{first} holds {percent(lead)} of {figures.judged_time}, but {_words(note)} speaks against it:"
         why += f" {note.note}"
         return "mixed", why, _needs(first, figures)
     missing = [says[other] for _, other in AGREEMENT.get(first, ())]
     notes = "; ".join(f"{_words(each)}: {each.note}" for each in missing)
     return (
         "unknown",
-        f"{first} holds {percent(lead)} of the device's time ({_MEANS.get(first, first)}), and no second"
+        f"{first} holds {percent(lead)} of {figures.judged_time} ({_MEANS.get(first, first)}), and no second"
         " signal names it"
         f" ({notes})",
         _needs(first, figures),
     )
 
 
-def _needs(first: str, figures: DeviceAnalysis) -> str:
+def _needs(first: str, figures: DeviceAnalysis) -> str | None:
     """What would decide; shapes that were recorded need not be recorded again."""
-    needs = _NEEDS.get(first, _LIVE)
-    return _LIVE if needs == _RECORD_SHAPES and figures.signals.shapes_recorded else needs
+    needs = _NEEDS.get(first)
+    return None if needs == _RECORD_SHAPES and figures.signals.shapes_recorded else needs
 
 
 def _regime(name: str) -> Regime:
@@ -144,7 +143,7 @@ def _regime(name: str) -> Regime:
 
 
 def _named(first: str, lead: float, second: Evidence, blame: str, figures: DeviceAnalysis) -> str:
-    text = f"{percent(lead)} of the device's time: {_MEANS[first]}"
+    text = f"{percent(lead)} of {figures.judged_time}: {_MEANS[first]}"
     text += f"; {_words(second)} agrees ({second.note})"
     if first == "overhead":
         causes = sorted(
@@ -163,7 +162,7 @@ def _words(each: Evidence) -> str:
     return each.signal.replace("_", " ")
 
 
-def _unexplained(steady: Steady, lead: float) -> str:
+def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
     """What most of the time that no regime claims is."""
     parts = (
         (steady.first_use_ns, "first launches, module loading and compilation"),
@@ -182,5 +181,4 @@ def _unexplained(steady: Steady, lead: float) -> str:
     ns, what = max(parts)
     total = sum(steady.parts_ns.values())
     share = ns / total if total else 0.0
-    left_out = f" ({steady.left_out} early steps are left out already)" if steady.left_out else ""
-    return f"{percent(lead)} of the device's time belongs to no regime, {percent(share)} is {what}{left_out}"
+    return f"{percent(lead)} of {figures.judged_time} belongs to no regime, {percent(share)} is {what}"

@@ -8,7 +8,7 @@ from autobrrr.trace.kernels.kernel_classes import is_collective, kernel_class, n
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import TraceAdvice, TraceAnalysis
 from support.trace import Scene, as_trace, busy_scene
-from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, back_to_back, copying, queued, verdict
+from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, NCCL, back_to_back, copying, queued, verdict
 
 HALF = ["c10::BFloat16", "c10::BFloat16"]
 
@@ -164,7 +164,16 @@ def test_a_gpu_without_a_spec_sheet_is_said() -> None:
     assert note == "the peak of this GPU is not known"
 
 
-@pytest.mark.parametrize("scene", [busy_scene(4, 40), back_to_back(MATMUL, 100_000), attention()])
+@pytest.mark.parametrize(
+    "scene",
+    [
+        busy_scene(4, 40),
+        back_to_back(MATMUL, 100_000),
+        attention(),
+        queued((MATMUL, 60_000), (NCCL, 45_000)),
+        Scene(),
+    ],
+)
 def test_no_sentence_asks_for_a_pid_that_a_file_does_not_have_or_lacks_its_figure(scene: Scene) -> None:
     found = verdict(scene)
     said = [
@@ -173,7 +182,7 @@ def test_no_sentence_asks_for_a_pid_that_a_file_does_not_have_or_lacks_its_figur
         found.decide_with or "",
         *(each.note for each in found.evidence),
     ]
-    assert not any("PID" in each for each in said)
+    assert not any("PID" in each or "diagnose" in each for each in said)
     for each in found.evidence:
         if each.value is not None and each.unit.startswith("share"):
             assert "%" in each.note or each.value == 0, each

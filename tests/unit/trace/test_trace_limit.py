@@ -108,6 +108,7 @@ def test_what_was_queued_before_the_recording_is_no_idle_time_of_a_device_whose_
     found = verdict(beside_a_queue())
     assert (found.limit, found.limit_confidence) == ("kernels", "high"), found.limit_reason
     assert found.devices[0].idle_ns > 0.5 * found.devices[0].span_ns  # totals keep everything
+    assert "100 % of the device's time after the first 20.0 ms goes to kernels" in found.limit_reason
 
 
 def test_what_is_left_of_the_span_is_not_taken_for_the_job_where_it_is_next_to_nothing() -> None:
