@@ -18,7 +18,7 @@ from autobrrr.records import Evidence, limit_words
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, swatch, words
 from autobrrr.report.html.page_template import inline_json, render
-from autobrrr.report.rank_sentence import rank_sentence
+from autobrrr.report.rank_sentence import rank_sentence, read_first
 from autobrrr.report.text.trace_text import plain
 from autobrrr.report.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
@@ -82,7 +82,7 @@ def page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> str:
         analysis: What was found.
         views: Stretches to draw, by file.
     """
-    traces = analysis.traces
+    traces = read_first(analysis)
     return render(
         "trace",
         data=analysis,

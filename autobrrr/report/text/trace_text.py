@@ -11,6 +11,7 @@ from autobrrr.quantities import duration, whole_words
 from autobrrr.quantities import share as percent
 from autobrrr.readable import readable
 from autobrrr.records import limit_words
+from autobrrr.report.rank_sentence import rank_sentence, read_first
 from autobrrr.report.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.trace_records import (
@@ -28,7 +29,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 def render(analysis: Analysis) -> str:
     """The whole report."""
-    blocks = ["\n".join(line.rstrip() for line in _trace(trace)) for trace in analysis.traces]
+    blocks = ["\n".join(line.rstrip() for line in _trace(trace)) for trace in read_first(analysis)]
     if analysis.ranks is not None:
         blocks.insert(0, "\n".join(_ranks(analysis.ranks)))
     if analysis.skipped:
@@ -160,7 +161,7 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
 def _shares(device: DeviceAnalysis) -> Iterator[str]:
     shares = {name: getattr(device.shares, name) for name in device.shares.__struct_fields__}
     rows = sorted(((share, name) for name, share in shares.items() if share), reverse=True)
-    yield "time of the device"
+    yield device.judged_time.replace("the device's time", "time of the device")
     for share, name in rows:
         if share >= 0.005:
             yield f"  {name:<22} {percent(share):>7}  {bar(share)}"
@@ -247,6 +248,9 @@ def _advice(each: TraceAdvice) -> Iterator[str]:
 
 
 def _ranks(ranks: RankComparison) -> Iterator[str]:
+    if said := rank_sentence(ranks):
+        yield from wrapped(said)
+        yield ""
     yield f"ranks, {ranks.matched_collectives} collectives matched"
     yield from wrapped(ranks.note, "  ", "  ")
     times = f"{'step':>9} {'busy':>9} {'collectives':>12} {'waits':>9} {'awaited':>9}"

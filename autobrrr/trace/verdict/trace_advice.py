@@ -279,7 +279,9 @@ def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[Trace
         return advice
     text = f"Collectives mostly wait for a peer that comes late: {who}. Speed it up; nothing here will help."
     return [
-        msgspec.structs.replace(each, text=text) if each.kind == "exposed_communication" else each
+        msgspec.structs.replace(each, kind="late_rank", text=text)
+        if each.kind == "exposed_communication"
+        else each
         for each in advice
     ]
 
