@@ -67,15 +67,15 @@ class ArmSwitch:
                 seq = self._bench.undo(applied.token)
                 self._on.remove(applied)
         present = {applied.choice for applied in self._on}
-        refusals: list[str] = []
+        refusals: list[NotApplied] = []
         for choice in arm:
             if choice not in present:
                 try:
                     seq = self._apply(choice)
                 except NotApplied as refused:
-                    refusals.append(str(refused))
+                    refusals.append(refused)
         if refusals:
-            raise NotApplied("; ".join(refusals))
+            raise NotApplied("; ".join(map(str, refusals)), refusals[0].code)
         return (self._bench.next_seq(), False) if seq is None else (seq, True)
 
     def _apply(self, choice: Choice) -> int:

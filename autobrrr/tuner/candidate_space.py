@@ -6,7 +6,6 @@ Out: candidates, the most promising first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
@@ -16,11 +15,10 @@ from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.readable import nearest
-from autobrrr.records import Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
+from autobrrr.records import Advice, Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
 
 MOST_THREAD_COUNTS = 4
 USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
-TRIAL_S = 4.0  # of comparing, beside the price of switching on
 USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 """Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
 
@@ -56,6 +54,7 @@ class Candidate:
     predicted: float | None  # factor on speed
     rare: bool  # acts on rare long steps
     cls: ExactnessClass  # at best
+    interval: tuple[float, ...] | None = None  # of `predicted`, where it is an estimate
 
 
 def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
@@ -99,18 +98,16 @@ def candidates(
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
 ) -> list[Candidate]:
-    """Live remedies that the user allows, ordered by predicted gain for its time, then by the verdict.
+    """Live remedies that the user allows, ordered as they are advised, then by the verdict.
 
     Raises:
         UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
     """
     check_names(only)
-    predicted = {} if verdict is None else {each.remedy: each.expected for each in verdict.advice}
+    advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
-        Candidate(
-            choice=choice, predicted=predicted.get(remedy.name), rare=remedy.rare, cls=_class_of(remedy)
-        )
+        _candidate(choice, advice.get(remedy.name))
         for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only)
         for choice in _choices(remedy, facts, cores)
@@ -119,8 +116,7 @@ def candidates(
     def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
         remedy = REGISTRY[candidate.choice.remedy]
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
-        price_s = 0.0 if candidate.predicted is None else remedy.price_s
-        gain = math.log(candidate.predicted or USUAL_GAIN) / (TRIAL_S + price_s)
+        gain = candidate.predicted or USUAL_GAIN
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
         if _adds_threads(candidate.choice, facts):
             usual = len(USUAL_ORDER) + 1
@@ -134,22 +130,33 @@ def unasked(
     verdict: Verdict | Diagnosis | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
-) -> list[Candidate]:
-    """What the diagnosis expects a gain of, and would be tried but that an undo leaves something of it."""
-    advice = [] if verdict is None or only else verdict.advice
-    return [
-        Candidate(
-            choice=Choice(remedy=each.remedy),
-            predicted=each.expected,
-            rare=REGISTRY[each.remedy].rare,
-            cls=_class_of(REGISTRY[each.remedy]),
-        )
-        for each in advice
-        if each.remedy in REGISTRY
-        and REGISTRY[each.remedy].leaves is not None
-        and (each.expected or 1.0) > USUAL_GAIN
-        and _may_be_tried(REGISTRY[each.remedy], allowed, (each.remedy,))
+) -> list[tuple[Candidate, str]]:
+    """What is asked for by name, or predicted to gain on the running job, and not tried; with the reason."""
+    advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
+    foreseen = [
+        name for name, each in advice.items() if each.reach == "live" and (each.expected or 1.0) > USUAL_GAIN
     ]
+    found = []
+    for name in only or foreseen:
+        remedy = REGISTRY.get(name)
+        if remedy is None or _may_be_tried(remedy, allowed, only):
+            continue
+        why = f"its class is {remedy.cls}; --allow {remedy.cls} tries it"
+        if remedy.cls in allowed:
+            why = f"{remedy.leaves or 'not tried unasked'}; --only {name} tries it"
+        found.append((_candidate(Choice(remedy=name), advice.get(name)), why))
+    return found
+
+
+def _candidate(choice: Choice, advice: Advice | None) -> Candidate:
+    remedy = REGISTRY[choice.remedy]
+    return Candidate(
+        choice=choice,
+        predicted=None if advice is None else advice.expected,
+        interval=None if advice is None or advice.interval is None else tuple(advice.interval),
+        rare=remedy.rare,
+        cls=_class_of(remedy),
+    )
 
 
 def _adds_threads(choice: Choice, facts: JobFacts) -> bool:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
 
@@ -49,6 +50,10 @@ def durations_ns(steps: Steps) -> NDArray[np.float64]:
 
 class NotApplied(Exception):
     """The job refused a remedy; the message says why. Nothing was changed."""
+
+    def __init__(self, why: str, code: RefusalCode = RefusalCode.UNFIT) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class RemedyLost(Exception):

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobrrr.diagnosis.models.rehearsed_gain import inside_calls, rehearsed_gain
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import (
     Diagnosis,
     ExactnessClass,
@@ -43,7 +43,7 @@ from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, 
 from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
-from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
+from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
 
 if TYPE_CHECKING:
@@ -107,9 +107,8 @@ def tune(
         allowed=run.settings.allowed,
         only=run.settings.only,
     )
-    for each in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
-        left = REGISTRY[each.choice.remedy].leaves
-        run.ledger.enter(each, "skipped", f"{left}; --only {each.choice.remedy} tries it", each.cls)
+    for each, why in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
+        run.ledger.enter(each, "skipped", why, each.cls)
     for applied in (*already, *standing):
         run.ledger.enter_kept(applied)
     on = [applied.choice for applied in (*already, *standing)]
@@ -140,6 +139,7 @@ class _LiveTuning:
         self.time_for_all = ""
         self.undone: list[Undone] = []
         self.untried: list[Candidate] = []  # for want of time
+        self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
         self.closed: Arm = ()  # what the closing run has measured
 
@@ -201,13 +201,14 @@ class _LiveTuning:
                 )
 
     def search(self, study: TuningStudy) -> None:
-        """Every candidate once; then again what may pay beside what was kept after it."""
+        """Every candidate once; then again what time may have mended, or may pay beside what was kept."""
         self.try_all(study)
         if not self.bench.cancelled():
-            for candidate in worth_again(
-                self.undone, self.kept, self.ledger.achieved, self.settings.worthwhile
-            ):
-                if self.budget.refusal(candidate, self.step_ns) is None:
+            again = worth_again(self.undone, self.kept, self.ledger.achieved, self.settings.worthwhile)
+            if self.not_met:  # a loop shows its parts as it goes on
+                self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
+            for candidate in (*self.not_met, *again):
+                if self.budget.refusal(candidate, self.step_ns, self.search_deadline()) is None:
                     study.again(candidate)
             self.try_all(study)
 
@@ -218,7 +219,7 @@ class _LiveTuning:
             if odd is not None:
                 self.end(study, asked, None, "refused", odd)
                 continue
-            refusal = self.budget.refusal(asked.candidate, self.step_ns)
+            refusal = self.budget.refusal(asked.candidate, self.step_ns, self.search_deadline())
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
                 self.end(study, asked, None, "skipped", why or "")
@@ -227,9 +228,8 @@ class _LiveTuning:
                 continue
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
-            self.trial(
-                study, asked, max(self.search_left_ns() * study.share_of_time(asked.candidate), shortest_ns)
-            )
+            left_ns = self.search_deadline() - self.bench.now_ns()
+            self.trial(study, asked, max(left_ns * study.share_of_time(asked.candidate), shortest_ns))
 
     def gains(self) -> dict[Choice, float]:
         """What is on between trials, with the factor that each has brought, as far as it was measured."""
@@ -241,8 +241,8 @@ class _LiveTuning:
         others = [applied.choice.label for applied in self.standing if choice.conflicts(applied.choice)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
-    def search_left_ns(self) -> int:
-        return self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
+    def search_deadline(self) -> int:
+        return self.budget.search_deadline(self.step_ns, kept=bool(self.kept))
 
     def trial(self, study: TuningStudy, asked: AskedCandidate, slot_ns: float) -> None:
         choice = asked.candidate.choice
@@ -259,12 +259,14 @@ class _LiveTuning:
                 choice,
                 without=self.kept,
                 with_it=arm,
-                deadline_ns=self.budget.deadline(SEARCH_SHARE),
+                deadline_ns=self.search_deadline(),
                 slot_ns=int(slot_ns),
                 rare=asked.candidate.rare,
             )
         except NotApplied as refused:
             self.settle()
+            if refused.code is RefusalCode.NOT_MET:
+                self.not_met.append(asked.candidate)
             self.end(study, asked, None, "refused", str(refused))
             return
         if self.has_lost(found):

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autobrrr import paths
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.tuner.candidate_space import TRIAL_S, USUAL_GAIN, Candidate, Choice
+from autobrrr.tuner.candidate_space import USUAL_GAIN, Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 
 OFF = "off"
@@ -40,7 +40,7 @@ class AskedCandidate:
 
 
 class PromiseSampler(BaseSampler):  # type: ignore[misc]
-    """Proposes what promises most for its price, on top of what is kept; draws nothing at random.
+    """Proposes what promises most, on top of what is kept; draws nothing at random.
 
     Args:
         candidates: To be tried; of equals the earlier one comes first.
@@ -75,7 +75,7 @@ class PromiseSampler(BaseSampler):  # type: ignore[misc]
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        self.proposed = next_one = max(self.waiting, key=self._promise)
+        self.proposed = next_one = max(self.waiting, key=self.expected)
         self.waiting.remove(next_one)
         arm = [*(each for each in self.kept if not next_one.choice.conflicts(each)), next_one.choice]
         return {**dict.fromkeys(self.space, OFF), **{each.remedy: _level(each) for each in arm}}
@@ -84,12 +84,6 @@ class PromiseSampler(BaseSampler):  # type: ignore[misc]
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         return OFF
-
-    def _promise(self, candidate: Candidate) -> float:
-        """Log of the gain, for a second of trying it."""
-        remedy = REGISTRY[candidate.choice.remedy]
-        price_s = 0.0 if candidate.predicted is None else remedy.price_s
-        return self.expected(candidate) / (TRIAL_S + price_s)
 
     def expected(self, candidate: Candidate) -> float:
         """Log of the gain."""

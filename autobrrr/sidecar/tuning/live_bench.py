@@ -18,6 +18,7 @@ import numpy as np
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.wire_answers import ActiveRemedy
@@ -143,7 +144,7 @@ class LiveBench:
         done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply, allowed))
         if done.why is not None or done.token is None:
             self._check()
-            raise NotApplied(done.why or "the agent gave no token")
+            raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         cls: ExactnessClass = "changes-training"
         for known in get_args(ExactnessClass):
             cls = known if known == done.cls else cls

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, ExactnessClass, NoClaim, Shares, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.report.text.tuning_text import tuning_table
@@ -323,6 +324,38 @@ def test_what_would_replace_a_remedy_of_the_recipe_is_refused_with_its_name(
         "refused",
         "optimizer.fused sets the same thing and stays on",
     )
+
+
+class RefusesAtFirst(SimulatedJob):
+    """It has not shown yet what a remedy is for."""
+
+    asked = 0
+
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
+    ) -> SwitchedOn:
+        self.asked += remedy == "loader.workers"
+        if remedy == "loader.workers" and self.asked == 1:
+            raise NotApplied("no DataLoader has been seen yet", RefusalCode.NOT_MET)
+        return super().apply(remedy, options, allowed)
+
+
+def test_a_refusal_that_time_would_lift_is_asked_again() -> None:
+    job = RefusesAtFirst(effects={"loader.workers": Effect(speed=1.3)})
+    assert tuned(job, only=("loader.workers",)).kept == ["loader.workers"]
+
+
+def test_with_nothing_kept_the_budget_is_used_for_trials() -> None:
+    job = SimulatedJob(base_ns=4e8)
+    found = tuned(job, budget_s=60)
+    assert any("are left for trials" in each.why for each in found.trials)
+    assert job.now_ns() > 48 * SECOND_NS
+
+
+def test_what_is_named_and_not_allowed_is_told_with_the_class_that_would_do() -> None:
+    (told,) = tuned(SimulatedJob(), only=("precision.autocast_bf16",)).trials
+    assert told.outcome == "skipped"
+    assert told.why == "its class is changes-training; --allow changes-training tries it"
 
 
 class RefusesLater(SimulatedJob):

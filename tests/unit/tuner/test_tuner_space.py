@@ -69,9 +69,9 @@ def test_a_layout_that_a_script_may_not_take_is_tried_only_by_name() -> None:
 def test_what_an_undo_leaves_something_of_is_tried_only_by_name() -> None:
     facts, told = SimulatedJob().facts, verdict(host_malloc=4.8, optimizer_fused=1.2)
     assert "host.malloc" not in names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH))
-    assert [(each.choice.remedy, each.predicted) for each in unasked(verdict=told, allowed=BOTH)] == [
-        ("host.malloc", 4.8)
-    ]
+    ((left, why),) = unasked(verdict=told, allowed=BOTH)
+    assert (left.choice.remedy, left.predicted) == ("host.malloc", 4.8)
+    assert why.endswith("--only host.malloc tries it")
     only = ("host.malloc",)
     assert names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH, only=only)) == list(only)
     assert unasked(verdict=told, allowed=BOTH, only=only) == []
