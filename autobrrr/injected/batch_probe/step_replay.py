@@ -19,8 +19,8 @@ from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch import op_flops as flops
 from ..live_torch.dispatch_modes import Operator, dispatch_mode, own_code_refused
 from ..live_torch.pytrees import leaves
-from ..live_torch.resource_usage import PROCESS, THREAD, interruptions, minor_faults
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
+from ..phases.resource_usage import PROCESS, THREAD, interruptions, minor_faults
 from .resize_plan import ResizePlan, arguments, feed
 from .step_recorder import Node
 from .step_tape import Tape

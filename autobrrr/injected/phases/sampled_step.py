@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from types import ModuleType
 
-from ..live_torch.resource_usage import THREAD, minor_faults
 from .loss_value import DeviceLoss
 from .phase_clock import NAMES, PhaseClock
+from .resource_usage import THREAD, minor_faults
 
 MEMORY_EVERY_NS = 100_000_000  # the allocator's figures are slow to read, and change slowly
 

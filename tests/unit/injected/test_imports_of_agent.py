@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import autobrrr
-from autobrrr.injected.live_torch import resource_usage
+from autobrrr.injected.phases import resource_usage
 
 INJECTED = Path(autobrrr.__file__).resolve().parent / "injected"
 
