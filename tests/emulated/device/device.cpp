@@ -272,13 +272,23 @@ void record(Event* e, Stream* s) {
   e->at = later(tail_locked(s), now());
   e->recorded = true;
 }
-static std::set<unsigned long long>& captures() {
-  static auto* c = new std::set<unsigned long long>;
+static std::map<unsigned long long, Capture*>& captures() {
+  static auto* c = new std::map<unsigned long long, Capture*>;
   return *c;
 }
 void begun(Capture* c) {
   Guard g(lock());
-  captures().insert(c->id);
+  captures()[c->id] = c;
+}
+bool break_captures(bool of_others) {
+  const int global = 0, relaxed = 2;  // cudaStreamCaptureMode
+  Guard g(lock());
+  bool any = false;
+  for (auto& [id, c] : captures()) {
+    bool own = c->owner == std::this_thread::get_id();
+    if (own ? c->mode != relaxed : of_others && c->mode == global) any = c->broken = true;
+  }
+  return any;
 }
 bool live(const Event* e) { return e->capture && captures().count(e->capture_id); }
 bool wait_event(Stream* s, Event* e) {

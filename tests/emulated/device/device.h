@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 #include "times.h"
 
@@ -72,6 +73,7 @@ struct Capture {
   int mode;
   unsigned long long id;
   bool broken = false;
+  std::thread::id owner = std::this_thread::get_id();
 };
 struct Stream {
   int dev = 0;
@@ -110,6 +112,7 @@ Time device_tail(int dev);
 void tell_late();  // CUPTI and NVML of work whose times were not known at its launch
 void record(Event*, Stream*);
 void begun(Capture*);
+bool break_captures(bool of_others);                 // what an unsafe call of this thread does; false: none forbids it
 void end_captures(Capture*);                         // and takes out every stream that had joined it
 bool live(const Event*);                             // recorded in a capture that has not ended
 bool wait_event(Stream*, Event*);                    // false: not allowed in a capture

@@ -20,12 +20,10 @@ bool emu::is_pinned(const void* p) {
   --it;
   return uintptr_t(p) < it->first + it->second;
 }
-std::atomic<int> emu::global_captures{0};
-thread_local int emu::own_captures = 0;
 thread_local cudaStreamCaptureMode emu::capture_mode = cudaStreamCaptureModeGlobal;
 EXPORT cudaError_t cudaMalloc(void** p, size_t n) {
   Api api(CB(cudaMalloc_v3020));
-  if (any_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(config().alloc);
   *p = n ? dev_alloc(n) : nullptr;
   return *p || !n ? cudaSuccess : fail(cudaErrorMemoryAllocation);
@@ -33,7 +31,7 @@ EXPORT cudaError_t cudaMalloc(void** p, size_t n) {
 EXPORT cudaError_t cudaFree(void* p) {
   Api api(CB(cudaFree_v3020));
   if (!p) return cudaSuccess;
-  if (any_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   wait_until(device_tail(device()));
   spin(config().alloc);
   return dev_free(p) ? cudaSuccess : fail(cudaErrorInvalidValue);
@@ -71,7 +69,7 @@ EXPORT cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 EXPORT cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   Api api(CB(cudaHostAlloc_v3020));
-  if (any_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(config().alloc);
   size_t size = (n + 4095) & ~size_t(4095);
   if (!size) size = 4096;

@@ -286,7 +286,7 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) {
 }
 EXPORT cudaError_t cudaDeviceSynchronize() {
   Api api(CB(cudaDeviceSynchronize_v3020));
-  if (any_capture()) return fail(cudaErrorStreamCaptureUnsupported);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(config().sync);
   Ns t0 = now();
   wait_until(device_tail(device()));

@@ -1,7 +1,6 @@
 // What the files of the runtime API share: errors, costs, and who is capturing.
 #pragma once
 #include "device.h"
-#include <atomic>
 #include <cuda_runtime_api.h>
 #include <cupti_runtime_cbid.h>
 #define CB(x) CUPTI_RUNTIME_TRACE_CBID_##x
@@ -12,12 +11,10 @@ namespace emu {
 cudaError_t failed(cudaError_t, const char* where);  // sets the last error
 inline Stream* S(cudaStream_t s) { return stream_of(s); }
 bool is_pinned(const void*);
-// Captures that forbid a synchronising call or cudaMalloc: of any thread (global), of this one (thread
-// local).
-extern std::atomic<int> global_captures;
-extern thread_local int own_captures;
 extern thread_local cudaStreamCaptureMode capture_mode;
-inline bool any_capture() {
-  return capture_mode != cudaStreamCaptureModeRelaxed && (global_captures > 0 || own_captures > 0);
+// A call that CUDA counts as unsafe fails while a capture forbids it, and that capture is invalid from then on:
+// a global one forbids it to all threads, a thread's own one to this thread, a relaxed one to none.
+inline bool forbidden() {
+  return capture_mode != cudaStreamCaptureModeRelaxed && break_captures(capture_mode == cudaStreamCaptureModeGlobal);
 }
 }  // namespace emu

@@ -31,6 +31,7 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t h) {
   Api api(CB(cudaStreamQuery_v3020));
   Stream* s = S(h);
   if (s->capture) return broken(s);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(200);
   return over(tail_of(s)) && effects_done() ? cudaSuccess : fail(cudaErrorNotReady);
 }
@@ -38,6 +39,7 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t h) {
   Api api(CB(cudaStreamSynchronize_v3020));
   Stream* s = S(h);
   if (s->capture) return broken(s);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(config().sync);
   Ns t0 = now();
   wait_until(tail_of(s));
@@ -66,6 +68,8 @@ EXPORT cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) {
   Api api(CB(cudaEventRecord_v3020));
+  // Stricter than CUDA, which forbids it on the legacy stream alone: nothing of the agent's is on any stream then.
+  if (!S(s)->capture && forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(700);
   record(reinterpret_cast<Event*>(e), S(s));
   return cudaSuccess;
@@ -86,6 +90,7 @@ static bool capturing(Event* e) {
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t h) {
   Api api(CB(cudaEventQuery_v3020));
   auto* e = reinterpret_cast<Event*>(h);
+  if (forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(200);
   if (!e->recorded) return cudaSuccess;
   if (capturing(e)) return fail(cudaErrorStreamCaptureUnsupported);
@@ -94,7 +99,7 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t h) {
 EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t h) {
   Api api(CB(cudaEventSynchronize_v3020));
   auto* e = reinterpret_cast<Event*>(h);
-  if (capturing(e)) return fail(cudaErrorStreamCaptureUnsupported);
+  if (capturing(e) || forbidden()) return fail(cudaErrorStreamCaptureUnsupported);
   spin(config().sync);
   Ns t0 = now();
   if (e->recorded) wait_until(e->at);
@@ -145,8 +150,6 @@ EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t h, cudaGraph_t g, 
   s->origin = true;
   s->deps.clear();
   begun(s->capture);
-  if (mode == cudaStreamCaptureModeGlobal) global_captures++;
-  if (mode == cudaStreamCaptureModeThreadLocal) own_captures++;
   return cudaSuccess;
 }
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t h, cudaStreamCaptureMode mode) {
@@ -160,8 +163,6 @@ EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t h, cudaGraph_t* g) {
   Stream* s = S(h);
   Capture* c = s->capture;
   if (!c) return fail(cudaErrorIllegalState);
-  if (c->mode == cudaStreamCaptureModeGlobal) global_captures--;
-  if (c->mode == cudaStreamCaptureModeThreadLocal) own_captures--;
   bool bad = c->broken;
   *g = bad ? nullptr : reinterpret_cast<cudaGraph_t>(c->graph);
   end_captures(c);
