@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+
 import pytest
 import torch
+
+from autobrrr.injected.live_torch.graph_capture import capturing, watch_captures
+from autobrrr.injected.live_torch.patches import take_off_all
 
 BACKLOG = int(0.3 * 1.98e9)
 
@@ -53,6 +60,47 @@ def test_a_call_that_waits_ends_a_capture(device):
     torch.cuda.synchronize()
     assert not torch.cuda.is_current_stream_capturing()
     assert x.add_(1).sum().item() == 0  # sums are not done here; that it runs again is what counts
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        lambda stream, event: event.query(),
+        lambda stream, event: event.synchronize(),
+        lambda stream, event: stream.query(),
+        lambda stream, event: stream.synchronize(),
+        lambda stream, event: event.record(stream),
+        lambda stream, event: torch.cuda.synchronize(),
+        lambda stream, event: torch.empty(1 << 24, pin_memory=True),
+    ],
+    ids=["ask an event", "wait for it", "ask a stream", "wait for it too", "record", "wait for all", "pin"],
+)
+@pytest.mark.parametrize(("mode", "ends"), [("global", True), ("thread_local", False)])
+def test_an_unsafe_call_of_another_thread_ends_a_global_capture(
+    device, unsafe: Callable[..., object], mode: str, ends: bool
+) -> None:
+    x, stream, event = torch.zeros(8, device="cuda"), torch.cuda.Stream(), torch.cuda.Event()
+    event.record(stream)
+    raises = pytest.raises(RuntimeError, match="captur") if ends else nullcontext()
+    with raises, torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode=mode):
+        x.add_(1)
+        with ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(unsafe, stream, event).exception()
+        assert (refused is not None) == ends
+    torch.cuda.synchronize()
+
+
+def test_the_agent_sees_a_capture_of_another_thread_that_it_watches(device) -> None:
+    original = torch.cuda.CUDAGraph.capture_begin
+    watch = watch_captures(torch)
+    seen = []
+    with torch.cuda.graph(torch.cuda.CUDAGraph()), ThreadPoolExecutor(1) as pool:
+        seen.append(pool.submit(capturing, torch).result())
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.cuda.synchronize()
+    assert take_off_all(watch) == []
+    assert (seen, capturing(torch)) == ([True], False)
+    assert torch.cuda.CUDAGraph.capture_begin is original
 
 
 def test_a_model_is_recorded_and_trained(device):

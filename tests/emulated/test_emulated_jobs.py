@@ -49,6 +49,17 @@ def test_a_job_is_judged_by_its_devices_timeline_and_keeps_nothing(
     assert after == before
 
 
+def test_a_job_that_captures_its_step_anew_again_and_again_lives_through_a_diagnosis(
+    job: StartJob, tmp_path: Path
+) -> None:
+    attached = job("on_device", "recapture")
+    found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json", "--for", "6s")
+    assert found.code == 0, found.stderr
+    assert attached.alive(), attached.lines
+    autobrrr(tmp_path, "detach", str(attached.pid))
+    assert attached.finish().steps > 20
+
+
 def test_a_remedy_that_was_tried_goes_with_its_memory(job: StartJob, tmp_path: Path) -> None:
     attached = job("on_device", "launch")
     pid = str(attached.pid)

@@ -8,6 +8,7 @@ from types import ModuleType
 from ..job_code.replaced_functions import replaced_functions
 from ..live_torch.compiled_code import CompiledCheck, is_compiled
 from ..live_torch.dispatch_modes import foreign_mode
+from ..live_torch.graph_capture import capturing
 from ..live_torch.module_checks import refuse_kinds, user_hooks
 from ..live_torch.torch_types import Abstain
 from .step_tape import Tape
@@ -34,7 +35,7 @@ def before_recording(torch: ModuleType, roots: Iterable[object], check: Compiled
         raise Abstain("the loop runs in inference mode")
     if torch.autograd._profiler_enabled():
         raise Abstain("a profiler of the job's own is recording")
-    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+    if capturing(torch):
         raise Abstain("a CUDA graph is being captured")
     for root in roots:
         if isinstance(root, torch.nn.Module):

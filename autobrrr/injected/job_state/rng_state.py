@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ..job_code.installed_code import home_of
+from ..live_torch.graph_capture import capturing
 
 Restore = Callable[[], object]
 
@@ -37,7 +38,7 @@ def capture_of_torch(torch: ModuleType) -> list[Restore]:
     """The same for torch's own alone: in about a microsecond each."""
     restores = [_of(torch.default_generator)]
     # In a job's capture of a graph the states of a GPU can't be read.
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_initialized() and not capturing(torch):
         restores += [_of(generator) for generator in torch.cuda.default_generators]
     return restores
 

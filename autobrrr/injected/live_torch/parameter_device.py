@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Protocol
 
 from .dispatch_modes import unseen
+from .graph_capture import capturing
 from .live_job import Job
 from .torch_types import Device
 
@@ -34,7 +36,7 @@ class EventSource:
     Attributes:
         make: A new event with a time.
         stream: The stream that is current now, on this thread.
-        capturing: That stream is being captured into a graph.
+        capturing: The job captures a graph: no event may be made, recorded or asked.
         synchronise: Wait until the device has done all that is queued. Never in a job of the user's.
     """
 
@@ -65,7 +67,7 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
         return EventSource(
             make=lambda: cuda.Event(enable_timing=True),
             stream=_current_stream(torch, device),
-            capturing=cuda.is_current_stream_capturing,
+            capturing=partial(capturing, torch),
             synchronise=lambda: cuda.synchronize(device),
         )
     event = getattr(torch, "Event", None)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import foreign_mode
-from ..phases.sampled_step import cuda_in_use
+from ..live_torch.graph_capture import capturing
 
 LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both,
 MOST_NS = 5_000_000_000  # but no longer: whoever asked gives up after some steps, or some seconds more
@@ -18,16 +18,11 @@ MOST_NS = 5_000_000_000  # but no longer: whoever asked gives up after some step
 
 def job_watches(torch: ModuleType) -> str | None:
     """What of the job's own would see or keep what runs now, on this thread."""
-    if captures(torch):
+    if capturing(torch):
         return "the job captures a CUDA graph"
     if torch.autograd._profiler_enabled():
         return "a profiler of the job's own is recording"
     return foreign_mode(torch)
-
-
-def captures(torch: ModuleType) -> bool:
-    """The job captures a CUDA graph: what we do now would become part of it, or break it."""
-    return cuda_in_use() and bool(torch.cuda.is_current_stream_capturing())
 
 
 class WatchPatience:

@@ -15,6 +15,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
+from ..live_torch.graph_capture import capturing, watch_captures
 from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
@@ -30,7 +31,7 @@ from . import fork_guard
 from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
-from .job_watches import WatchPatience, captures, job_watches
+from .job_watches import WatchPatience, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
 from .standing_thread import StandingThread
@@ -114,6 +115,7 @@ class TrainLoop:
         """Put the always-on hooks on. Each is one atomic store."""
         self._fork_guard = fork_guard.guard(lambda: self._disarm(at_fork))
         self.hot.start = self._looked_at_ns = self._clock()
+        self._patches += watch_captures(self.torch)
         self._scouts.put_on_backward()  # before the tap: from its first call on, hooks may go over this
         optimizer = getattr(getattr(self.torch, "optim", None), "Optimizer", None)
         self._patches += patched(
@@ -357,7 +359,9 @@ class TrainLoop:
 
     def _last_will(self, optimizer: object = None) -> None:
         hot = self.hot
-        if hot.will is None or not (self._is_ours(get_ident()) or self._may_stand_in(optimizer)):
+        if hot.will is None or capturing(self.torch):
+            return
+        if not (self._is_ours(get_ident()) or self._may_stand_in(optimizer)):
             return
         will, hot.will = hot.will, None  # another may have come while we looked at its frames
         if will is None:
@@ -512,7 +516,7 @@ class TrainLoop:
     def _held_back(self) -> bool:
         """The job would see what we do now; in the end it is done all the same: an undo has to be."""
         due = bool(self._inbox or self.active.watched)
-        if due and captures(self.torch):
+        if due and capturing(self.torch):
             return True
         task = self.measuring.task  # its own profiler may be on
         seen = due and not (task is not None and task.pending)

@@ -20,6 +20,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
+from ..live_torch.graph_capture import capturing
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
@@ -77,7 +78,7 @@ class WindowTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
-        if self._capturing():
+        if capturing(self._loop.torch):
             # Nothing may wait for the device now, and what is captured does not run.
             if self._on and self._ended is None:
                 self._ended = "the job captured a CUDA graph in it"
@@ -111,7 +112,7 @@ class WindowTask:
 
     def cancel(self) -> None:
         """Switch the profiler off, unless it is the job's own by now."""
-        if self._on and get_ident() != self._loop.hot.owner:
+        if self._on and (get_ident() != self._loop.hot.owner or capturing(self._loop.torch)):
             return
         self._loop.hooks.overdue = None
         with contextlib.suppress(Exception):
@@ -139,9 +140,6 @@ class WindowTask:
             else 0
         )
 
-    def _capturing(self) -> bool:
-        return self._cuda and bool(self._loop.torch.cuda.is_current_stream_capturing())
-
     def _switch_on(self, boundary: Boundary) -> None:
         began = perf_counter_ns()
         if self._autograd._profiler_enabled() or _has_schedule(self._profiler):
@@ -161,7 +159,7 @@ class WindowTask:
         limit = perf_counter_ns() + max(OVERDUE_STEPS * boundary.last_step_ns, OVERDUE_NS)
 
         def look() -> None:
-            if perf_counter_ns() > limit:
+            if perf_counter_ns() > limit and not capturing(self._loop.torch):
                 self._end_early("a step in it lasted too long")
 
         self._loop.hooks.overdue = look
@@ -192,7 +190,7 @@ class WindowTask:
         was_on, self._on = self._on, False
         if not was_on or not self._autograd._profiler_enabled():
             return None
-        if self._cuda and not self._capturing():
+        if self._cuda and not capturing(self._loop.torch):
             self._loop.torch.cuda.synchronize()
         with self._teardown(), quiet(self._loop.torch):
             result: object = self._profiler._disable_profiler()

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import cast
 
 from ..live_torch.dispatch_modes import unseen
+from ..live_torch.graph_capture import capturing
 from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Tensor
@@ -70,6 +71,8 @@ class DeviceLoss:
         if type(loss).__name__ != "Tensor" or self.broken or not getattr(loss, "is_cuda", False):
             return loss_finite(loss)
         try:
+            if capturing(self._torch):
+                return UNKNOWN
             arrived = self._arrived()
             if self._on_its_way is None:
                 self._send(cast(Tensor, loss))
@@ -105,6 +108,6 @@ class DeviceLoss:
         self._event, self._on_its_way = event, memory
 
     def _watched(self) -> bool:
-        """A mode of the job would see our copy, or a graph that is captured would hold it."""
+        """A mode of the job would see our copy."""
         modes = getattr(self._torch._C, "_len_torch_dispatch_stack", None)
-        return bool((modes is not None and modes()) or self._torch.cuda.is_current_stream_capturing())
+        return bool(modes is not None and modes())

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ..loop.job_watches import captures, job_watches
+from ..live_torch.graph_capture import capturing
+from ..loop.job_watches import job_watches
 from ..loop.train_loop import TrainLoop
 from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
@@ -278,7 +279,7 @@ class RankSwitching:
     def _try(self, plan: SwitchPlan | None) -> None:
         task, torch = self._loop.measuring.task, self._loop.torch
         busy = None if task is None else f"is busy with {task.name}"
-        if captures(torch):
+        if capturing(torch):
             busy = "is busy with the capture of a CUDA graph"
         elif plan is not None and _read(plan.change).get("do") != "undo":
             watched = job_watches(torch)

@@ -16,9 +16,9 @@ from ..job_facts import rank_of
 from ..job_state.hushed_warnings import hushed
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
+from ..live_torch.graph_capture import capturing
 from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
-from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
 from .memory_watch import MemoryWatch
 from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
@@ -221,6 +221,8 @@ class ActiveRemedies:
 
         For all that came later at once: a job may make one in each step, and what is kept must not grow.
         """
+        if capturing(job.torch):
+            return
         for applied in self._applied:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 try:
@@ -322,7 +324,7 @@ def gone(token: object) -> str:
 
 def _check_capture(job: Job) -> None:
     """Raises Refused while the job captures a graph."""
-    if cuda_in_use() and job.torch.cuda.is_current_stream_capturing():
+    if capturing(job.torch):
         raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
 
 

@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 layers = [part for _ in range(8) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1))]
 model = nn.Sequential(*layers, nn.Linear(64, 4)).cuda()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False, capturable=kind == "recapture")
 scaler = torch.amp.GradScaler(enabled=kind == "amp")
 data, labels = torch.randn(32, 64), torch.randint(0, 4, (32,))
 dataset = torch.utils.data.TensorDataset(data.repeat(512, 1), labels.repeat(512))
@@ -53,8 +53,7 @@ def where(name):
         return ""
 
 
-for step in pace.steps(args):
-    x, y = batch()
+def train(x, y):
     optimizer.zero_grad()
     for _ in range(2 if kind == "amp" else 1):
         with torch.autocast("cuda", torch.float16, enabled=kind == "amp"):
@@ -65,6 +64,18 @@ for step in pace.steps(args):
             parameter.grad.norm().item()
     scaler.step(optimizer)
     scaler.update()
+
+
+for step in pace.steps(args):
+    x, y = batch()
+    if kind == "recapture" and step % 4 == 3:  # the whole step, update included
+        whole = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(whole):
+            train(x, y)
+        whole.replay()
+        whole = None
+    else:
+        train(x, y)
     if step == 10:
         x = y = None
         print("before", held(), flush=True)

@@ -65,6 +65,7 @@ class VirtualSlack:
         cuda = SimpleNamespace(
             Event=lambda enable_timing: _Event(self.gpu),
             current_stream=lambda device: None,
+            is_initialized=lambda: True,
             is_current_stream_capturing=lambda: self.capturing,
             synchronize=lambda device: self.gpu.sync(),
         )

@@ -16,6 +16,7 @@ from typing import cast
 from ...job_state.rng_state import capture_of_torch
 from ...live_torch import module_call_slot
 from ...live_torch.dispatch_modes import mode_of_the_job
+from ...live_torch.graph_capture import capturing
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
@@ -216,13 +217,14 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
 def transformed(torch: ModuleType) -> Callable[[], bool]:
     """A function that tells whether what runs just now is seen or changed by something around it.
 
-    A transform of `torch.func`, forward-mode differentiation, or a mode of the job's own.
+    A transform of `torch.func`, forward-mode differentiation, a capture, or a mode of the job's own.
     """
     level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
     dispatch, function = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
     forward_mode = torch.autograd.forward_ad
     return lambda: (
-        (level is not None and level() is not None)
+        capturing(torch)
+        or (level is not None and level() is not None)
         or forward_mode._current_level >= 0
         or bool((dispatch() or function()) and mode_of_the_job(torch))
     )

@@ -14,6 +14,7 @@ from autobrrr.injected.audit import tensor_digests
 from autobrrr.injected.live_torch.handler_errors import raised_by_handler
 from autobrrr.injected.phases.loss_value import DeviceLoss, loss_finite
 from autobrrr.injected.remedies.loader.dataset_walk import _is_handle
+from support.simulated.bare_torch import bare_torch
 
 
 class Preempted(Exception):
@@ -96,7 +97,7 @@ def test_behind_a_handler_without_frames_only_an_end_of_the_process_is_the_jobs(
     "reads",
     [
         loss_finite,
-        DeviceLoss(types.ModuleType("torch")).finite,
+        DeviceLoss(bare_torch()).finite,
         functools.partial(tensor_digests.bits, types.ModuleType("torch")),
         functools.partial(tensor_digests.rows, types.ModuleType("torch")),
         _is_handle,

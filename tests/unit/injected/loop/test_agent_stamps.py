@@ -44,6 +44,7 @@ class Device:
         cuda = SimpleNamespace(
             Event=event,
             current_stream=self.stream,
+            is_initialized=lambda: True,
             is_current_stream_capturing=self.captured,
             synchronize=self.synchronize,
         )

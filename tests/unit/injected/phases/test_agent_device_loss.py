@@ -19,6 +19,7 @@ class Queue:
 
     waiting: list[Callable[[], object]] = field(default_factory=list)
     done: int = 0
+    capturing: bool = False
 
     def drain(self) -> None:
         for work in self.waiting:
@@ -49,7 +50,7 @@ class Tensor:
         raise AssertionError("this would wait for the device")
 
 
-def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
+def on(queue: Queue, *, modes: int = 0) -> ModuleType:
     """As much of torch as is used, on this device."""
 
     class Event:
@@ -61,6 +62,7 @@ def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
             self.after = queue.done + len(queue.waiting)
 
         def query(self) -> bool:
+            assert not queue.capturing, "asking would break the job's capture"
             return queue.done >= self.after
 
         def synchronize(self) -> None:
@@ -91,7 +93,10 @@ def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
         return f"stream of {device}"
 
     cuda = SimpleNamespace(
-        Event=Event, current_stream=current_stream, is_current_stream_capturing=lambda: capturing
+        Event=Event,
+        current_stream=current_stream,
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: queue.capturing,
     )
     inside = SimpleNamespace(_len_torch_dispatch_stack=lambda: modes)
     return cast(ModuleType, SimpleNamespace(empty=empty, cuda=cuda, _C=inside))
@@ -139,10 +144,21 @@ def test_a_loss_on_the_cpu_is_read_at_once() -> None:
 def test_where_the_copy_would_be_seen_or_mean_nothing_none_is_made(
     capturing: bool, modes: int, given: Tensor
 ) -> None:
-    queue = Queue()
-    loss = DeviceLoss(on(queue, capturing=capturing, modes=modes))
+    queue = Queue(capturing=capturing)
+    loss = DeviceLoss(on(queue, modes=modes))
     assert loss.finite(given) == UNKNOWN
     assert queue.waiting == []
+
+
+def test_a_loss_on_its_way_is_not_asked_for_while_a_graph_is_captured() -> None:
+    queue = Queue()
+    loss = DeviceLoss(on(queue))
+    loss.finite(Tensor(float("nan")))
+    queue.drain()
+    queue.capturing = True
+    assert loss.finite(Tensor(1.0)) == UNKNOWN
+    queue.capturing = False
+    assert loss.finite(Tensor(1.0)) == NOT_FINITE
 
 
 def test_an_error_of_the_device_ends_it_quietly() -> None:
