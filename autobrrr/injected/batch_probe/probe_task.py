@@ -62,7 +62,7 @@ class ShadowTask:
     """
 
     name, event = "shadow probe", "probed"
-    pending = False
+    pending = resumable = False
 
     def __init__(
         self,

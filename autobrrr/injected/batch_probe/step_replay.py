@@ -17,7 +17,7 @@ from ..job_code.unread_code import unread_code_refused
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch import op_flops as flops
-from ..live_torch.dispatch_modes import Operator, dispatch_mode, own_code_refused
+from ..live_torch.dispatch_modes import Operator, dispatch_mode, end_late_pause, own_code_refused
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
 from ..phases.resource_usage import PROCESS, THREAD, interruptions, minor_faults
@@ -123,6 +123,7 @@ class Player:
         parameters = [parameter for parameter in self.guarded.parameters if parameter.requires_grad]
         with closing(AutocastSwitch(torch)) as switch:
             for index in plan.order:
+                end_late_pause()
                 node = self.tape.nodes[index]
                 args, kwargs = arguments(node, env, plan, wanted)
                 if node.kind == "backward":

@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 
+from ..live_torch.dispatch_modes import end_late_pause
 from ..live_torch.torch_types import Module, is_module, is_tensor
 from .bytecode_names import asked_for, chains, codes, only_writes, rebound
 from .effects import (
@@ -257,6 +258,7 @@ class CodeScan:
             self._refuse(Effect.STATE, f"{where} sets {'.'.join(names)}")
 
     def _judge(self, thing: object, names: list[str], where: str, code: CodeType | None = None) -> None:
+        end_late_pause()
         spoken = ".".join(names)
         if isinstance(thing, ModuleType) and len(names) == 1:
             self._whole_module(thing, where, code)

@@ -1,6 +1,7 @@
 """A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
 
-The class is made once per torch. What we read off tensors within a step is read `unseen`.
+The class is made once per torch. What we read off tensors within a step is read `unseen`. A pause of training
+that lasts too long ends at the next operator that a handler gets.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -20,6 +22,8 @@ _SPACES_OF_TORCH |= {"inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "pr
 _SPACES_OF_TORCH |= {"quantized_decomposed", "rngprims", "streams", "symm_mem"}
 _OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
+_NEVER = 1 << 62
+_pause_ends_ns = _NEVER
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -199,6 +203,23 @@ def _operator_name(function: Any) -> str:
     return str(getattr(packet, "_qualified_op_name", ""))
 
 
+@contextmanager
+def pause_of(most_ns: int) -> Iterator[None]:
+    """Training pauses within, at most for so long: see `end_late_pause`."""
+    global _pause_ends_ns
+    _pause_ends_ns = perf_counter_ns() + most_ns
+    try:
+        yield
+    finally:
+        _pause_ends_ns = _NEVER
+
+
+def end_late_pause() -> None:
+    """Raise `Abstain` where the pause that is on has lasted too long."""
+    if perf_counter_ns() > _pause_ends_ns:
+        raise Abstain("it paused training for longer than ten times its budget and was cut off")
+
+
 @functools.lru_cache(maxsize=1)
 def _mode_class(torch: ModuleType) -> type[Mode]:
     def __torch_dispatch__(
@@ -210,6 +231,7 @@ def _mode_class(torch: ModuleType) -> type[Mode]:
     ) -> object:
         if self.handler is None:
             return operator(*args, **(kwargs or {}))
+        end_late_pause()
         return self.handler(operator, args, kwargs or {})
 
     body = {"__torch_dispatch__": __torch_dispatch__, "handler": None}

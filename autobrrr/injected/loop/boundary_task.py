@@ -37,6 +37,7 @@ class Task(Protocol):
 
     name: str
     event: str  # that ends it: its result, or why there is none
+    resumable: bool  # after a `cancel` within a step it goes on with the next one
 
     @property
     def pending(self) -> bool:

@@ -6,9 +6,11 @@ task ends it and is reported, and training goes on.
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections.abc import Callable
 from time import thread_time_ns
 
+from ..live_torch.dispatch_modes import pause_of
 from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
@@ -17,6 +19,9 @@ from .job_watches import WatchPatience
 
 NEVER = 1 << 62
 INSTRUMENTED = ring_layout.TRACED | ring_layout.SETTLING
+PAUSE_NS = 300_000_000  # budget of one pause or instrumented step; a usual step where that is longer
+OVERRUN = 10  # times its budget, after which it is cut off
+MOST_CUT = 3  # steps of one task that are cut off before the task ends
 
 
 class Measuring:
@@ -41,6 +46,10 @@ class Measuring:
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
+        self._turn = allocate_lock()  # held by a slice, or by the agent's thread while it cuts a step off
+        self._until_ns = NEVER  # when the instrumented step that is running is cut off
+        self._cut = 0  # steps of this task that were
+        self._just_cut = False
         self._emit, self._clock, self._cpu_clock = emit, clock, cpu_clock
         self._watches, self._waiting = watches, WatchPatience(clock)
         self._ends_step = False  # the next slice takes off what the last one has put on the step
@@ -49,7 +58,26 @@ class Measuring:
         """Run a task from the next boundary on."""
         self.at = 0
         self._waiting, self._ends_step = WatchPatience(self._clock), False
+        self._until_ns, self._cut, self._just_cut = NEVER, 0, False
         self.task = task
+
+    def cut_off(self) -> Callable[[], None] | None:
+        """End what a step that lasts too long is under. From the agent's thread.
+
+        Returns:
+            What is left to call on the training thread; None where nothing is.
+        """
+        task = self.task
+        if task is None or self._clock() < self._until_ns or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._clock() < self._until_ns:  # a slice has run in between
+                return None
+            self._until_ns, self._just_cut = NEVER, True
+            task.cancel()
+        finally:
+            self._turn.release()
+        return task.cancel if task.pending else None
 
     def slice(self, boundary: Boundary) -> bool:
         """Run the slice that is due, if one is; True where the task is over with it."""
@@ -63,27 +91,47 @@ class Measuring:
         if has_waited:  # the step that ended was watched too
             boundary.last_flags |= ring_layout.SETTLING
         began, cpu = self._clock(), self._cpu_clock()
-        try:
-            if why is not None:
-                raise Abstain(why)
-            after = task.at_boundary(boundary)
-        except Exception as error:
-            task.cancel()
-            after = None
-            self._emit(given_up(task, error))
-            if raised_by_handler(error):
-                self.task, self.at = None, NEVER
+        with self._turn, pause_of(self._limit_ns):
+            self._until_ns = NEVER
+            try:
+                self._look_back(task, boundary)
+                if why is not None:
+                    raise Abstain(why)
+                after = task.at_boundary(boundary)
+            except Exception as error:
+                task.cancel()
+                after = None
+                self._emit(given_up(task, error))
                 self.unfinished = task if task.pending else None
-                raise
-        self.spent_ns += self._clock() - began
+                if raised_by_handler(error):
+                    self.task, self.at = None, NEVER
+                    raise
+        ended = self._clock()
+        self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu
         self._ends_step = bool(boundary.mark & INSTRUMENTED)
         if after is not None:
+            self._until_ns = ended + self._limit_ns if self._ends_step else NEVER
             self.at = boundary.seq + max(1, after)
             return False
         self.task = None
         self.at = NEVER
         return True
+
+    @property
+    def _limit_ns(self) -> int:
+        return OVERRUN * max(PAUSE_NS, self.usual_ns)
+
+    def _look_back(self, task: Task, boundary: Boundary) -> None:
+        """The step that has ended may have been cut off: it shows nothing, and some tasks end with it."""
+        if not self._just_cut:
+            return
+        self._just_cut = False
+        self._cut += 1
+        task.cancel()  # what only this thread can take off
+        boundary.last_flags |= ring_layout.SETTLING
+        if not task.resumable or self._cut > MOST_CUT:
+            raise Abstain(f"a step under it took longer than {self._limit_ns / 1e9:.0f} s and was cut off")
 
     def stretched(self, step_ns: int) -> None:
         """A step has ended that was recorded, traced or run after a replay."""

@@ -442,7 +442,7 @@ class TrainLoop:
         self.stamps.collect()
         self._marks.step_closed(seq, flags)
         last_ns = now - hot.start
-        if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW):
+        if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW) and not flags & ring_layout.EVALUATION:
             self.measuring.stretched(last_ns)
         steps = seq + 1 - self._looked_at_seq
         self.step_ns = max(1, (now - self._looked_at_ns) // max(1, steps))
@@ -550,6 +550,12 @@ class TrainLoop:
         self.measuring.usual_ns = self.step_ns
         self.measuring.begin(task)
         self.hot.poke()
+
+    def cut_off(self) -> None:
+        """End what a step that lasts too long is under. From the agent's thread."""
+        rest = self.measuring.cut_off()
+        if rest is not None:
+            self.hooks.overdue = rest
 
     def _plain_steps(self, *, sample: bool) -> int:
         """How many steps from here on need nothing but a note of their end."""

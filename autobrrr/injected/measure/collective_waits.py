@@ -94,7 +94,7 @@ class CollectiveTask:
     """Reads all clocks at so many step boundaries."""
 
     name, event = "collective waits", "collectives"
-    pending = False
+    pending = resumable = False
 
     def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop

@@ -44,7 +44,7 @@ class HostSlackTask:
     """One plain step and one with a hold, in turn."""
 
     name, event = "host slack", "slack"
-    pending = False
+    pending = resumable = False
 
     def __init__(self, loop: TrainLoop, emit: Emit, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._loop, self._emit, self._clock = loop, emit, clock

@@ -32,7 +32,6 @@ from .kineto_log import quiet
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
 MOST_WAITED = 20
-OVERDUE_STEPS = 20
 # Steps get fewer where they have many operators: writing each of them holds the interpreter for about 36 us,
 # and that is to stay below 100 ms. Of operators those are counted that autograd sees, or that take memory.
 MOST_OPERATORS = 2800  # in the window, the step that settles included
@@ -40,7 +39,6 @@ OPERATORS_A_CALL, OPERATORS_AN_ALLOCATION = 6, 2
 FEW_STEPS = 2
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
-OVERDUE_NS = 5_000_000_000
 NICER = -10
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
 OTHERS = "the job switched a profiler of its own on or off meanwhile"
@@ -54,7 +52,7 @@ class WindowTask:
         shapes: Record the operators' shapes too: work against the roofs, at twice the inflation.
     """
 
-    name, event = "profiler window", "window"
+    name, event, resumable = "profiler window", "window", False
 
     def __init__(self, loop: TrainLoop, steps: int, shapes: bool, emit: Emit) -> None:
         self._loop = loop
@@ -155,14 +153,7 @@ class WindowTask:
             *patched(os, "fork", first(self._forking)),
         ]
         boundary.mark |= ring_layout.TRACED
-        boundary.sample = True  # its hooks are the door at which an overdue window ends
-        limit = perf_counter_ns() + max(OVERDUE_STEPS * boundary.last_step_ns, OVERDUE_NS)
-
-        def look() -> None:
-            if perf_counter_ns() > limit and not capturing(self._loop.torch):
-                self._end_early("a step in it lasted too long")
-
-        self._loop.hooks.overdue = look
+        boundary.sample = True  # its hooks are the door at which a window that is cut off ends
         self._stall_ns += perf_counter_ns() - began
 
     def _give_up(self, *_: object, **__: object) -> None:
@@ -174,12 +165,8 @@ class WindowTask:
         """A child would go on recording for ever, and could not stop."""
         if get_ident() == self._loop.hot.owner:
             with contextlib.suppress(Exception):
-                self._end_early("the job started a process in it")
-
-    def _end_early(self, why: str) -> None:
-        self._loop.hooks.overdue = None
-        self._ended = why
-        self._switch_off()
+                self._ended = "the job started a process in it"
+                self._switch_off()
 
     @property
     def _cuda(self) -> bool:

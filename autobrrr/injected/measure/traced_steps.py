@@ -51,7 +51,7 @@ UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 class TraceTask:
     """Steps in turn: traced, plain with phases, plain without (the last only where steps are short)."""
 
-    name, event = "traced steps", "traced"
+    name, event, resumable = "traced steps", "traced", True
 
     def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
@@ -163,8 +163,7 @@ class TraceTask:
         learnt = self._sensitive.enough(long=boundary.last_step_ns > LONG_STEP_NS)
         if not learnt:
             self._sensitive.begin_step()
-            boundary.sample = True  # its hooks are the door at which it may end
-            self._loop.hooks.overdue = self._overdue(boundary, self._sensitive.end_step)
+            boundary.sample = True  # its hooks are the door at which it is cut off
         return calibrated and learnt
 
     def _calibrated(self, boundary: Boundary) -> bool:
@@ -197,7 +196,7 @@ class TraceTask:
             if last:
                 count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
                 self._mode.count = self._alone.noting(count)
-            self._loop.hooks.overdue = self._doubted(boundary, self._mode)
+            self._loop.hooks.overdue = self._doubted(self._mode)
 
     def _end_step(self, boundary: Boundary) -> None:
         kind = self._kind
@@ -243,16 +242,6 @@ class TraceTask:
         self._quiet_delay_ns += delay_ns
         return True
 
-    def _overdue(self, boundary: Boundary, let_go: Callable[[], None]) -> Callable[[], None]:
-        """A step that does not end (training is over, an evaluation began): let go of it."""
-        limit = perf_counter_ns() + max(20 * boundary.last_step_ns, 2_000_000_000)
-
-        def look() -> None:
-            if perf_counter_ns() > limit:
-                let_go()
-
-        return look
-
     def _let_go(self) -> None:
         """Leave the mode within a step, on its thread."""
         mode = self._mode
@@ -260,13 +249,10 @@ class TraceTask:
             mode.over = True
             self._loop.hooks.overdue = None
 
-    def _doubted(self, boundary: Boundary, mode: dispatch_timer.TimingMode) -> Callable[[], None]:
-        """Let go of the mode where the step does not end, and before the gradient of an operator that is
-        not to be computed under it."""
+    def _doubted(self, mode: dispatch_timer.TimingMode) -> Callable[[], None]:
+        """Let go of the mode before the gradient of an operator that is not to be computed under it."""
         looked = 0
         doubtful = False
-
-        overdue = self._overdue(boundary, self._let_go)
 
         def look() -> None:
             nonlocal looked, doubtful
@@ -274,7 +260,6 @@ class TraceTask:
             doubtful = doubtful or bool(self._sensitive.unexpected(new))
             if doubtful:
                 self._let_go()
-            overdue()
 
         return look
 

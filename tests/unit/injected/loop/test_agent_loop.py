@@ -197,7 +197,7 @@ class Task:
     """A measuring task in whose slice a signal arrives."""
 
     name, event = "probe", "probed"
-    pending = False
+    pending = resumable = False
     cancelled = False
 
     def at_boundary(self, boundary: Boundary) -> int | None:

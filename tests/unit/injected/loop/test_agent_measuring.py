@@ -12,13 +12,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.compiled_code import before_compiling
+from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import Patch, take_off_all
+from autobrrr.injected.loop import task_runner
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
 from autobrrr.injected.loop.step_pattern import Pattern
-from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
@@ -29,10 +31,11 @@ from autobrrr.injected.wire.ring_writer import StepRing
 class Slices:
     """A task of two slices, each of 5 on the clock."""
 
-    name, event, pending = "slices", "sliced", False
+    name, event, pending, resumable = "slices", "sliced", False, False
 
     def __init__(self, clock: list[int]) -> None:
         self._clock, self.left, self.seen = clock, 2, 0
+        self.cancelled = 0
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         self._clock[0] += 5
@@ -41,7 +44,7 @@ class Slices:
         return 1 if self.left else None
 
     def cancel(self) -> None:
-        pass
+        self.cancelled += 1
 
 
 def boundary(seq: int) -> Boundary:
@@ -91,6 +94,46 @@ def test_what_a_slice_has_put_on_a_step_comes_off_whoever_watches() -> None:
     assert not measuring.slice(traced)
     seen.append("its profile")
     assert measuring.slice(boundary(2))
+
+
+def test_a_step_that_lasts_ten_times_its_budget_ends_what_it_is_under() -> None:
+    clock, told = [0], []
+    measuring = Measuring(told.append, lambda: clock[0])
+    task = Slices(clock)
+    measuring.usual_ns = 2 * PAUSE_NS
+    measuring.begin(task)
+    measuring.cut_off()  # nothing is under way yet
+    traced = boundary(1)
+    traced.mark = ring_layout.TRACED
+    assert not measuring.slice(traced)
+    clock[0] += OVERRUN * 2 * PAUSE_NS - 1
+    measuring.cut_off()
+    assert task.cancelled == 0
+    clock[0] += 1
+    measuring.cut_off()
+    assert task.cancelled == 1, "the step goes on without it"
+    assert measuring.slice(boundary(2))
+    (event,) = told
+    assert event["sliced"]["why"] == "a step under it took longer than 6 s and was cut off"
+
+
+def test_a_pause_ends_at_the_next_operator_once_it_has_lasted_ten_times_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, ran = list[dict[str, object]](), []
+
+    class Replays(Slices):
+        def at_boundary(self, boundary: Boundary) -> int | None:
+            with dispatch_mode(torch, lambda operator, args, kwargs: ran.append(operator(*args, **kwargs))):
+                torch.ones(1)
+            return None
+
+    for late in (False, True):
+        monkeypatch.setattr(task_runner, "PAUSE_NS", -1 if late else 1 << 60)
+        measuring = Measuring(told.append, lambda: 0)
+        measuring.begin(Replays([0]))
+        assert measuring.slice(boundary(1))
+        assert (len(ran), len(told)) == (1, late)
 
 
 def test_posted_work_waits_for_few_boundaries_where_steps_are_long(pages: StepRing) -> None:
@@ -206,7 +249,7 @@ def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
 class Witnesses:
     """A task that is told of what the job compiles, in a step in which root modules are looked for too."""
 
-    name, event, pending = "witnesses", "witnessed", False
+    name, event, pending, resumable = "witnesses", "witnessed", False, False
 
     def __init__(self, loop: TrainLoop) -> None:
         self._loop, self._on = loop, list[Patch]()

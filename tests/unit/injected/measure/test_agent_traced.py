@@ -14,7 +14,7 @@ from autobrrr.injected.live_torch.dispatch_modes import modes_on_stack
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.torch_types import Abstain
 from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import dispatch_timer, traced_steps
 from autobrrr.injected.measure.op_work import Work
@@ -35,8 +35,8 @@ def task() -> Iterator[TraceTask]:
         torch._C._pop_torch_dispatch_stack(None)
 
 
-def boundary(flags: int = 0) -> Boundary:
-    return Boundary(job=Job(torch), seq=9, now_ns=0, last_step_ns=1_000_000, last_flags=flags)
+def boundary(flags: int = 0, seq: int = 9) -> Boundary:
+    return Boundary(job=Job(torch), seq=seq, now_ns=0, last_step_ns=1_000_000, last_flags=flags)
 
 
 def test_a_mode_that_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:
@@ -52,17 +52,23 @@ def test_a_mode_that_another_thread_can_not_take_off_comes_off_at_the_next_bound
     assert measuring.unfinished is None
 
 
-def test_a_step_of_which_the_mode_was_let_go_is_dropped(
-    task: TraceTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mode = task._mode
-    assert mode is not None
-    look = task._doubted(boundary(), mode)
-    monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 1 << 62)
-    look()
-    assert modes_on_stack(torch) == 0
-    task._end_step(boundary(ring_layout.TRACED))
-    assert not task._results.traced
+def test_a_step_that_lasts_too_long_is_cut_off_and_dropped_and_the_task_goes_on(task: TraceTask) -> None:
+    task.cancel()
+    task._kind = ""
+    task._prepared = lambda boundary: True  # type: ignore[method-assign]
+    task._check = lambda job: None  # type: ignore[method-assign]
+    now, told = [0], list[object]()
+    measuring = Measuring(told.append, lambda: now[0])
+    measuring.begin(task)
+    plain, traced = boundary(), boundary(ring_layout.TRACED, seq=10)
+    assert not measuring.slice(plain)
+    assert (plain.mark, modes_on_stack(torch)) == (ring_layout.TRACED, 1)
+    now[0] = OVERRUN * PAUSE_NS
+    agent = threading.Thread(target=measuring.cut_off)
+    agent.start()
+    agent.join()
+    assert not measuring.slice(traced)
+    assert (task._results.traced, told, modes_on_stack(torch)) == ([], [], 0)
 
 
 def test_the_mode_is_left_before_the_job_switches_a_profiler_of_its_own_on(task: TraceTask) -> None:
@@ -108,7 +114,7 @@ def test_the_mode_is_left_before_the_gradient_of_what_no_logged_step_has_called(
     mode = task._mode
     assert mode is not None
     factors = torch.rand(3, 4, requires_grad=True)
-    look = task._doubted(boundary(), mode)
+    look = task._doubted(mode)
     product = (1 - factors).prod(-1).sum()
     look()
     assert modes_on_stack(torch) == 0
@@ -126,7 +132,7 @@ def test_what_logged_steps_have_called_without_its_gradient_is_traced(task: Trac
         torch.rand(3, 4).prod(-1)
         task._sensitive.end_step()
         task._mode = dispatch_timer.enter(torch, None)
-        look = task._doubted(boundary(), task._mode)
+        look = task._doubted(task._mode)
         torch.rand(3, 4).prod(-1)
     look()
     assert modes_on_stack(torch) == 1
