@@ -25,6 +25,7 @@ from autobrrr.client.job_peaks import (
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.session_client import Client, left_behind, on_its_way
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
@@ -39,7 +40,9 @@ STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
 VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, which orders the trials
 VERDICT_S = 15.0
-BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
+BEFORE_MEASURING = ("attaching", "watching")  # states in which nothing but steps has been looked at
+BEFORE_TIMED = (*BEFORE_MEASURING, "tracing", "timing")  # states in which collectives are not timed yet
+FIRST_LINE_NS = 500_000_000  # without a step: the first line comes all the same
 
 FIRST_VERDICT_S = 10.0
 PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks by one of two ways
@@ -55,7 +58,7 @@ class DiagnosisOptions:
     """What to do to the job, and how long to wait."""
 
     session: SessionOptions = field(default_factory=SessionOptions)
-    for_s: float | None = None  # None: 15 s or 50 steps, whichever is later
+    for_s: float | None = None  # None: 15 s of measuring or 50 steps, whichever is later
     window: bool = False  # a profiler window too
     sweep: Sweep | None = None
     probe_again: Probing | None = None  # of a session that is there already
@@ -79,7 +82,7 @@ def diagnosed(
 
     Args:
         say: Gets lines of narration; stages too where `doing` does not take them.
-        before: What is done in its session before all else. It costs nothing of the default time.
+        before: What is done in its session before all else.
 
     Raises:
         AutobrrrError: it can't be attached, or has ended before anything could be said.
@@ -110,7 +113,6 @@ def diagnosed(
                 client.diagnose(options.probe_again)
             if before is not None:
                 before(client)
-                patience.began_s = patience.began_s if patience.for_s is not None else patience.clock_s()
             if options.window:
                 client.window()
             if options.sweep:
@@ -160,8 +162,8 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 15 s or 50 steps, whichever is later, and one replay more where that decides; not for
-    a job that makes no steps.
+    Without `--for`: 15 s from the first measurement or 50 steps, whichever is later, and one replay more
+    where that decides; not for a job that makes no steps.
     """
 
     for_s: float | None = None
@@ -183,7 +185,8 @@ class Patience:
         now_s = self.clock_s()
         if (snapshot.steps or 0) > self.steps:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
-        if snapshot.activity == AWAITS_TURN:
+        unmeasured = self.for_s is None and snapshot.state in BEFORE_MEASURING
+        if unmeasured or snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
         self.swept = self.swept or self.has_swept(snapshot)
         self.windowed = self.windowed or not self.window or snapshot.window is not None
@@ -288,9 +291,11 @@ def await_verdict(
     Raises:
         TargetGone: the session ended without one.
     """
-    told = None
+    told = first = None
     said: set[str] = set()
     for snapshot in client.snapshots(every_s=EVERY_S):
+        if first is None and (first := _first_line(snapshot)) is not None:
+            say(first)
         look(snapshot)
         if patience.is_over(snapshot):
             client.unsubscribe()
@@ -304,6 +309,17 @@ def await_verdict(
             told = snapshot.activity
             say(f"{told}")
     raise TargetGone("the session ended without a verdict")
+
+
+def _first_line(snapshot: Diagnosis) -> str | None:
+    """Who trains, and how long a step takes; None while there is no step, for half a second."""
+    job, seen_ns = snapshot.job, snapshot.t_ns or 0
+    if job is None or (not snapshot.steps and seen_ns < FIRST_LINE_NS):
+        return None
+    who = f"attached to {job.script.rsplit('/', 1)[-1]} (pid {snapshot.pid})"
+    if not snapshot.steps:
+        return f"{who}: no step has ended yet"
+    return f"{who}: a step takes {duration(snapshot.step_ns.median or seen_ns // snapshot.steps)} so far"
 
 
 def _first_word(snapshot: Diagnosis) -> Literal["no step", "long steps"] | None:

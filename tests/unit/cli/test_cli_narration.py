@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from io import StringIO
 
 import pyte
 import pytest
 from rich.cells import cell_len
 
-from autobrrr.cli import argument_parser, main, printed
+from autobrrr.cli import argument_parser, main, narration, printed
 from autobrrr.cli.narration import Loudness, Narrator
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text_table import hung
@@ -89,6 +90,34 @@ def test_in_a_pipe_a_stage_is_said_once(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr()
     assert said.err.splitlines() == ["autobrrr: [1 of 60 s] trying a", "autobrrr: [3 of 60 s] trying b"]
     assert said.out == ""
+
+
+def test_in_a_pipe_what_is_waited_for_is_said_again_while_nothing_else_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timers: list[FakeTimer] = []
+
+    class FakeTimer:
+        def __init__(self, after_s: float, do: Callable[[], None]) -> None:
+            self.fire, self.live = do, False
+            timers.append(self)
+
+        def start(self) -> None:
+            self.live = True
+
+        def cancel(self) -> None:
+            self.live = False
+
+    monkeypatch.setattr(narration.threading, "Timer", FakeTimer)
+    narrator = Narrator()
+    narrator.status("attaching", 60.0)
+    timers[0].fire()
+    timers[1].fire()
+    narrator.status("tracing")
+    narrator.clear()
+    assert [timer.live for timer in timers] == [False] * 4
+    lines = ["attaching", "attaching: 15 s so far", "attaching: 30 s so far", "tracing"]
+    assert capsys.readouterr().err.splitlines() == [f"autobrrr: {line}" for line in lines]
 
 
 def test_quiet_says_nothing_and_verbose_says_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:

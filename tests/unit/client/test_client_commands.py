@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -19,8 +20,13 @@ from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
-from support.judged.verdicts import diagnosis
+from support.judged import verdicts
+from support.judged.diagnosis import facts
 from support.screens import tui
+
+FEW_STEPS = StepStats(count=9, mean=1_500_000, median=1_420_000, p99=None)
+NO_STEPS = StepStats(count=0, mean=None, median=None, p99=None)
+diagnosis = partial(verdicts.diagnosis, state="tracing")
 
 
 def parsed(module: object, *words: str) -> argparse.Namespace:
@@ -162,6 +168,41 @@ def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
     clock.now_s += 2
     assert not patience.is_over(diagnosis(steps=49))
     assert patience.is_over(diagnosis(steps=50))
+
+
+@pytest.mark.parametrize("state", diagnosing.BEFORE_MEASURING)
+def test_the_default_time_begins_with_the_first_measurement_and_a_given_one_with_the_command(
+    state: str,
+) -> None:
+    clock = Clock()
+    default, given = diagnosing.Patience(clock_s=clock), diagnosing.Patience(for_s=60, clock_s=clock)
+    clock.now_s += 59
+    assert not any(each.is_over(diagnosis(steps=400, state=state)) for each in (default, given))
+    clock.now_s += 14
+    assert not default.is_over(diagnosis(steps=500))
+    assert given.is_over(diagnosis(steps=500))
+    clock.now_s += 1
+    assert default.is_over(diagnosis(steps=500))
+
+
+@pytest.mark.parametrize(
+    ("known", "line"),
+    [
+        ({"steps": 12, "t_ns": 60_000_000, "step_ns": FEW_STEPS}, "a step takes 1.42 ms so far"),
+        ({"steps": 12, "t_ns": 60_000_000, "step_ns": NO_STEPS}, "a step takes 5.00 ms so far"),
+        ({"steps": 0, "t_ns": 600_000_000, "step_ns": NO_STEPS}, "no step has ended yet"),
+        ({"steps": 0, "t_ns": 200_000_000, "step_ns": NO_STEPS}, None),
+    ],
+)
+def test_the_first_line_says_who_trains_and_how_long_a_step_takes(
+    known: dict[str, object], line: str | None
+) -> None:
+    told: list[str] = []
+    job = msgspec.structs.replace(facts(), script="/home/ada/train.py")
+    client = Told(diagnosis(**known, job=job), diagnosis(**known, job=job, confidence="high"))
+    diagnosing.await_verdict(client, diagnosing.Patience(clock_s=Clock()), told.append)  # type: ignore[arg-type]
+    who = "attached to train.py (pid 4242): "
+    assert [each for each in told if each.startswith("attached")] == ([f"{who}{line}"] if line else [])
 
 
 def test_a_window_that_was_asked_for_is_waited_for_beyond_the_time_that_was_given() -> None:
