@@ -19,7 +19,16 @@ import msgspec
 from autobrrr.attach import job_roles
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import CollectiveWaits, Diagnosis, LateRank, NoneLate, RankLine, RanksCompared
+from autobrrr.records import (
+    CollectiveWaits,
+    Diagnosis,
+    LateCause,
+    LateRank,
+    Limit,
+    NoneLate,
+    RankLine,
+    RanksCompared,
+)
 from autobrrr.sidecar.sockets.session_socket import find_target, served
 
 if TYPE_CHECKING:  # it brings numpy
@@ -33,6 +42,12 @@ NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
     "synced_backwards",
 )
 MOST_AT_ONCE = 8
+_CAUSE_OF_LIMIT: Mapping[Limit, LateCause] = {
+    "input": "loader",
+    "host": "host",
+    "sync": "host",
+    "kernels": "kernels",
+}
 
 Joiner = Callable[[int], Client | None]
 
@@ -105,7 +120,7 @@ def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Di
         found: At least one.
         missing: Ranks that could not be attached to.
     """
-    straggler = _straggler(found)
+    straggler = _straggler(found, missing=bool(missing))
     lines = _lines(found, straggler)
     by_pid = {one.pid: one for one in found}
     here = [line for line in lines if line.pid in by_pid]
@@ -184,10 +199,21 @@ def timed_ranks(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]
     ]
 
 
-def _straggler(found: Sequence[Diagnosis]) -> LateRank | None:
-    """What all of these sessions were told; None where one was told nothing, or its job has changed."""
-    first = found[0].straggler
-    return first if all(one.straggler == first for one in found) else None
+def _straggler(found: Sequence[Diagnosis], *, missing: bool = False) -> LateRank | None:
+    """What all of these sessions were told; None where one was told nothing, or its job has changed.
+
+    Steps on devices are not compared. There the limits show a late rank: the others wait in collectives.
+    """
+    told = found[0].straggler
+    if any(one.straggler != told for one in found):
+        return None
+    if told is None or told.why != "on_device" or missing or len(found) != told.world_size:
+        return told
+    working = [one for one in found if one.limit != "communication"]
+    cause = _CAUSE_OF_LIMIT.get(working[0].limit) if len(working) == 1 else None
+    if cause is None:
+        return told
+    return msgspec.structs.replace(told, rank=_rank_of(working[0]), pid=working[0].pid, why=None, cause=cause)
 
 
 def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankLine]:
@@ -201,6 +227,8 @@ def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankL
             line = msgspec.structs.replace(
                 line, slowest=then.slowest, phase=then.phase, own_by_phase_ns=then.own_by_phase_ns
             )
+        if straggler is not None and straggler.rank is not None:
+            line = msgspec.structs.replace(line, slowest=line.pid == straggler.pid)
         lines.append(line)
     elsewhere = {line.rank: line for line in told if line.pid is None}
     return sorted([*lines, *elsewhere.values()], key=_by_rank)

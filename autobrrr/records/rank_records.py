@@ -16,6 +16,8 @@ LateCause = Literal[
     "garbage_collection",
     "cpu_taken",  # its training thread waits for a CPU
     "cpu_cap",  # the same, for the CPU limit of its control group
+    "host",  # its Python and launches, on a device
+    "kernels",  # its device's work
     "uneven_data",  # more samples or tokens than the others
     "collectives",  # no rank: the collectives themselves
     "synced_backwards",  # no rank: gradients are exchanged after each of several backwards in a step
@@ -99,6 +101,8 @@ CAUSES: Final[Mapping[LateCause, str]] = {
     "garbage_collection": "Python collects garbage in it",
     "cpu_taken": "its training thread waits for a CPU",
     "cpu_cap": "the CPU limit of its control group stops it",
+    "host": "its Python takes longer",
+    "kernels": "its device takes longer",
     "uneven_data": "it has more data than the others",
     "collectives": "they take that long by themselves",
     "synced_backwards": "gradients are exchanged after each of several backwards in a step",
@@ -158,4 +162,6 @@ def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> 
     of = _of_words(late)
     when = _when_words(late)
     costs = f"the others wait {numbers['cost']} of a mean {numbers['step']} step for it"
+    if late.costs_ns is None:  # by the limits of ranks on devices
+        costs = "the others wait for it in collectives"
     return f"rank {late.rank}{_where_words(late)} is slowest{of}{when}: {costs}; {cause_words(late)}"

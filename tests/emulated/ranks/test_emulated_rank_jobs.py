@@ -70,7 +70,12 @@ def test_ranks_are_limited_by_what_was_planted_and_keep_nothing(
     assert [each["rank"] for each in listed] == [0, 1]
     late = found.json["straggler"]
     assert isinstance(late, dict)
-    assert (late["rank"], late["why"]) == (None, "on_device")  # not known, and said so
+    by_limit = [each["rank"] for each in listed if each["limit"] != "communication"]
+    if len(by_limit) == 1 and found.json["limit"] != "unknown":
+        assert (late["rank"], late["why"]) == (by_limit[0], None)
+        assert late["cause"] is not None
+    else:
+        assert (late["rank"], late["why"]) == (None, "on_device")  # not known, and said so
     nothing_stays(job, tmp_path)
 
 

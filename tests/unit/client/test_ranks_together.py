@@ -16,7 +16,7 @@ import pytest
 from autobrrr.client import all_ranks
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records import Diagnosis, LateRank, RankLine, RankTimes, to_json
+from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes, to_json
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.rank_text import ranks_table, ranks_words
 from autobrrr.report.text.verdict_text import verdict_text
@@ -148,6 +148,39 @@ def test_a_rank_that_waits_is_not_on_top_where_another_works() -> None:
     assert all_ranks.together([waits, works]).limit == "unknown"
     assert all_ranks.together([waits, msgspec.structs.replace(works, limit="communication")]).pid == 100
     assert all_ranks.together(compared(waits, works, late=0)).pid == 100
+
+
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [
+        (("communication", "communication", "input", "communication"), "loader"),
+        (("communication", "communication", "kernels", "communication"), "kernels"),
+        (("communication", "communication", "unknown", "communication"), None),
+        (("communication", "host", "host", "communication"), None),
+        (("communication", "communication", "communication", "communication"), None),
+    ],
+)
+def test_on_devices_the_one_rank_that_is_not_limited_by_communication_is_the_late_one(
+    limits: tuple[Limit, ...], cause: str | None
+) -> None:
+    told = LateRank(rank=None, pid=None, why="on_device", compared=4, world_size=4)
+    lines = [RankLine(rank=number, pid=100 + number) for number in range(4)]
+    found = [
+        msgspec.structs.replace(rank(number, size=4), limit=limit, straggler=told, ranks=lines)
+        for number, limit in enumerate(limits)
+    ]
+    together = all_ranks.together(found)
+    late = together.straggler
+    assert late is not None
+    assert all_ranks.with_siblings(found[0], found[1:]).straggler == late
+    if cause is None:
+        assert late == told
+    else:
+        assert (late.rank, late.pid, late.why, late.cause) == (2, 102, None, cause)
+        assert together.pid == 102
+        assert [line.slowest for line in together.ranks or ()] == [False, False, True, False]
+        assert "rank 2 is slowest: the others wait for it in collectives" in str(ranks_words(together))
+    assert all_ranks.together(found[:3], [RankLine(rank=3, pid=103, why="gone")]).straggler == told
 
 
 def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
