@@ -96,7 +96,7 @@ class Synchronisation(Record, kw_only=True, frozen=True):
     python: str | None
     count: int
     blocked_ns: int
-    idle_ns: int  # host-late time of gaps that began in such a wait
+    idle_ns: int  # waiting and dispatch in gaps that began in such a wait
 
 
 class HostCode(Record, kw_only=True, frozen=True):

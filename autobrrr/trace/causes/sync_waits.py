@@ -16,6 +16,7 @@ from autobrrr.trace.timeline.launches import Rows
 from autobrrr.trace.trace_records import Synchronisation
 
 _SHOWN = 12
+_OF_A_WAIT = [SYNCHRONISATION, host_causes.UNTRACED, *host_causes.DISPATCHING]
 _LOOKED_UP = 4000  # calls whose place is looked up; the rest join the place of their operator
 
 
@@ -92,7 +93,10 @@ def _operators(trace: Trace, timeline: HostTimeline, rows: Rows) -> Rows:
 
 
 def _idle_by_call(trace: Trace, rows: Rows, gaps: Gaps, late: LateCauses) -> Rows:
-    """Of each call, the host-late time of gaps that began while it waited."""
+    """Of each call, the host-late time of gaps that began while it waited.
+
+    What a loader or long Python took then has advice of its own, and is there without the wait too.
+    """
     host = trace.host
     idle = np.zeros(len(rows), np.int64)
     after = np.flatnonzero(late.after_synchronisation)
@@ -105,5 +109,5 @@ def _idle_by_call(trace: Trace, rows: Rows, gaps: Gaps, late: LateCauses) -> Row
         chosen = after[thread == each]
         place = np.searchsorted(host.start[rows[mine]], gaps.start[chosen], side="right") - 1
         hit = (place >= 0) & (host.end[rows[mine[np.maximum(place, 0)]]] > gaps.start[chosen])
-        np.add.at(idle, mine[place[hit]], late.by_gap_ns[chosen[hit]].sum(axis=1))
+        np.add.at(idle, mine[place[hit]], late.by_gap_ns[chosen[hit]][:, _OF_A_WAIT].sum(axis=1))
     return idle

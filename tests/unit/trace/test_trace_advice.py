@@ -8,7 +8,18 @@ from autobrrr.trace.kernels.kernel_classes import is_collective, kernel_class, n
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import TraceAdvice, TraceAnalysis
 from support.trace import Scene, as_trace, busy_scene
-from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, NCCL, back_to_back, copying, queued, verdict
+from support.trace_scenes import (
+    BLOCK,
+    GRID,
+    HEAD,
+    MATMUL,
+    NCCL,
+    back_to_back,
+    copying,
+    loading,
+    queued,
+    verdict,
+)
 
 HALF = ["c10::BFloat16", "c10::BFloat16"]
 
@@ -194,3 +205,15 @@ def test_a_kernel_is_classed_by_its_name_before_its_arguments() -> None:
     assert kernel_class("my_thing(softmax_params)") == "normalisation"  # nothing else tells
     assert not is_collective("void my_copy<float>(ncclComm*)")
     assert is_collective("void (anonymous namespace)::ncclKernel_AllReduce(ncclDevComm*)")
+
+
+def test_a_loader_behind_a_copy_that_waits_is_no_price_of_the_wait() -> None:
+    scene = loading(copy_ends_the_gap=True)
+    for step in range(12):
+        at = step * 1_000_000
+        scene.call(at + 905_000, 90_000, "cudaMemcpy")
+    found = verdict(scene)
+    assert found.devices[0].host_late_after_synchronisation_ns > 7_000_000
+    assert advice(found)["data_loader"].saves_ns == found.devices[0].host_late_by_cause_ns["data_loader"]
+    assert sum(each.idle_ns for each in found.devices[0].synchronisations) < 1_500_000  # the wait itself
+    assert (advice(found)["synchronisation"].saves_ns or 0) < 1_500_000
