@@ -56,6 +56,8 @@ LONG_OPERATOR_NS = 500_000  # of one operator's own time: the host computes in i
 USUALLY_LONG_NS = 100_000  # the median call of an operator in which the host computes
 LONG_PYTHON_NS = 1_000_000  # without any operator between
 
+SLOW_ALLOCATION_NS = 100_000_000  # of one call: it makes the context, or tries algorithms
+CAPTURED_FROM = 0.3  # of all launches: so many without a kernel were captured into a graph
 FIRST_USE_NS = 1_000_000  # a launch call that takes longer while the device idles loads a module or tunes
 
 _SYNCHRONISE = re.compile(

@@ -85,6 +85,9 @@ class HostTimeline:
         self._lines: dict[int, ThreadLine] = {}
         self._marked: dict[int, ThreadLine] = {}
         self._complete: dict[int, ThreadLine] = {}
+        self._begins = np.array(["StreamBeginCapture" in name for name in trace.names], np.bool_)
+        self._ends = np.array(["StreamEndCapture" in name for name in trace.names], np.bool_)
+        self._captured_until = _captured_until(trace, self._launching)
         self._overhead = self._overheads()
         self._main = _main_threads(trace)
         self.has_stacks = bool((host.kind == PYTHON).any())
@@ -125,6 +128,7 @@ class HostTimeline:
         mine, theirs, overhead = own.at(times), other.at(times), self._overhead.at(times)
         value = np.where(mine > 0, mine, np.where(theirs > 0, theirs, 0))
         value[value <= 0] = self._unknown(thread)
+        value[self._capturing(thread, times) & (value != DATA_LOADER)] = host_causes.INITIALISATION
         if len(times):
             first, last = self._recorded(thread)
             value[(times < first) | (times >= last)] = UNTRACED
@@ -190,6 +194,11 @@ class HostTimeline:
             line = self.causes(each)
             by_gap[rows] = _divide(line, gaps.start[rows], gaps.launched[rows])
             after[rows] = line.at(gaps.start[rows], UNTRACED) == SYNCHRONISATION
+        if self._captured_until is not None:  # what comes before is the warm-up that a capture needs
+            rows = np.flatnonzero(gaps.start <= self._captured_until)
+            for cause in host_causes.DISPATCHING:
+                by_gap[rows, host_causes.INITIALISATION] += by_gap[rows, cause]
+                by_gap[rows, cause] = 0
         return LateCauses(by_gap_ns=by_gap, after_synchronisation=after)
 
     def busy_ns(self, threads: Sequence[int], start: int, end: int, causes: Sequence[int]) -> int:
@@ -205,6 +214,13 @@ class HostTimeline:
 
     def _rows(self, thread: int) -> Indices:
         return self._by_thread[self._edges[thread] : self._edges[thread + 1]]
+
+    def _capturing(self, thread: int, times: Nanoseconds) -> Flags:
+        """Whether a thread was capturing a graph at each time: what it launches then does not run."""
+        host, rows = self._trace.host, self._rows(thread)
+        begun = np.sort(host.start[rows[self._begins[host.name[rows]]]])
+        ended = np.sort(host.end[rows[self._ends[host.name[rows]]]])
+        return np.searchsorted(begun, times, "right") > np.searchsorted(ended, times, "right")
 
     def _causes_of(self, thread: int) -> ThreadLine:
         """The cause that a thread's own events give; 0 where there are none."""
@@ -262,8 +278,20 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
         long = (host.end - host.start) >= host_causes.FIRST_USE_NS
         first = trace.gpu.correlation[first_operations(trace.gpu)]
         loads = (host.kind == CALL) & launching[host.name] & long & among(host.correlation, first)
-        own[loads] = host_causes.INITIALISATION
+        slow = (own == host_causes.ALLOCATION) & (host.end - host.start >= host_causes.SLOW_ALLOCATION_NS)
+        own[loads | slow] = host_causes.INITIALISATION
     return own
+
+
+def _captured_until(trace: Trace, launching: Flags) -> int | None:
+    """When the last launch was captured into a graph, where many were; `launching`: of each name."""
+    host = trace.host
+    plain = launching & np.array(["Graph" not in name for name in trace.names], np.bool_)
+    rows = np.flatnonzero((host.kind == CALL) & plain[host.name]) if len(host) else host.name[:0]
+    lost = rows[~among(host.correlation[rows], trace.gpu.correlation)]
+    if len(trace.gpu) == 0 or len(lost) <= host_causes.CAPTURED_FROM * len(rows):
+        return None
+    return int(host.start[lost].max())
 
 
 def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> Marks:

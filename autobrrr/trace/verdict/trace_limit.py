@@ -35,7 +35,7 @@ WHO: Final[Mapping[str, str]] = {
     "sync": "waits that the script asks for",
     "communication": "collectives with nothing beside them",
     "kernels": "kernels",
-    "startup": "first launches, loading and compilation",
+    "startup": "first launches, loading, graph capture and compilation",
     "shared": "waits while another process has the device",
     OTHER: "unexplained",
 }

@@ -165,7 +165,7 @@ def _words(each: Evidence) -> str:
 def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
     """What most of the time that no regime claims is."""
     parts = (
-        (steady.first_use_ns, "first launches, module loading and compilation"),
+        (steady.first_use_ns, "first launches, loading, graph capture and compilation"),
         (
             steady.queued_ns,
             "waiting long after the launch: on other streams, inside graphs, or for a shared device",

@@ -76,7 +76,7 @@ def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) ->
     if lost <= 0.01 * len(launching) or lost < 3:
         return []
     text = f"{lost} of {len(launching)} launch calls have no GPU operation in the file: "
-    text += "events were dropped, or ran after the window"
+    text += "they were captured into a graph or dropped, or ran after the window"
     return [text + (" (graph launches among them)" if graphs else "")]
 
 

@@ -119,3 +119,51 @@ def test_what_is_left_of_the_span_is_not_taken_for_the_job_where_it_is_next_to_n
 def test_a_stream_that_is_used_late_and_seldom_leaves_nothing_out() -> None:
     found = verdict(beside_a_queue(behind=1))
     assert found.limit != "kernels", found.limit_reason
+
+
+def capturing(*, calls: bool) -> Scene:
+    """A warm-up, the same captured into a graph, and a few replays; `calls`: as the driver tells it."""
+    scene = Scene(head=HEAD)
+    for index in range(200):
+        at = index * 20_000
+        scene.operator(at, 18_000, "aten::mul")
+        scene.kernel(at + 14_000, 2_000, launch=(at + 8_000, 5_000), grid=GRID, block=BLOCK)
+    if calls:
+        scene.call(4_000_000, 1_000, "cudaStreamBeginCapture")
+    for index in range(200):
+        at = 4_001_000 + index * 20_000
+        scene.operator(at, 18_000, "aten::mul")
+        scene.call(at + 8_000, 5_000, "cudaLaunchKernel", correlation=9_000 + index)
+    if calls:
+        scene.call(8_001_000, 1_000, "cudaStreamEndCapture")
+    for index in range(5):
+        scene.call(8_010_000 + index * 20_000, 10_000, "cudaGraphLaunch", correlation=8_000 + index)
+        scene.kernel(8_019_000 + index * 20_000, 18_000, correlation=8_000 + index, grid=GRID, block=BLOCK)
+    return scene
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_graph_that_is_captured_is_a_start_up(calls: bool) -> None:
+    found = verdict(capturing(calls=calls))
+    assert (found.limit, found.limit_confidence) == ("startup", "high"), found.limit_reason
+    assert found.regime == "unknown"
+    assert "pay" not in found.limit_reason
+
+
+def test_a_capture_after_steps_without_one_is_a_start_up_alone() -> None:
+    scene = capturing(calls=True)
+    kept = [each for each in scene.events if "cudaLaunchKernel" not in each or '"correlation": 9' not in each]
+    scene.events = kept
+    found = verdict(scene)
+    parts = found.devices[0].host_late_by_cause_ns
+    assert parts["initialisation"] == pytest.approx(4_000_000, rel=0.05)
+    assert parts["op_dispatch"] > 1_000_000
+
+
+def test_one_allocation_of_a_tenth_of_a_second_is_a_start_up() -> None:
+    scene = busy_scene(4, 40)
+    scene.call(3_300_000, 8_000_000_000, "cudaMalloc")
+    scene.kernel(8_003_400_000, 1_000, launch=(8_003_390_000, 1_000), grid=GRID, block=BLOCK)
+    found = verdict(scene)
+    assert found.limit == "startup", found.limit_reason
+    assert "allocation" not in {each.kind for each in found.advice}
