@@ -48,4 +48,6 @@ def _at_its_own_place(gaps: Gaps, gpu: GpuColumns, waits: np.ndarray) -> Flags:
     around = pairs[place[gaps.operation[waits]]]
     often = dict(zip(*np.unique(pairs, return_counts=True), strict=True))
     waited = dict(zip(*np.unique(around, return_counts=True), strict=True))
-    return np.array([waited[each] >= _OWN_PLACE * often[each] for each in around.tolist()], np.bool_)
+    # Operations that follow each other once, as most do in a trace of one step, tell nothing.
+    own = [waited[each] >= max(_OWN_PLACE * often[each], 2) for each in around.tolist()]
+    return np.array(own, np.bool_)

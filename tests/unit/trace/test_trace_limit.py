@@ -167,3 +167,13 @@ def test_one_allocation_of_a_tenth_of_a_second_is_a_start_up() -> None:
     found = verdict(scene)
     assert found.limit == "startup", found.limit_reason
     assert "allocation" not in {each.kind for each in found.advice}
+
+
+def test_time_slices_are_found_where_no_operations_follow_each_other_twice() -> None:
+    scene = shared_device()
+    kernels = iter(range(10_000))
+    scene.events = [
+        each.replace('"name": "', f'"name": "{next(kernels)} ', 1) if '"cat": "kernel"' in each else each
+        for each in scene.events
+    ]
+    assert verdict(scene).limit == "shared"
