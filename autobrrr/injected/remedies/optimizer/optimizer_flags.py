@@ -1,40 +1,41 @@
-"""What the optimizer remedies share: which optimizers they understand, and what they refuse in them.
+"""The flags `foreach` and `fused` of an optimizer's param groups, set as its owner could have set them.
 
-An optimizer is understood if its class is one of torch.optim, or a subclass that leaves the
-arithmetic alone.
+In: optimizers that have stepped. Out: the ones that torch can update so, and a switch with its undo.
+Checkpoints made meanwhile hold the owner's flags: a hook of torch's own puts them into each `state_dict`.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from ...live_torch.compiled_code import holds_code_of
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import RemovableHandle, Tensor
-from ..registry import RefusalCode, Refused
+from ..registry import RefusalCode, Refused, WatchedUndo
 
 IMPLEMENTATION = "optimizer.implementation"
-IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
-IN_THE_SAME_MEMORY = "two tensors that it writes (parameters, state) lie in the same memory"
-OF_ANOTHER_TYPE = "a gradient or state is of another type than its parameter"
-PLAIN = frozenset((bool, int, float, str, type(None)))
+_ABSENT = object()
+_CHOICES = ("foreach", "fused", "decoupled_weight_decay")
+_SEEN: set[tuple[object, ...]] = set()  # a remedy is switched many times
+Group = dict[str, object]
 
 
 class Optimizer(Protocol):
-    """What a torch optimizer looks like from here."""
+    """The part of a torch optimizer that remedies use."""
 
-    param_groups: list[dict[str, object]]
+    param_groups: list[Group]
     state: dict[object, dict[str, object]]
     defaults: dict[str, object]
 
-    def register_step_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle: ...
+    def register_state_dict_post_hook(self, hook: Callable[..., object]) -> RemovableHandle: ...
 
 
 def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
-    """The name of the torch.optim class whose arithmetic the optimizer uses; None for others."""
+    """The torch.optim class whose arithmetic the optimizer uses; None for others."""
     for name in names:
         known = getattr(torch.optim, name, None)
         if known is None or not isinstance(optimizer, known):
@@ -67,27 +68,23 @@ def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
 
 
 def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
-    """Refuse what no multi-tensor implementation of torch takes, and a step that the job has compiled.
+    """Refuse settings and parameters that torch itself would raise on in the next step.
 
     Raises:
-        Refused: differentiable or capturable groups, sparse gradients, odd parameters, a compiled step, or
-            what is written lies in the same memory: lists are not updated one after the other.
+        Refused: differentiable or capturable groups, a tensor as learning rate, sparse gradients, odd
+            parameters, or a step that the job has compiled.
     """
     code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
     if code is not None and holds_code_of(torch, code):
         raise Refused("the job has compiled its step, which torch would compile anew")
+    if not hasattr(optimizer, "register_state_dict_post_hook"):
+        raise Refused("this torch can't keep the flags out of checkpoints (it needs torch 2.2 or newer)")
     for group in optimizer.param_groups:
-        if group.get("differentiable"):
-            raise Refused("the optimizer is differentiable")
-        if group.get("capturable"):
-            raise Refused("the optimizer is capturable: its step may stand in a CUDA graph")
+        for name in ("differentiable", "capturable"):
+            if group.get(name):
+                raise Refused(f"the optimizer is {name}")
         if isinstance(group.get("lr"), torch.Tensor):
             raise Refused("the learning rate is a tensor")
-        for name in optimizer.defaults:
-            value = group.get(name)
-            for each in value if isinstance(value, tuple | list) else (value,):
-                if not is_plain(each):
-                    raise Refused(f"{name} is a {type(each).__name__}, which not every implementation takes")
     for parameter in parameters(optimizer):
         if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
             raise Refused(f"a parameter is a {type(parameter).__name__}")
@@ -95,30 +92,14 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
-    state = [optimizer.state.get(each, {}).values() for each in parameters(optimizer)]
-    kept = [cast(Tensor, each) for values in state for each in values if isinstance(each, torch.Tensor)]
-    if overlap([*parameters(optimizer), *kept]):
-        raise Refused(IN_THE_SAME_MEMORY)
-
-
-def overlap(found: Iterable[Tensor]) -> bool:
-    """Whether the memory from the first to the last element of two tensors has a part in common."""
-    spans = []
-    for each in found:
-        if each.numel():
-            last = sum((size - 1) * step for size, step in zip(each.shape, each.stride(), strict=True))
-            spans.append((each.data_ptr(), each.data_ptr() + (last + 1) * each.element_size()))
-    spans.sort()
-    return any(ends > begins for (_, ends), (begins, _) in itertools.pairwise(spans))
-
-
-def is_plain(setting: object) -> bool:
-    """Whether a setting is what every implementation of an update takes: NumPy's float64 is a float, too."""
-    return type(setting) in PLAIN or isinstance(setting, float)
+    known = [bool(optimizer.state.get(each)) for each in parameters(optimizer)]
+    if any(known) and not all(known):
+        # torch's fused SGD raises once such a parameter gets its first gradient.
+        raise Refused("some parameters have never been updated")
 
 
 def refuse_sparse_modules(roots: Iterable[object]) -> None:
-    """Refuse where a module will make sparse gradients; they may not be there at the boundary.
+    """Refuse modules that make sparse gradients; these are often cleared by the time we look.
 
     Raises:
         Refused: an embedding with `sparse=True`.
@@ -127,16 +108,6 @@ def refuse_sparse_modules(roots: Iterable[object]) -> None:
         for module in root.modules():  # type: ignore[attr-defined]
             if getattr(module, "sparse", False) is True:
                 raise Refused(f"{type(module).__name__} makes sparse gradients")
-
-
-def in_same_order(parameter: Tensor, other: Tensor) -> bool:
-    """Whether element `n` in memory is the same one in both, as far as they are of one shape."""
-    return other.shape != parameter.shape or order(other) == order(parameter)
-
-
-def order(tensor: Tensor) -> list[tuple[int, int]]:
-    """Size and stride of each dimension that has more than one element."""
-    return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 
 
 def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None]) -> list[Optimizer]:
@@ -160,3 +131,125 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
     if not fitting:
         raise Refused("; ".join(dict.fromkeys(reasons)))
     return fitting
+
+
+def step_on_scratch(torch: ModuleType, name: str, optimizer: Optimizer, flags: Mapping[str, bool]) -> None:
+    """One step of torch's own class with each group's settings and these flags, on a parameter of ours.
+
+    If this torch has no such kernel, it says so here and not in the training loop.
+
+    Raises:
+        Refused: with what torch said.
+    """
+    cls: Any = getattr(torch.optim, name)
+    own_step = vars(cls).get("step")  # AdamW has none where an Adam was made before it
+    step = cls.step
+    while hasattr(step, "hooked"):
+        step = step.__wrapped__  # a global step hook of the job's must not see the scratch step
+    for group in optimizer.param_groups:
+        settings = {key: group[key] for key in optimizer.defaults if key in group and key not in _CHOICES}
+        for dtype, device in {(each.dtype, each.device) for each in cast("list[Tensor]", group["params"])}:
+            kinds = [
+                (key, value if isinstance(value, bool) else type(value)) for key, value in settings.items()
+            ]
+            seen = (cls, dtype, device, *flags, *kinds)
+            if seen in _SEEN:
+                continue
+            try:
+                scratch = torch.nn.Parameter(torch.ones(3, dtype=dtype, device=device))
+                scratch.grad = torch.ones_like(scratch)
+                step(cls([scratch], **settings, **flags))
+            except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+                let_through(error)
+                said = str(error).splitlines()[0][:160]
+                raise Refused(f"torch refuses {', '.join(flags)} for {dtype} on {device}: {said}") from None
+            finally:
+                # The first instance of a class makes torch wrap its step.
+                if own_step is None and "step" in vars(cls):
+                    del cls.step
+                elif own_step is not None and vars(cls)["step"] is not own_step:
+                    cls.step = own_step
+            _SEEN.add(seen)
+
+
+def switch(torch: ModuleType, optimizers: Sequence[Optimizer], flags: Mapping[str, bool]) -> WatchedUndo:
+    """Set flags in the param groups of today; the undo restores each group's own.
+
+    A group that the job loads or changes meanwhile keeps what the job has set: the remedy then counts as
+    gone, and the undo leaves that group alone.
+    """
+    switched = [_Switched(torch, optimizer, flags) for optimizer in optimizers]
+
+    def undo() -> None:
+        for each in switched:
+            each.undo()
+
+    def trouble() -> str | None:
+        on = any(each.on() for each in switched)
+        return None if on else "the job has set the flags of its optimizer since"
+
+    return WatchedUndo(undo, trouble)
+
+
+class _Switched:
+    """One optimizer with the flags set. It does not keep the optimizer alive."""
+
+    def __init__(self, torch: ModuleType, optimizer: Optimizer, flags: Mapping[str, bool]) -> None:
+        self._torch, self._flags = torch, flags
+        self._optimizer = weakref.ref(optimizer)
+        self._attributes = set(vars(optimizer))  # torch's fused SGD notes that it has checked devices
+        self._own = [{name: group.get(name, _ABSENT) for name in flags} for group in optimizer.param_groups]
+        self._counts: list[Tensor | None] = []  # as they lay before, one per parameter
+        if flags.get("fused"):
+            self._counts = [self._move_count(optimizer, each) for each in parameters(optimizer)]
+        for group in optimizer.param_groups:
+            group.update(flags)
+        self._hook = optimizer.register_state_dict_post_hook(self._in_checkpoint)
+
+    def on(self) -> bool:
+        """Whether the optimizer still updates so; one that is gone is no trouble."""
+        optimizer = self._optimizer()
+        return optimizer is None or any(map(self._holds, optimizer.param_groups))
+
+    def _holds(self, group: Group) -> bool:
+        return all(group.get(name) is value for name, value in self._flags.items())
+
+    def _in_checkpoint(self, optimizer: object, state: dict[str, list[Group]]) -> None:
+        for group, own in zip(state["param_groups"], self._own, strict=False):
+            _put(group, own)
+
+    def _move_count(self, optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
+        """Put a step count where fused kernels read it, as `load_state_dict` does."""
+        state = optimizer.state.get(parameter, {})
+        count = state.get("step")
+        if not isinstance(count, self._torch.Tensor):
+            return None
+        state["step"] = count.to(device=parameter.device, dtype=self._torch.float32)
+        return cast(Tensor, count)
+
+    def undo(self) -> None:
+        """Restore the flags that nobody has set since; once."""
+        self._hook.remove()
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return
+        for group, own in zip(optimizer.param_groups, self._own, strict=False):
+            if self._holds(group):
+                _put(group, own)
+        for parameter, count in zip(parameters(optimizer), self._counts, strict=False):
+            state = optimizer.state.get(parameter, {})
+            if count is not None and isinstance(state.get("step"), self._torch.Tensor):
+                now = cast(Tensor, state["step"])
+                state["step"] = now.to(device=count.device, dtype=count.dtype)
+        for name in set(vars(optimizer)) - self._attributes:
+            if name.endswith("_for_fused"):
+                delattr(optimizer, name)
+        self._own, self._counts = [], []
+
+
+def _put(group: Group, own: Group) -> None:
+    for name, value in own.items():
+        if value is _ABSENT:
+            group.pop(name, None)
+        else:
+            group[name] = value

@@ -21,8 +21,9 @@ from .optimizer_flags import (
     parameters,
     refuse_sparse_modules,
     refuse_unusual,
+    step_on_scratch,
+    switch,
 )
-from .optimizer_updates import choose, flags_of
 
 # Compared over 100 steps, with every option: the same bits on a CPU in float32 and float64. The rest, and
 # half precision in all of them, round differently in some operator.
@@ -53,17 +54,17 @@ def _class_for(job: Job) -> str:
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
-    return choose(job.torch, fitting_optimizers(job, _check), {"foreach": True}, exact_order=False)
+    return switch(job.torch, fitting_optimizers(job, _check), {"foreach": True})
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:
-    if base_class(torch, optimizer, CLASSES) is None or "foreach" not in optimizer.defaults:
+    name = base_class(torch, optimizer, CLASSES)
+    if name is None or "foreach" not in optimizer.defaults:
         raise Refused("torch has no foreach implementation of it")
     groups = optimizer.param_groups
-    chosen = flags_of(optimizer)
-    if all(group.get("foreach") for group in groups) or chosen.get("foreach"):
+    if all(group.get("foreach") for group in groups):
         raise Refused("foreach already")
-    if any(group.get("fused") for group in groups) or chosen.get("fused"):
+    if any(group.get("fused") for group in groups):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
     devices = {each.device.type for each in parameters(optimizer)}
@@ -72,6 +73,7 @@ def _check(torch: ModuleType, optimizer: Optimizer) -> None:
         raise Refused("torch does it by itself on this device")
     if not devices <= {"cpu"} | _devices_by_default(torch):
         raise Refused(f"no foreach kernels on {', '.join(sorted(devices))}")
+    step_on_scratch(torch, name, optimizer, {"foreach": True})
 
 
 def _devices_by_default(torch: ModuleType) -> set[str]:

@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.optimizer.optimizer_updates import flags_of
 from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
 from support.injected.remedies import training
 from support.simulated.bare_torch import bare_torch
@@ -349,5 +348,5 @@ def test_an_optimizer_that_comes_later_never_widens_the_class_that_was_told() ->
         another.step()
         loop.job.saw_optimizer(another)
         active.renew(loop.job)
-    assert flags_of(another) == {}
+    assert another.param_groups[0]["foreach"] is None
     assert active.undo_all() == []
