@@ -85,11 +85,3 @@ def one_thread() -> Iterator[None]:
 def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
     monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
-
-
-@pytest.fixture
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rehearsals don't time their calls: what a test has compiled stays on, however slow it is here."""
-    monkeypatch.setattr(
-        "autobrrr.injected.remedies.model_calls.rehearsal.Rehearsal.times", lambda *args: None
-    )

@@ -25,7 +25,6 @@ from autobrrr.records import (
     JobFacts,
     Phases,
     ProfilerWindow,
-    Rehearsed,
     ShadowProbe,
     StepStats,
     TracedSteps,
@@ -82,7 +81,6 @@ class Measurements:
     host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     cost: AgentCost | None = None
-    rehearsed: tuple[Rehearsed, ...] = ()
     readonly: bool = False  # no traced steps, no probe
     outside: bool = False  # no code in the target at all
     probing: Probing = "on"

@@ -305,15 +305,3 @@ class AgentCost(Record, frozen=True, kw_only=True):
     boundary_ns_per_step: float | None  # always-on work at step boundaries, mean over all steps
     ns_per_step: float | None  # always-on, all together, mean over all steps
     one_off_ns: int | None = None  # calibration, replays, what traced steps took longer: in all so far
-
-
-class Rehearsed(Record, frozen=True, kw_only=True):
-    """A remedy's calls, timed on copies before training used them; nanoseconds a step."""
-
-    remedy: str
-    plain_ns: float  # as the calls were
-    other_ns: float  # with the remedy
-    least_ns: float
-    most_ns: float
-    kinds: float  # of calls that were timed
-    graphs: float  # that were compiled for them

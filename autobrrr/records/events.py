@@ -17,7 +17,6 @@ from autobrrr.records.agent_records import (
     FrameSamples,
     HostSlack,
     JobFacts,
-    Rehearsed,
     ShadowProbe,
     TracedSteps,
 )
@@ -78,7 +77,6 @@ MEASURED: dict[str, type[Record]] = {
     "frames": FrameSamples,
     "slack": HostSlack,
     "cost": AgentCost,
-    "rehearsed": Rehearsed,
 }
 _EVENT_OF = {record: name for name, (record, _) in EVENTS.items()}
 _ENTRY_OF = {record: name for name, record in reversed(ENTRIES.items())}  # the first name of two

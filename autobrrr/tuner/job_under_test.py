@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 
 STEP = np.dtype(
     [(name, np.int64) for name in ring_layout.SAMPLED_FIELDS]
@@ -107,9 +107,6 @@ class JobUnderTest(Protocol):
 
     def lost(self) -> Mapping[int, str]:
         """Remedies of this session that the job's side took off by itself: token -> why."""
-
-    def rehearsed(self, remedy: str) -> Rehearsed | None:
-        """Its calls, as the job has timed them on copies; None where it has not."""
 
     def next_seq(self) -> int:
         """The number of the step that runs now."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from autobrrr.diagnosis.models.rehearsed_gain import inside_calls, rehearsed_gain
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import (
@@ -98,8 +97,6 @@ def tune(
 
     run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
     run.standing = tuple(standing)
-    if isinstance(verdict, Diagnosis):
-        run.inside = inside_calls(verdict.phases_ns, verdict.step_ns.mean)
     listed = candidates(
         facts=bench.facts,
         cores=bench.cores,
@@ -132,7 +129,6 @@ class _LiveTuning:
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
         self.step_ns = 0.0
-        self.inside: float | None = None  # share of the step in forward and backward
         self.comparisons = 0
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
@@ -485,10 +481,6 @@ class _LiveTuning:
         self, study: TuningStudy, asked: AskedCandidate, found: Comparison | None, outcome: Outcome, why: str
     ) -> None:
         cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
-        timed = None if found is None else self.bench.rehearsed(asked.candidate.choice.remedy)
-        gain = None if timed is None else rehearsed_gain(timed, self.step_ns, self.inside)
-        if gain is not None:  # what copies of its own calls showed, in place of the estimate
-            asked = replace(asked, candidate=replace(asked.candidate, predicted=round(gain.expected, 3)))
         study.tell(asked, found, outcome, why)
         self.ledger.enter(asked.candidate, outcome, why, cls, found)
 

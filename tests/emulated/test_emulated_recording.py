@@ -15,7 +15,7 @@ from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
 from support.injected.remedies import Training, picture, training
 
-pytestmark = [pytest.mark.usefixtures("device", "first_order", "untimed"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 STEPS = 12
 
 

@@ -18,7 +18,7 @@ from support.injected.remedies import Training, picture, training
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
-    pytest.mark.usefixtures("first_order", "untimed"),
+    pytest.mark.usefixtures("first_order"),
 ]
 
 COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune", "compile.graphed")

@@ -13,7 +13,7 @@ import msgspec
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
-from autobrrr.diagnosis.advice.predicted_gains import predicted_gain, rehearsed_gains
+from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -29,7 +29,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     None while the step is still being measured: what comes then may go again.
     """
     gains = {} if _measuring(measured, verdict) else predicted_gain(measured)
-    treated, timed = treated_regimes(verdict), rehearsed_gains(measured)
+    treated = treated_regimes(verdict)
     found = []
     for name, remedy in REGISTRY.items():
         expected = gains.get(name)
@@ -42,7 +42,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
             found.append(
                 Advice(
                     remedy=name,
-                    why=timed[name].told if name in timed else why,
+                    why=why,
                     expected=None if expected is None else round(expected, 3),
                     reach=remedy_fit.reach(name, measured),
                     class_=cast(ExactnessClass, remedy.cls),
@@ -71,9 +71,6 @@ def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:
 
 
 def _interval(name: str, measured: Measurements) -> list[float] | None:
-    timed = rehearsed_gains(measured).get(name)
-    if timed is not None:
-        return [round(end, 3) for end in timed.interval]
     parts = step_parts(measured) if name == "compile.default" else None
     compiled = None if parts is None else compiled_gain(measured, parts)
     return None if compiled is None else [round(end, 3) for end in compiled.interval]

@@ -13,11 +13,10 @@ from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
-from autobrrr.diagnosis.models.rehearsed_gain import RehearsedGain, inside_calls, rehearsed_gain
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
-from autobrrr.diagnosis.robust_stats import median, positive
+from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
@@ -69,17 +68,7 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
         found["compile.default"] = None if compiled is None else compiled.expected
         if isinstance(work, KernelWork):
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
-    found.update({remedy: one.expected for remedy, one in rehearsed_gains(measured).items()})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
-
-
-def rehearsed_gains(measured: Measurements) -> dict[str, RehearsedGain]:
-    """By remedy, for those whose calls were timed on copies."""
-    sampled = measured.phases
-    inside = None if sampled is None else inside_calls(sampled.mean, sampled.step_ns)
-    step_ns = median(measured.step_ns)
-    found = {one.remedy: rehearsed_gain(one, step_ns, inside) for one in measured.rehearsed}
-    return {remedy: gain for remedy, gain in found.items() if gain is not None}
 
 
 def _waiting_kernels(measured: Measurements) -> float | None:

@@ -202,7 +202,6 @@ ROWS: Mapping[str, Why] = {
     "layout.channels_last": _operators_of("convolution"),
     "attention.sdpa": _operators_of("scaled_dot_product"),
     "precision.tf32": _on_cuda,
-    "precision.autocast_fp16": _on_cuda,
     "precision.float32_matmul_precision": _low_precision,
     "precision.autocast_bf16": _low_precision,
     "recompute.checkpoint": _on_cuda,

@@ -257,9 +257,7 @@ class TrainLoop:
         return self.active.compiled or self.check.compiled(self.job.roots)
 
     def undo_troubled(self) -> None:
-        """Undo remedies that say themselves that they do not work out here; tell what was timed."""
-        for found in self.active.rehearsed():
-            self._emit({"event": "rehearsed", "rehearsed": found})
+        """Undo remedies that say themselves that they do not work out here."""
         for applied, why in self.active.troubles():
             if applied.bound:
                 continue  # all ranks revert it, or none does

@@ -79,7 +79,6 @@ class ActiveRemedies:
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
         self._more: dict[int, Undo] = {}  # by token: for optimizers that came later
-        self._told: dict[str, int] = {}  # by remedy: kinds of calls whose times were told
         self.arm = 0
 
     @property
@@ -118,18 +117,6 @@ class ActiveRemedies:
         if self.memory.trouble is not None:
             found += [(applied, self.memory.trouble) for applied in self._applied if not applied.planned][-1:]
         return found
-
-    def rehearsed(self) -> list[dict[str, object]]:
-        """What remedies' calls take, as timed on copies: those that are news since this was asked last."""
-        news: list[dict[str, object]] = []
-        for applied in self._applied:
-            if not isinstance(applied.undo, WatchedUndo):
-                continue
-            found = applied.undo.times(self._told.get(applied.remedy.name, 0))
-            if found is not None:
-                self._told[applied.remedy.name] = int(found["kinds"])
-                news.append({"remedy": applied.remedy.name, **found})
-        return news
 
     def apply(
         self,

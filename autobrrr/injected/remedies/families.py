@@ -10,7 +10,6 @@ from .model import (
     attention,
     channels_last,
     precision,
-    precision_fp16,
     recompute,
 )
 from .optimizer import optimizer_foreach, optimizer_fused

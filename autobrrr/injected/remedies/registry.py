@@ -63,8 +63,6 @@ class WatchedUndo:
         undo: As any other.
         trouble: Asked at step boundaries: why the remedy must be undone after all; None while it is well.
         cls: The class with the options as given, where they widen it.
-        times: Asked where `trouble` is: what its calls take a step, as timed on copies; None where no more
-            kinds of them were timed than are known.
     """
 
     def __init__(
@@ -72,12 +70,10 @@ class WatchedUndo:
         undo: Undo,
         trouble: Callable[[], str | None] = lambda: None,
         cls: str | None = None,
-        times: Callable[[int], dict[str, float] | None] = lambda known: None,
     ) -> None:
         self._undo = undo
         self.trouble = trouble
         self.cls = cls
-        self.times = times
 
     def __call__(self) -> None:
         self._undo()

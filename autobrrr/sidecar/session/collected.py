@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import msgspec
 
 from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.machine.device_poller import Poller
 from autobrrr.records import (
     AgentCost,
@@ -24,7 +23,6 @@ from autobrrr.records import (
     HostSlack,
     JobFacts,
     ProfilerWindow,
-    Rehearsed,
     ShadowProbe,
     TracedSteps,
 )
@@ -65,7 +63,6 @@ class Collected:
         self._profile_seq = 0  # of the last step that counted when it came
         self.slack: HostSlack | None = None
         self.cost: AgentCost | None = None
-        self.rehearsed: dict[str, Rehearsed] = {}  # by remedy
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
@@ -120,9 +117,6 @@ class Collected:
         found = as_record(payload.get(event), kind)
         if isinstance(found, JobFacts):
             self.know(found)
-        elif isinstance(found, Rehearsed):
-            if found.remedy in REGISTRY:  # else an agent could fill us with names
-                self.rehearsed[found.remedy] = found
         elif not isinstance(found, ShadowProbe):
             setattr(self, event, found)
             if event == "traced":
@@ -168,7 +162,6 @@ class Collected:
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             cost=self.cost,
-            rehearsed=tuple(self.rehearsed.values()),
             readonly=self.options.readonly,
             outside=self.options.outside,
             probing=self.options.probing,

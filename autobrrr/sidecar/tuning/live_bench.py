@@ -19,7 +19,7 @@ import numpy as np
 from autobrrr.errors import TargetGone
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
@@ -164,9 +164,6 @@ class LiveBench:
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._session.active.lost) if self._session.active is not None else {}
-
-    def rehearsed(self, remedy: str) -> Rehearsed | None:
-        return self._session.findings.rehearsed.get(remedy)
 
     def next_seq(self) -> int:
         def look() -> int:

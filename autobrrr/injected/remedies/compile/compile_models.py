@@ -1,9 +1,8 @@
 """torch.compile on the live modules of a job: the whole model, its repeated blocks, with CUDA graphs.
 
-Modules are compiled in place, once their backward was seen (`compile_backwards`), rehearsed on the
-arguments of a real call before training uses the result (`compile_rehearsal`), and undone by taking the
-layer out of their calls. The compiled code is kept while a session lasts, so that only the first
-switching on takes long.
+As `Module.compile` would, in the place where torch looks before it calls a module. Guards, recompilations and
+the fallback to eager code are torch's own. Compiled code is kept for a session, so only the first apply
+takes long.
 """
 
 from __future__ import annotations
@@ -15,18 +14,21 @@ import shutil
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import cast
 
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
+from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
-from ...live_torch.torch_types import Module
+from ...live_torch.module_checks import hook_dicts
+from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool, one_more_step
-from ..model_calls.backward_watch import ENOUGH, Backwards
 from ..model_calls.call_layers import (
     Call,
     Rank,
@@ -37,17 +39,13 @@ from ..model_calls.call_layers import (
     refuse_odd,
     trained_roots,
 )
-from ..model_calls.call_results import map_tensors
-from ..model_calls.compiled_call import CompiledCall, StormWatch
-from ..model_calls.dynamo_footprint import Footprint, leftovers, module_class, unmark, unmarked
-from ..model_calls.rehearsal import Rehearsal, settings_in_force
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
+from .compiler_traces import CompilerTraces, SaidByCompiler, unmark, unmarked
 from .job_sources import says
-from .own_lookups import NOT_OF_OTHERS, own_lookups
 
 TARGET = ("module.code",)
-WARM_UP_STEPS = 4 + ENOUGH
+WARM_UP_STEPS = 3
 MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torch, beside the job's loaders
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 COMPILER_BYTES = 256 << 20  # for each process that compiles and once more: 750 MiB were seen of two
@@ -73,20 +71,24 @@ BUDGET = Option(
     high=1.0,
     doc="Share of the activations that may be kept for backward; the rest is computed again.",
 )
-_KEPT: MutableMapping[Module, dict[object, CompiledCall]] = weakref.WeakKeyDictionary()
+STORM = 4  # steps with new graphs, after those of the first apply
+RARE = 3  # calls with other shapes, before they are compiled for: the last batch of an epoch is not
+_KEPT: MutableMapping[Module, dict[object, Call]] = weakref.WeakKeyDictionary()
 _ENTRIES: MutableMapping[type, Call] = weakref.WeakKeyDictionary()
-_TO_PUT_BACK: list[Undo] = []  # once nothing compiled is kept any more
+_BEFORE: list[tuple[int, CompilerTraces]] = []  # graphs of the job's own, and the process, before we compiled
 
 
 def _release(torch: ModuleType) -> None:
-    """Let go of compiled code, and of dynamo's caches and count: nobody compiled before us."""
-    ours = sum(call.graphs for calls in _KEPT.values() for call in calls.values())
+    """Let go of compiled code, and of what torch's compiler has left in the process."""
     _KEPT.clear()
-    if _TO_PUT_BACK:
+    _ENTRIES.clear()
+    if not _BEFORE:
+        return
+    graphs, before = _BEFORE.pop()
+    if not graphs:  # resetting would make the job compile its own code once more
         torch._dynamo.reset()
-        forget_graphs(ours)
-        while _TO_PUT_BACK:
-            _TO_PUT_BACK.pop()()
+        forget_graphs(compiled_graphs())
+    before.remove()
 
 
 def _compiler(modules_of: Callable[[Job], list[Module]]) -> Callable[[Job], int]:
@@ -176,79 +178,107 @@ def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
 
 def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mode: str) -> Undo:
     torch = job.torch
-    dynamic, fast = options.get("dynamic") is True, options.get("random", "same") == "fast"
-    budget = options.get("memory_budget", 1.0)
+    fast, budget = options.get("random", "same") == "fast", options.get("memory_budget", 1.0)
+    dynamic = True if options.get("dynamic") is True else None
     refuse_odd(torch, modules)
     _refuse_without_tools(torch, device_types(modules))
     if (file := says(SECOND_ORDER)) is not None:
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
-    kind = (mode, dynamic, fast, budget)
-    known = all(kind in _KEPT.get(module, {}) for module in modules)
-    if not _TO_PUT_BACK:
-        if compiled_graphs():
-            raise Refused("the job compiles something already")
-        _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
+    if not _BEFORE:
+        _BEFORE.append((compiled_graphs(), CompilerTraces(torch)))
     settings: list[tuple[str, str, object]] = [
-        ("torch._dynamo.config", "suppress_errors", False),
+        ("torch._dynamo.config", "suppress_errors", True),  # what can't be compiled runs eagerly
         ("torch._dynamo.config", "trace_numpy", False),  # its random numbers would be torch's
-        (
-            "torch._dynamo.config",
-            "rewrite_assert_with_torch_assert",
-            False,
-        ),  # on a GPU it would end the process
+        ("torch._dynamo.config", "rewrite_assert_with_torch_assert", False),  # on a GPU it ends the process
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
+        # A backward that can't be compiled fails in the forward, where torch falls back, and not in training.
+        ("torch._functorch.config", "force_non_lazy_backward_lowering", True),
         ("torch._inductor.config", "compile_threads", _workers()),
-        NOT_OF_OTHERS,
     ]
     if mode.startswith("max-autotune"):
         settings.append(("torch._inductor.select_algorithm", "PRINT_AUTOTUNE", False))  # tables of timings
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
-    calls = []
-    with nullcontext() if known else Footprint(torch):
-        for module in modules:
-            kept = _KEPT.get(module, {}).get(kind)
-            if kept is None:
-                rehearsal = Rehearsal(torch, module, fast, settings)
-                run = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
-                kept = CompiledCall(
-                    rehearsal,
-                    run,
-                    dynamic=dynamic,
-                    backwards=Backwards(torch),
-                    depends=torch.get_num_threads,
-                    holds=_has_its_code(module),
-                )
-                _KEPT.setdefault(module, {})[kind] = kept
-            if kept.broken is not None:
-                raise Refused(kept.broken)
-            calls.append(kept)
-    if calls and all(call.slower for call in calls):
-        raise Refused(calls[0].slower or "")
-    fresh = unmarked(modules)
+    fresh, watch = unmarked(modules), CompileWatch()
     with ExitStack() as undo:
         undo.callback(unmark, fresh)
-        if mode == "reduce-overhead":
-            for module in modules:
+        undo.callback(watch.log.end)
+        for module in modules:
+            kept = _KEPT.setdefault(module, {})
+            kind = (mode, dynamic, fast, budget)
+            if kind not in kept:
+                kept[kind] = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
+            if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-        for module, call in zip(modules, calls, strict=True):
-            undo.callback(lead_through(module, Rank.CODE, call.layer))
-        # What is compiled later, outside a rehearsal, falls back to eager rather than raise in training.
-        for place in settings_in_force([("torch._dynamo.config", "suppress_errors", True), *settings[1:]]):
+            undo.callback(
+                lead_through(module, Rank.CODE, partial(_layer, torch, hook_dicts(module), kept[kind]))
+            )
+        for place in _in_force(settings):
             undo.enter_context(place)
         applied = undo.pop_all()
-    watch, widened = StormWatch(calls), "stream" if fast and _draws(modules) else None
-    return WatchedUndo(applied.close, watch.trouble, widened, watch.times)
+    watch.log.listen()
+    return WatchedUndo(applied.close, watch.trouble, "stream" if fast and _draws(modules) else None)
 
 
-def _has_its_code(module: Module) -> Callable[[], bool]:
-    """Whether each class has the forward that it has now: dynamo does not look, and answers with the old one.
+def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
+    """The compiled call in training; the eager one in evaluation, in captures, under late hooks, for rare shapes."""
+    grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
+    # dynamo would not see hooks that come later: its guards for them cost ten times as much as this count.
+    known = sum(map(len, hooks))
+    met: dict[tuple[object, ...], int] = {}
 
-    Not of a class that makes it anew each time it is asked (`partialmethod`): it never would.
-    """
-    found: dict[Any, None] = dict.fromkeys(map(type, module.modules()))
-    forwards = [(kind, kind.forward) for kind in found if kind.forward is kind.forward]
-    return lambda: all(kind.forward is forward for kind, forward in forwards)
+    def call(*args: object, **kwargs: object) -> object:
+        if not grad_enabled() or sum(map(len, hooks)) != known or capturing(torch):
+            return eager(*args, **kwargs)
+        given = (*args, *kwargs.values()) if kwargs else args
+        shapes = tuple(each.shape for each in given if isinstance(each, tensor))
+        if shapes not in met and len(met) > 64:  # every batch has its own shape
+            met.clear()
+        met[shapes] = met.get(shapes, RARE if not met else 0) + 1
+        return (compiled if met[shapes] > RARE else eager)(*args, **kwargs)
+
+    return call
+
+
+class CompileWatch:
+    """Looks at step boundaries whether torch could compile the model, and whether it keeps compiling it."""
+
+    def __init__(self) -> None:
+        self.log = SaidByCompiler()
+        self._steps = self._storm = 0
+        self._graphs = compiled_graphs()
+
+    def trouble(self) -> str | None:
+        """Why the compiled code must go; None while it does well."""
+        now = compiled_graphs()
+        new, self._graphs = now - self._graphs, now
+        self._steps += 1
+        if self._steps > WARM_UP_STEPS and new:
+            self._storm += 1
+        if self._storm >= STORM:
+            return f"torch compiled it again in {self._storm} further steps: its inputs keep changing"
+        if self.log.said is not None and not new and self._steps >= WARM_UP_STEPS:
+            return f"torch can't compile it: {self.log.said}"
+        return None
+
+
+def _in_force(settings: list[tuple[str, str, object]]) -> Iterator[AbstractContextManager[object]]:
+    """Contexts in which settings of torch's compiler hold; what this torch does not have is left out."""
+    for place, name, value in settings:
+        config = import_module(place)
+        if hasattr(config, name):
+            has_patch = hasattr(type(config), "patch")
+            yield config.patch({name: value}) if has_patch else _set(config, name, value)
+
+
+@contextmanager
+def _set(place: ModuleType, name: str, value: object) -> Iterator[None]:
+    before = getattr(place, name)
+    setattr(place, name, value)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
 
 
 def _workers() -> int:
@@ -258,7 +288,7 @@ def _workers() -> int:
     return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
-def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool, fast: bool) -> Call:
+def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool | None, fast: bool) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
@@ -267,11 +297,8 @@ def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool, fa
     compiled: Call = torch.compile(_entry(type(module)), dynamic=dynamic, options=options)
     remembered = weakref.ref(module)
 
-    lookups = partial(own_lookups, torch) if "cpu" in device_types([module]) else nullcontext
-
     def call(*args: object, **kwargs: object) -> object:
-        with lookups():
-            return compiled(remembered(), *args, **kwargs)
+        return compiled(remembered(), *args, **kwargs)
 
     return _own_memory(torch, call) if mode == "reduce-overhead" else call
 
@@ -297,7 +324,10 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
     """Results out of the memory that the next replay of a graph writes to."""
 
     def call(*args: object, **kwargs: object) -> object:
-        return map_tensors(torch, below(*args, **kwargs), lambda each: each.clone())
+        def leaf(each: object) -> object:
+            return cast(Tensor, each).clone() if isinstance(each, torch.Tensor) else each
+
+        return map_tree(below(*args, **kwargs), leaf)
 
     return call
 

@@ -1,25 +1,24 @@
 """`compile.graphed`: a model's forward and backward replayed as CUDA graphs, by `make_graphed_callables`.
 
-A replay writes to the same memory every time. So results and gradients are copied out of it, a second
-forward before the first one's backward runs eagerly, and so does whatever has other shapes, parameters or
-buffers that have moved, or modules whose attributes or forward were set since. The capture is rehearsed like
-compiled code, under a guard that puts random states and buffers back, and its results are held against eager
-ones.
+A replay writes to the same memory every time. So results and gradients are copied out of it, and a second
+forward before the first one's backward runs eagerly. So does whatever has other shapes, or weights that have
+moved.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any, cast
+from typing import cast
 
-from ...live_torch.compiled_code import compiled_graphs
-from ...live_torch.dispatch_modes import unseen
+from ...job_state.rng_state import capture_of_torch
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
-from ...live_torch.module_call_slot import SLOT
+from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
@@ -30,13 +29,12 @@ from ..model_calls.call_layers import (
     hold_gradients,
     lead_through,
     needs_cuda,
+    said_of_error,
     trained_roots,
 )
-from ..model_calls.call_results import PLAIN
-from ..model_calls.compiled_call import CallsWatch, CompiledCall
-from ..model_calls.rehearsal import Rehearsal, Wording
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
+OFTEN, MOST_GRAPHS = 3, 4  # calls of a kind before it is recorded; each graph has memory of its own
 Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sample arguments) -> call
 
 
@@ -79,44 +77,22 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     """Lead the calls of the one model through a graph.
 
     Raises:
-        Refused: several models, a wrapped one, hooks, or a forward that can't run twice.
+        Refused: several models, a wrapped one, hooks, or a buffer that is trained.
     """
     torch, roots = job.torch, trained_roots(job)
     if len(roots) != 1 or any(cast(Module, each) is not roots[0] for each in job.roots):
         raise Refused("it records one model, and a wrapped one from the start of a run only")
     (root,) = roots
-    if compiled_graphs():
-        raise Refused("the job compiles something already")
     if any(each.requires_grad for each in root.buffers()):
         raise Refused("a buffer is trained")
+    if any(map(len, hook_dicts(root))):
+        raise Refused("the model has hooks, which a graph would leave out")
     replays = Replays(torch, root, capture)
-    rehearsal = LoneRehearsal(torch, root, replays)
-    call = CompiledCall(rehearsal, replays, dynamic=False)
     with ExitStack() as undo:
         undo.callback(hold_gradients(root))
-        undo.callback(lead_through(root, Rank.CODE, _layer(call, replays)))
+        undo.callback(lead_through(root, Rank.CODE, replays.layer))
         applied = undo.pop_all()
-    watch = CallsWatch([call])
-    return WatchedUndo(applied.close, watch.trouble, times=watch.times)
-
-
-class LoneRehearsal(Rehearsal):
-    """A rehearsal that leaves no forward of its own waiting for a backward."""
-
-    def __init__(self, torch: ModuleType, module: Module, replays: Replays) -> None:
-        wording = Wording("it can't be recorded: ", "recorded, ")
-        super().__init__(torch, module, own_stream=False, wording=wording, forget=replays.forget)
-        self._replays = replays
-
-    def why_not(
-        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> str | None:
-        """A reason not to replay calls like this one; None where all is well."""
-        # Recorded first: the calls that warm up draw random numbers, which a replay does not.
-        why = self.forward_fails(self._replays.record, args, kwargs)
-        if why is not None:
-            return f"{self.wording.fails}{why}"
-        return super().why_not(eager, compiled, args, kwargs)
+    return WatchedUndo(applied.close, lambda: replays.broken)
 
 
 class Token:
@@ -124,98 +100,88 @@ class Token:
 
 
 class Replays:
-    """The recorded calls of one module, by the shapes that they were recorded for."""
+    """The recorded calls of one module, by the shapes that they were recorded for.
+
+    Attributes:
+        broken: Why the module's calls can't be recorded; None while they can.
+        pending: A forward whose backward is still to come: another replay would overwrite its memory.
+    """
 
     def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
+        self.broken: str | None = None
+        self.pending: weakref.ref[Token] | None = None
         self._torch, self._capture = torch, capture
         self._module = weakref.ref(module)
-        self._recorded: dict[object, tuple[Call, list[object]]] = {}
+        self._hooks = hook_dicts(module)
+        self._recorded: dict[object, tuple[Call, object]] = {}
+        self._met: Counter[object] = Counter()
         self._leave = _leave(torch, self)
         self._autocast = autocast_states(torch)
-        self.pending: weakref.ref[Token] | None = None  # a forward whose backward is still to come
 
-    def forget(self) -> None:
-        """No backward of a replay so far is to come."""
-        self.pending = None
+    def layer(self, eager: Call) -> Call:
+        """Replays calls in training that were recorded, or have come often enough to be."""
+        torch, grad_enabled = self._torch, self._torch.is_grad_enabled
 
-    def free(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-        """Whether a replay now overwrites nothing that is still needed, and reads the right memory."""
-        if self.pending is not None and self.pending() is not None:
-            return False
-        recorded = self._recorded.get(self._kind(args)) if not kwargs else None
-        return recorded is None or recorded[1] == self._found()
+        def call(*args: object, **kwargs: object) -> object:
+            module = cast(Module, self._module())
+            if kwargs or self.broken is not None or not module.training or not grad_enabled():
+                return eager(*args, **kwargs)
+            if not all(isinstance(each, torch.Tensor) for each in args) or any(map(len, self._hooks)):
+                return eager(*args)
+            if self.pending is not None and self.pending() is not None:
+                return eager(*args)
+            found = self._replay(cast("tuple[Tensor, ...]", args), _memory(module))
+            return eager(*args) if found is None else found
 
-    def record(self, *args: object, **kwargs: object) -> None:
-        """Record calls with arguments like these.
+        return call
 
-        Raises:
-            TypeError: the arguments are not tensors alone.
-        """
-        torch = self._torch
-        if kwargs or not all(isinstance(each, torch.Tensor) for each in args):
-            raise TypeError("a recorded model takes tensors alone, by position")
-        given = tuple(
-            each.detach().clone().requires_grad_(each.requires_grad) for each in cast("tuple[Tensor]", args)
-        )
-        around = _around(torch, cast(Module, self._module()))
-        with _without_cached_weights(torch):
-            recorded = self._capture(around, given, allow_unused_input=True)
-        self._recorded[self._kind(args)] = recorded, self._found()
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Replay; what was not recorded yet is recorded.
-
-        Raises:
-            TypeError: the arguments are not tensors alone.
-        """
-        torch = self._torch
-        if kwargs or self._kind(args) not in self._recorded:
-            self.record(*args, **kwargs)
-        results = self._recorded[self._kind(args)][0](*args)
+    def _replay(self, args: tuple[Tensor, ...], memory: object) -> object:
+        """The results; None where the call has to run eagerly."""
+        kind = (self._autocast(), *((each.shape, each.dtype, each.requires_grad) for each in args))
+        if kind not in self._recorded:
+            self._met[kind] += 1
+            if self._met[kind] < OFTEN or len(self._recorded) >= MOST_GRAPHS or not self._record(kind, args):
+                return None
+        recorded, lay = self._recorded[kind]
+        if lay != memory:  # weights have moved: the graph would read where they were
+            return None
+        results = recorded(*args)
         token = Token()
         self.pending = weakref.ref(token)
-        found = [each for each in leaves(results) if isinstance(each, torch.Tensor)]
-        copies = iter(cast("tuple[object, ...]", self._leave(token, *found)))
-        return map_tree(results, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf)
-
-    def _kind(self, args: tuple[object, ...]) -> object:
+        tensors = [each for each in leaves(results) if isinstance(each, self._torch.Tensor)]
+        copies = iter(cast("tuple[object, ...]", self._leave(token, *tensors)))
         tensor = self._torch.Tensor
-        kinds = (
-            (each.shape, each.dtype, each.requires_grad) if isinstance(each, tensor) else type(each)
-            for each in args
-        )
-        return self._autocast(), *kinds
+        return map_tree(results, lambda leaf: next(copies) if isinstance(leaf, tensor) else leaf)
 
-    def _found(self) -> list[object]:
-        """What a graph goes on with as it was recorded: where tensors lie, which are trained, what modules
-        are and hold."""
-        module = cast(Module, self._module())
-        tensors = *module.parameters(), *module.buffers()
-        found: list[object] = [(each.data_ptr(), each.requires_grad) for each in tensors]
-        for part in module.modules():
-            kind: Any = type(part)
-            found += kind, kind.forward
-            for name, each in vars(part).items():
-                if name != SLOT:
-                    found.append((name, each if isinstance(each, PLAIN) else id(each)))
-        return found
+    def _record(self, kind: object, args: tuple[Tensor, ...]) -> bool:
+        """Record calls like this one, on copies of its arguments.
+
+        torch warms up with a few calls of its own, so running statistics and random states are put back.
+        """
+        torch, module = self._torch, cast(Module, self._module())
+        given = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in args)
+        random = capture_of_torch(torch)
+        buffers = [(each, each.clone()) for each in module.buffers()]
+        try:
+            with _without_cached_weights(torch):
+                recorded = self._capture(_around(torch, module), given, allow_unused_input=True)
+        except Exception as error:  # noqa: BLE001 - torch raises many kinds; the eager call goes on
+            let_through(error)
+            self.broken = f"torch can't record it: {said_of_error(error)}"
+            return False
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+            for restore in random:
+                restore()
+        self._recorded[kind] = recorded, _memory(module)
+        return True
 
 
-def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
-    def layer(below: Call) -> Call:
-        ours = call.layer(below)
-
-        def led(*args: object, **kwargs: object) -> object:
-            with unseen():
-                tensors = not kwargs and all(hasattr(each, "requires_grad") for each in args)
-                taken = tensors and not replays.free(args, kwargs)
-            if taken:
-                return below(*args, **kwargs)
-            return ours(*args, **kwargs)
-
-        return led
-
-    return layer
+def _memory(module: Module) -> list[tuple[int, bool]]:
+    """Where all that a graph reads lies, and which of it is trained."""
+    return [(each.data_ptr(), each.requires_grad) for each in (*module.parameters(), *module.buffers())]
 
 
 @contextmanager

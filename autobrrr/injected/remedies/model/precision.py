@@ -5,13 +5,13 @@ All of them change the training a little; none is tried unless that class is all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ...live_torch.torch_types import Module, Tensor
+from ...live_torch.pytrees import map_tree
 from ..model_calls.call_layers import (
     Call,
     Rank,
@@ -21,10 +21,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.call_results import map_tensors, refuse_unseen
-from ..model_calls.compiled_call import CallsWatch, CompiledCall
-from ..model_calls.rehearsal import Rehearsal, Wording
-from ..registry import Option, Refused, Undo, WatchedUndo, remedy
+from ..registry import Option, Refused, Undo, remedy
 from .float32_settings import Float32Settings
 
 MATMUL = "precision.float32_matmul"
@@ -93,9 +90,11 @@ def _product(torch: ModuleType, device: str) -> object:
         return matrix @ matrix
 
 
-@_rougher(
+@remedy(
     "precision.autocast_bf16",
     treats=("compute", "memory"),
+    reach="relaunch",  # a live job would die on an operator that does not take bfloat16
+    cls="changes-training",
     doc="Train with bfloat16 matrix products and convolutions; parameters, loss, evaluation stay float32.",
     targets=("precision.autocast",),
 )
@@ -107,69 +106,28 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     (device,) = devices
     if device == "cuda" and not torch.cuda.is_bf16_supported():
         raise Refused("the GPU has no bfloat16")
-    refuse_half(torch, roots)
-    calls: list[CompiledCall] = []
-    layers = [_autocast(torch, root, device, calls) for root in roots]
-    with ExitStack() as undo:
-        for root, layer in zip(roots, layers, strict=True):
-            undo.callback(lead_through(root, Rank.PRECISION, layer))
-        applied = undo.pop_all()
-    watch = CallsWatch(calls)
-    return WatchedUndo(applied.close, watch.trouble, times=watch.times)
-
-
-def refuse_half(torch: ModuleType, roots: list[Module]) -> None:
-    """Refuse what is in half precision, or under autocast.
-
-    Raises:
-        Refused: it is.
-    """
     if any(each.dtype in (torch.float16, torch.bfloat16) for root in roots for each in root.parameters()):
         raise Refused("parameters are in half precision already")
     if any(autocast_states(torch)()):
         raise Refused("autocast is on already")
+    with ExitStack() as undo:
+        for root in roots:
+            undo.callback(lead_through(root, Rank.PRECISION, partial(_autocast, torch, device)))
+        return undo.pop_all().close
 
 
-class InBfloat16(Rehearsal):
-    """Rehearses a module's call: forward and backward run to their end, and twice to the same."""
+def _autocast(torch: ModuleType, device: str, below: Call) -> Call:
+    """The layer: bfloat16 in training, float32 again outside, where losses are made."""
+    half, states = torch.bfloat16, autocast_states(torch)
 
-    def why_not(
-        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> str | None:
-        """A reason not to call the module so; None where all is well."""
-        why = super().why_not(compiled, compiled, args, kwargs)
-        return None if why is None else f"bfloat16 does not fit this model: {why}"
+    def in_full(leaf: object) -> object:
+        return leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == half else leaf
 
+    def call(*args: object, **kwargs: object) -> object:
+        if not torch.is_grad_enabled() or any(states()):  # the job's own autocast, around this call
+            return below(*args, **kwargs)
+        with torch.autocast(device, dtype=half):
+            out = below(*args, **kwargs)
+        return map_tree(out, in_full)
 
-def _autocast(
-    torch: ModuleType, module: Module, device: str, calls: list[CompiledCall]
-) -> Callable[[Call], Call]:
-    """The layer: bfloat16 in training once that was rehearsed, float32 again outside, where losses are made.
-
-    Args:
-        calls: Takes what is to be watched.
-    """
-    half = torch.bfloat16
-    states = autocast_states(torch)
-    rehearsal = InBfloat16(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
-
-    def in_full(each: Tensor) -> object:
-        return each.to(device=each.device, dtype=torch.float32) if each.dtype == half else each
-
-    def layer(below: Call) -> Call:
-        def rough(*args: object, **kwargs: object) -> object:
-            refuse_unseen(torch, (args, kwargs))
-            with torch.autocast(device, dtype=half):
-                out = below(*args, **kwargs)
-            return map_tensors(torch, out, in_full)
-
-        calls.append(CompiledCall(rehearsal, rough, dynamic=True))
-        rehearsed = calls[-1].layer(below)
-
-        def call(*args: object, **kwargs: object) -> object:
-            own = any(states())  # the job's, around this call
-            return below(*args, **kwargs) if own else rehearsed(*args, **kwargs)
-
-        return call
-
-    return layer
+    return call

@@ -13,11 +13,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import cast
 
-from ...job_state.rng_state import capture_of_torch
 from ...live_torch import module_call_slot
-from ...live_torch.dispatch_modes import mode_of_the_job
-from ...live_torch.graph_capture import capturing
-from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
 from ...live_torch.parameter_places import places_of
@@ -89,33 +85,6 @@ def plain_call(module: Module) -> Call:
 
     def call(*args: object, **kwargs: object) -> object:
         return cast(Module, remembered())._call_impl(*args, **kwargs)
-
-    return call
-
-
-def or_plainly(torch: ModuleType, changed: Call, plain: Call, tell: Callable[[str | None], None]) -> Call:
-    """A changed call; where it raises, the plain one answers, with the same random numbers of torch's.
-
-    Args:
-        tell: Takes why the changed call must go, before the plain one is made; then None, where that raises
-            too: the error is the job's own.
-    """
-
-    def call(*args: object, **kwargs: object) -> object:
-        random = capture_of_torch(torch)
-        try:
-            return changed(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  whatever torch raises
-            let_through(error)
-            why = said_of_error(error)
-        for restore in random:
-            restore()
-        tell(why)
-        try:
-            return plain(*args, **kwargs)
-        except BaseException:
-            tell(None)
-            raise
 
     return call
 
@@ -201,33 +170,6 @@ def needs_cuda(job: Job) -> None:
     found = device_types(trained_roots(job))
     if found != {"cuda"}:
         raise Refused(f"the parameters are on {', '.join(sorted(found))}, not on a CUDA device")
-
-
-def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
-    """A function that tells whether a call just now is part of something larger, which must see it plain.
-
-    Who watches saved tensors, as a checkpoint of the job's own, counts them; transforms (`torch.func`) allow
-    neither that nor a backward inside, and a mode of the job's own would see other functions.
-    """
-    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    in_transform = transformed(torch)
-    return lambda: (hooks is not None and hooks(False) is not None) or in_transform()
-
-
-def transformed(torch: ModuleType) -> Callable[[], bool]:
-    """A function that tells whether what runs just now is seen or changed by something around it.
-
-    A transform of `torch.func`, forward-mode differentiation, a capture, or a mode of the job's own.
-    """
-    level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-    dispatch, function = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
-    forward_mode = torch.autograd.forward_ad
-    return lambda: (
-        capturing(torch)
-        or (level is not None and level() is not None)
-        or forward_mode._current_level >= 0
-        or bool((dispatch() or function()) and mode_of_the_job(torch))
-    )
 
 
 def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:
