@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 
 from autobrrr.injected.remedies.compile import compile_models
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
 from support.injected.remedies import picture, training
 

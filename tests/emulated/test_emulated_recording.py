@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.call_layers import hold_gradients
-from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
 from support.injected.remedies import Training, picture, training
 

@@ -9,22 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.job_code.unread_code import ReadCode
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.compile.graphed_calls import Replays, beside_threads, graph_calls, graphed
-from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
+from autobrrr.injected.remedies.compile.graphed_calls import beside_threads, graph_calls, graphed
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
-
-
-@pytest.fixture(autouse=True)
-def recorder_of_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands in for a function of torch's need not be read."""
-    trusts = ReadCode.trusts
-    here = lambda read, frame: frame.f_globals.get("__name__") == __name__ or trusts(read, frame)  # noqa: E731
-    monkeypatch.setattr(ReadCode, "trusts", here)
+pytestmark = pytest.mark.integration
 
 
 class Recorder:
@@ -209,28 +199,22 @@ def test_an_undo_leaves_no_trace() -> None:
     assert recorder.replays == replays
 
 
-def test_what_can_not_be_recorded_is_left_eager_with_a_reason() -> None:
-    class Named(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(16, 4)
+def test_what_can_not_be_recorded_runs_eagerly_with_torchs_reason() -> None:
+    def fails(*_: object, **__: object) -> Callable[..., object]:
+        raise RuntimeError("operation not permitted when stream is capturing")
 
-        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-            return self.inner(x) * scale
-
-    plain, cured = loop_of(Named), loop_of(Named)
-    undo = graph_calls(cured.job, Recorder())
+    plain, cured = training(model="images"), training(model="images")
+    undo = graph_calls(cured.job, fails)
     assert isinstance(undo, WatchedUndo)
     for loop in (plain, cured):
         torch.manual_seed(5)
-        loop.model(torch.randn(8, 16), scale=2.0).square().mean().backward()
-        loop.optimizer.step()
+        loop.train(5)
     same(plain, cured)
-    assert "by position" in str(undo.trouble())
+    assert "not permitted" in str(undo.trouble())
     undo()
 
 
-def test_dropout_is_no_refusal_for_the_calls_that_warm_up_draw_before_the_rehearsal() -> None:
+def test_the_calls_that_warm_up_draw_no_numbers_of_the_jobs() -> None:
     plain, cured, recorder = training(), training(), Recorder()
     undo = graph_calls(cured.job, recorder)
     assert isinstance(undo, WatchedUndo)
@@ -252,14 +236,13 @@ def test_calls_under_autocast_are_recorded_apart_and_without_its_cache_of_weight
             return super().__call__(*args, **kwargs)  # type: ignore[arg-type]
 
     loop, recorder = training(model="images"), Watching()
-    replays = Replays(torch, loop.model, recorder)
-    given = torch.randn(8, 16)
-    replays.record(given)
+    undo = graph_calls(loop.job, recorder)
+    loop.train(4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert replays._kind((given,)) not in replays._recorded
-        replays.record(given)
+        loop.train(4)
         assert torch.is_autocast_cache_enabled()
     assert recorder.cached == [False, False]
+    undo()
 
 
 def test_other_threads_do_not_end_a_capture_that_watches_its_own() -> None:
@@ -318,8 +301,7 @@ class Annealed(nn.Module):
 
 
 @pytest.mark.parametrize("what", ["a number", "an evaluated part"])
-def test_what_the_script_sets_on_its_model_later_counts(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+def test_what_the_script_sets_on_its_model_later_counts(what: str) -> None:
     found = []
     for on in (False, True):
         loop = loop_of(Annealed)
@@ -354,10 +336,7 @@ class Held3(nn.Module):
     ("name", "value"),
     [("mask", torch.tensor([1.0, 0.0] * 4)), ("gain", torch.full((8,), 3.0)), ("act", torch.sigmoid)],
 )
-def test_a_replay_goes_on_with_nothing_that_the_script_has_replaced(
-    name: str, value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Rehearsal, "times", lambda *args: None)
+def test_a_replay_goes_on_with_nothing_that_the_script_has_replaced(name: str, value: object) -> None:
     found = []
     for on in (False, True):
         loop, recorder = loop_of(Held3), Frozen()

@@ -1,8 +1,8 @@
 """`compile.graphed`: a model's forward and backward replayed as CUDA graphs, by `make_graphed_callables`.
 
 A replay writes to the same memory every time. So results and gradients are copied out of it, and a second
-forward before the first one's backward runs eagerly. So does whatever has other shapes, or weights that have
-moved.
+forward before the first one's backward runs eagerly. So does whatever has other shapes, weights that have
+moved, or modules whose attributes were set since.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import cast
 from ...job_state.rng_state import capture_of_torch
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
+from ...live_torch.module_call_slot import SLOT
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
@@ -34,7 +35,8 @@ from ..model_calls.call_layers import (
 )
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
-OFTEN, MOST_GRAPHS = 3, 4  # calls of a kind before it is recorded; each graph has memory of its own
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+OFTEN, MOST_GRAPHS = 3, 4  # calls of another kind before it is recorded; each graph takes memory
 Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sample arguments) -> call
 
 
@@ -130,20 +132,21 @@ class Replays:
                 return eager(*args)
             if self.pending is not None and self.pending() is not None:
                 return eager(*args)
-            found = self._replay(cast("tuple[Tensor, ...]", args), _memory(module))
+            found = self._replay(cast("tuple[Tensor, ...]", args), _reads(module))
             return eager(*args) if found is None else found
 
         return call
 
-    def _replay(self, args: tuple[Tensor, ...], memory: object) -> object:
+    def _replay(self, args: tuple[Tensor, ...], reads: object) -> object:
         """The results; None where the call has to run eagerly."""
         kind = (self._autocast(), *((each.shape, each.dtype, each.requires_grad) for each in args))
         if kind not in self._recorded:
             self._met[kind] += 1
-            if self._met[kind] < OFTEN or len(self._recorded) >= MOST_GRAPHS or not self._record(kind, args):
+            rare = bool(self._recorded) and self._met[kind] < OFTEN
+            if rare or len(self._recorded) >= MOST_GRAPHS or not self._record(kind, args):
                 return None
-        recorded, lay = self._recorded[kind]
-        if lay != memory:  # weights have moved: the graph would read where they were
+        recorded, read = self._recorded[kind]
+        if read != reads:
             return None
         results = recorded(*args)
         token = Token()
@@ -175,13 +178,22 @@ class Replays:
                     buffer.copy_(before)
             for restore in random:
                 restore()
-        self._recorded[kind] = recorded, _memory(module)
+        self._recorded[kind] = recorded, _reads(module)
         return True
 
 
-def _memory(module: Module) -> list[tuple[int, bool]]:
-    """Where all that a graph reads lies, and which of it is trained."""
-    return [(each.data_ptr(), each.requires_grad) for each in (*module.parameters(), *module.buffers())]
+def _reads(module: Module) -> list[object]:
+    """What a graph goes on with as it was recorded: where tensors lie, and what Python read of the modules.
+
+    A script that anneals a number on its model, or freezes a part, gets eager calls from then on.
+    """
+    tensors = *module.parameters(), *module.buffers()
+    found: list[object] = [(each.data_ptr(), each.requires_grad) for each in tensors]
+    for part in module.modules():
+        for name, each in vars(part).items():
+            if name != SLOT:
+                found.append((name, each if isinstance(each, PLAIN) else id(each)))
+    return found
 
 
 @contextmanager
