@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,12 +16,6 @@ from support.injected.remedies import Training, picture, training
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 STEPS = 12
-
-
-@pytest.fixture(autouse=True)
-def values_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels compute nothing here. What draws, what is missing and what raises is still compared."""
-    monkeypatch.setattr(Rehearsal, "_distance", lambda *_: 0.0)
 
 
 def replayed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Rehearsed, Shares, Verdict
+from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Shares, Verdict
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
@@ -67,7 +67,6 @@ class SimulatedJob:
     lengths_seen: bool = True
     clock: StepClock = "host"
     crowded_by: str | None = None
-    timed: Mapping[str, Rehearsed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.facts = JobFacts(
@@ -148,9 +147,6 @@ class SimulatedJob:
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._lost)
-
-    def rehearsed(self, remedy: str) -> Rehearsed | None:
-        return self.timed.get(remedy) if remedy in self._warm else None
 
     def next_seq(self) -> int:
         return self._count

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
 
 QUEUE = 1024
@@ -166,9 +166,6 @@ class VirtualGpuJob:
 
     def lost(self) -> Mapping[int, str]:
         return {}
-
-    def rehearsed(self, remedy: str) -> Rehearsed | None:
-        return None
 
     def next_seq(self) -> int:
         return self._count

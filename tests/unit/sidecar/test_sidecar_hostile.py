@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ProfilerWindow
 from autobrrr.records.wire_answers import SessionEnding
@@ -47,16 +46,6 @@ def test_a_clock_that_leaps_costs_no_more_than_the_history_holds(monkeypatch: py
     monkeypatch.setattr(Buckets, "_close", lambda self: closed.append(1))
     Buckets().add(records(np.arange(1, 20_000) * step_history.BUCKET_NS))
     assert len(closed) < BUCKETS
-
-
-def test_names_of_remedies_that_do_not_exist_are_not_kept(tmp_path: Path) -> None:
-    stage = Stage(tmp_path).enter()
-    figures = dict.fromkeys(("plain_ns", "other_ns", "least_ns", "most_ns", "kinds", "graphs"), 1.0)
-    for number in range(100):
-        stage.event("rehearsed", {"remedy": f"made.up{number}", **figures})
-    stage.event("rehearsed", {"remedy": "compile.regional", **figures})
-    assert "compile.regional" in REGISTRY
-    assert list(stage.session.findings.rehearsed) == ["compile.regional"]
 
 
 def test_a_step_of_a_century_does_not_make_the_detach_wait_as_long(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import (
     Anatomy,
     ExactnessClass,
-    Rehearsed,
     Trial,
     TuneProgress,
     Tuning,
@@ -231,23 +230,3 @@ def test_what_the_loop_has_nothing_for_is_refused_before_any_time_is_counted() -
     why = {each.remedy: (each.outcome, each.why) for each in found.trials}
     assert why["optimizer.fused"] == ("refused", "no optimizer of torch's steps in this loop")
     assert ("apply", "optimizer.fused") not in job.history
-
-
-def test_a_rehearsal_that_timed_its_calls_takes_the_place_of_the_estimate() -> None:
-    job = SimulatedJob(effects={COMPILE: HELPS})
-    saved_ns = job.base_ns * (1 - 1 / 1.25)
-    timed = Rehearsed(
-        remedy=COMPILE,
-        plain_ns=0.8 * job.base_ns,
-        other_ns=0.8 * job.base_ns - saved_ns,
-        least_ns=0.0,
-        most_ns=job.base_ns,
-        kinds=1,
-        graphs=1,
-    )
-    job = SimulatedJob(effects={COMPILE: HELPS}, timed={COMPILE: timed})
-    settings = TuneSettings(budget_ns=300 * SECOND_NS, horizon_ns=1800 * SECOND_NS, only=(COMPILE,))
-    trial = only_trial(tune(job, settings=settings, verdict=verdict(compile_default=2.0)))
-    assert trial.predicted == pytest.approx(1.25, rel=0.05)
-    unasked = only_trial(tune(SimulatedJob(), settings=settings, verdict=verdict(compile_default=2.0)))
-    assert unasked.predicted == 2.0

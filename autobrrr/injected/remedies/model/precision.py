@@ -5,13 +5,16 @@ All of them change the training a little; none is tried unless that class is all
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import ModuleType
+from typing import cast
 
 from ...live_torch.live_job import Job
 from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import (
     Call,
     Rank,
@@ -112,11 +115,13 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused("autocast is on already")
     with ExitStack() as undo:
         for root in roots:
-            undo.callback(lead_through(root, Rank.PRECISION, partial(_autocast, torch, device)))
+            undo.callback(
+                lead_through(root, Rank.PRECISION, partial(_autocast, torch, device, weakref.ref(root)))
+            )
         return undo.pop_all().close
 
 
-def _autocast(torch: ModuleType, device: str, below: Call) -> Call:
+def _autocast(torch: ModuleType, device: str, module: weakref.ref[Module], below: Call) -> Call:
     """The layer: bfloat16 in training, float32 again outside, where losses are made."""
     half, states = torch.bfloat16, autocast_states(torch)
 
@@ -124,7 +129,8 @@ def _autocast(torch: ModuleType, device: str, below: Call) -> Call:
         return leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype == half else leaf
 
     def call(*args: object, **kwargs: object) -> object:
-        if not torch.is_grad_enabled() or any(states()):  # the job's own autocast, around this call
+        trains = torch.is_grad_enabled() and cast(Module, module()).training
+        if not trains or any(states()):  # the job's own autocast, around this call
             return below(*args, **kwargs)
         with torch.autocast(device, dtype=half):
             out = below(*args, **kwargs)

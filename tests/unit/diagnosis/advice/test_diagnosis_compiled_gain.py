@@ -13,7 +13,7 @@ from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import OpWork, Rehearsed
+from autobrrr.records import OpWork
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, anatomy, measured, probed, traced
 
@@ -111,26 +111,3 @@ def test_waiting_for_other_ranks_is_no_dispatch() -> None:
     assert waiting is not None
     assert unwatched is not None
     assert waiting.dispatch < unwatched.dispatch
-
-
-def test_what_was_timed_on_copies_takes_the_place_of_the_estimate() -> None:
-    slow = job(0.5, [work("aten.gelu.default", 5e5, count=300)])
-    timed = Rehearsed(
-        remedy="compile.default",
-        plain_ns=1.8 * MS,
-        other_ns=1.4 * MS,
-        least_ns=1.3 * MS,
-        most_ns=1.5 * MS,
-        kinds=1,
-        graphs=1,
-    )
-    found = diagnosis.replaced(slow, rehearsed=(timed,))
-    (said,) = [each for each in judge(found).verdict.advice if each.remedy == "compile.default"]
-    assert said.expected == pytest.approx(2.0 / 1.6, abs=1e-3)
-    assert said.interval == pytest.approx([2.0 / 1.7, 2.0 / 1.5], abs=1e-3)
-    assert said.why.startswith("timed on copies: its calls take 1.4 ms a step, 1.8 ms as they are")
-    busier = msgspec.structs.replace(timed, plain_ns=9 * MS, other_ns=7 * MS)  # than the steps were
-    expected = predicted_gain(diagnosis.replaced(slow, rehearsed=(busier,)))["compile.default"]
-    assert expected == pytest.approx(1 / (1 - 0.95 * 2 / 9), rel=0.01)
-    worse = diagnosis.replaced(slow, rehearsed=(msgspec.structs.replace(timed, other_ns=2.2 * MS),))
-    assert "compile.default" not in [each.remedy for each in judge(worse).verdict.advice]

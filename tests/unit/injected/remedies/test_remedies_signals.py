@@ -8,14 +8,11 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
-import torch
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.recipe_startup import RecipeStartup
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import Refused, Remedy
-from support.batch_probe.read_code import of_ours
 from support.simulated.bare_torch import bare_torch
 
 
@@ -84,21 +81,3 @@ def test_a_recipe_that_is_interrupted_by_the_job_lets_the_job_hear_of_it(
         Optimizer()._optimizer_step_code()
     Optimizer()._optimizer_step_code()  # the recipe is through
     assert len(tries) == 2
-
-
-@pytest.mark.usefixtures("handled")
-def test_a_rehearsal_that_is_interrupted_by_the_job_lets_the_job_hear_of_it() -> None:
-    module = torch.nn.Linear(16, 4)
-    rehearsal = Rehearsal(torch, module, own_stream=False)
-    args: list[object] = [torch.randn(8, 16)]
-
-    @of_ours
-    def call(*_: object) -> object:
-        return signal.raise_signal(signal.SIGUSR1)
-
-    with pytest.raises(Preempted):
-        rehearsal.why_not(module._call_impl, call, args, {})
-    with pytest.raises(Preempted):
-        rehearsal.times(module._call_impl, call, args, {})
-    with pytest.raises(Preempted):
-        rehearsal.forward_fails(call, args, {})
