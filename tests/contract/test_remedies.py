@@ -48,6 +48,7 @@ def test_an_undo_puts_everything_back(remedy: Remedy, optimizer: str, device: st
         return
     applied = picture(loop)
     undo()
+    release(remedy)
     assert applied != before, "picture() in support/injected/remedies.py does not show what it changes"
     assert picture(loop) == before
     undo()
@@ -74,6 +75,7 @@ def test_undone_in_the_middle_training_goes_on_as_the_class_says(
     cured.train(5)
     assert not isinstance(undo, WatchedUndo) or undo.trouble() is None
     undo()
+    release(remedy)
     cured.train(10)
     found, expected = picture(cured), picture(untouched)
     if cls == "bitwise":
@@ -137,6 +139,12 @@ def test_options_that_do_not_exist_or_fit_are_refused(remedy: Remedy) -> None:
             remedy.option_values({option.name: "many"})
         with pytest.raises(Refused, match="must be"):
             remedy.option_values({option.name: 1.5 if option.kind == "bool" else True})
+
+
+def release(remedy: Remedy) -> None:
+    """What it keeps for the next apply goes, as at the end of a session."""
+    if remedy.release is not None:
+        remedy.release(torch)
 
 
 def kind(entry: object) -> object:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
+from autobrrr.injected.remedies.registry import Refused, Remedy, Undo, WatchedUndo
 from support.injected.remedies import UNDONE, Training, job_for, options_of, pairs
 from support.injected.visible import SAVES, differing, optimizer_state, saved, visible_state
 
@@ -23,6 +23,9 @@ WEIGHTS = ("state_dict", "the model", "the optimizer", "a copy", "both in one")
 SHOWS = {
     # The weights themselves lie in another order of memory, and torch.save writes memory as it lies.
     "layout.channels_last": WEIGHTS,
+    # Flags stand in the param groups; only `state_dict` has a hook that shows the owner's.
+    "optimizer.fused": ("the optimizer", "a copy of the optimizer", "both in one"),
+    "optimizer.foreach": ("the optimizer", "a copy of the optimizer", "both in one"),
 }
 STEPS = 6  # after which compiled code is in use
 LOADS = """
@@ -33,9 +36,11 @@ sys.path.insert(0, sys.argv[1])
 import torch
 for file in sys.argv[2:]:
     found = torch.load(file, weights_only=False)
-    model, optimizer = found["model"], found["optimizer"]
-    assert not any(vars(part).get("_compiled_call_impl") for part in model.modules()), file
+    model = found["model"]
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(found["optimizer"])
     assert not any(group.get("fused") or group.get("foreach") for group in optimizer.param_groups), file
+    assert not any(vars(part).get("_compiled_call_impl") for part in model.modules()), file
     model(torch.randn(8, 16)).square().mean().backward()
     optimizer.step()
     print(file)
@@ -78,6 +83,7 @@ def test_after_steps_with_a_remedy_on_state_is_of_the_same_kinds(remedy: Remedy,
         for loop in (plain, cured):
             torch.manual_seed(5)
             loop.train(STEPS)
+        assert not isinstance(undo, WatchedUndo) or undo.trouble() is None  # as at each boundary
         found, expected = (
             {what: saved(take(loop)) for what, take in SAVES.items()} for loop in (cured, plain)
         )
@@ -91,7 +97,7 @@ def test_after_steps_with_a_remedy_on_state_is_of_the_same_kinds(remedy: Remedy,
         assert {what: len(body) for what, body in found.items()} == {
             what: len(body) for what, body in expected.items()
         }
-    if bitwise:
+    if bitwise and remedy.name not in SHOWS:
         assert found == expected
     assert keys[0] == keys[1]
 
@@ -124,7 +130,7 @@ def test_a_fresh_process_without_us_loads_what_was_saved_and_nothing_is_on(tmp_p
         try:
             loop.train(1)
             file = tmp_path / f"{remedy.name}.pt"
-            torch.save({"model": loop.model, "optimizer": loop.optimizer}, file)
+            torch.save({"model": loop.model, "optimizer": loop.optimizer.state_dict()}, file)
         finally:
             undo()
         files.append(str(file))

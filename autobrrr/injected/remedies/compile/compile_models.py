@@ -26,6 +26,7 @@ from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import hook_dicts
+from ...live_torch.parameter_places import Place
 from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool, one_more_step
@@ -199,9 +200,9 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         settings.append(("torch._inductor.select_algorithm", "PRINT_AUTOTUNE", False))  # tables of timings
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
-    fresh, watch = unmarked(modules), CompileWatch()
+    watch = CompileWatch(unmarked(modules))
     with ExitStack() as undo:
-        undo.callback(unmark, fresh)
+        undo.callback(unmark, watch.fresh)
         undo.callback(watch.log.end)
         for module in modules:
             kept = _KEPT.setdefault(module, {})
@@ -221,7 +222,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
 
 
 def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
-    """The compiled call in training, the eager one in evaluation or a capture, with late hooks, for rare shapes."""
+    """The compiled call in training; the eager one in evaluation, captures, with late hooks, on rare shapes."""
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
     # dynamo would not see hooks that come later: its guards for them cost ten times as much as this count.
     known = sum(map(len, hooks))
@@ -243,7 +244,8 @@ def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Ca
 class CompileWatch:
     """Looks at step boundaries whether torch could compile the model, and whether it keeps compiling it."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: list[Place]) -> None:
+        self.fresh = fresh
         self.log = SaidByCompiler()
         self._steps = self._storm = 0
         self._graphs = compiled_graphs()
@@ -253,8 +255,11 @@ class CompileWatch:
         now = compiled_graphs()
         new, self._graphs = now - self._graphs, now
         self._steps += 1
-        if self._steps > WARM_UP_STEPS and new:
-            self._storm += 1
+        if new:
+            unmark(
+                self.fresh
+            )  # read while a graph is made; later they would be saved with the model
+            self._storm += self._steps > WARM_UP_STEPS
         if self._storm >= STORM:
             return f"torch compiled it again in {self._storm} further steps: its inputs keep changing"
         if self.log.said is not None and not new and self._steps >= WARM_UP_STEPS:
