@@ -106,7 +106,7 @@ def make_sure_of_peaks(
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
-        patience_s: For both, importing torch included; None: for each as long as a cold disk may take.
+        patience_s: For both, importing torch included; None: as long as a cold disk may take.
         waits_now: How busy the machine is: the share of the time in which a thread has no CPU.
     """
     # Not for --help: these bring msgspec records.
@@ -137,7 +137,7 @@ def make_sure_of_peaks(
     (doing or say)(
         f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, {often}"
     )
-    until_s = None if patience_s is None else time.monotonic() + patience_s
+    until_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     for way in ways:
         found = quick_peaks(
             threads,
@@ -145,7 +145,7 @@ def make_sure_of_peaks(
             way.program,
             version=way.version,
             site=way.site,
-            patience_s=PATIENCE_S if until_s is None else max(0.0, until_s - time.monotonic()),
+            patience_s=max(0.0, until_s - time.monotonic()),
         )
         if found is not None:
             return
