@@ -202,14 +202,12 @@ def _family(remedy: str) -> str:
 def _notes(remedy: Remedy) -> Iterator[str]:
     if remedy.unproven:
         yield "unproven"
-    elif remedy.only_named or remedy.leaves is not None:
+    elif remedy.only_named:
         yield "only by name"
     if "cuda" in remedy.needs:
         yield "needs a GPU"
     for option in remedy.options:
         yield f"option `{option.name}`"
-    if remedy.leaves is not None:
-        yield f"leaves {remedy.leaves}"
 
 
 def _words() -> Iterator[str]:

@@ -126,10 +126,10 @@ def _of_remedy(remedy: Remedy) -> Explanation:
     guards = [f"reach {remedy.reach}, class {remedy.cls} at best", *map(_option, remedy.options)]
     if remedy.unproven:
         guards.append("never run on a GPU yet: tried only by name (--only)")
-    elif remedy.only_named or remedy.leaves is not None:
+    elif remedy.only_named:
         guards.append("tried only by name (--only)")
-    if remedy.leaves is not None:
-        guards.append(f"after it is reverted this stays: {remedy.leaves}")
+    elif remedy.only_predicted:
+        guards.append("tried only where the diagnosis predicts a gain, or by name (--only)")
     return Explanation(
         name=remedy.name,
         kind="remedy",

@@ -31,6 +31,8 @@ RANK_BURSTS_ALONE = 0.9  # ... of all such steps of any rank; as many of them in
 RANK_BURSTS_COST = 0.05  # ... and it takes so much of the time
 MORE_DATA = 0.05  # a batch is clearly larger
 
+GARBAGE_AT = 0.05  # of the step: below it, keeping the collector out of the way was worth nothing on 46 jobs
+
 LIMIT_AT = 0.55  # of the step: who takes it limits it, whatever the regimes inside are
 LIMIT_FIRM_AT = 0.65
 

@@ -105,11 +105,13 @@ def candidates(
     """
     check_names(only)
     advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
+    predicted = {name for name, each in advice.items() if each.expected is not None}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
         _candidate(choice, advice.get(remedy.name))
         for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only)
+        and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
         for choice in _choices(remedy, facts, cores)
     ]
 
@@ -143,7 +145,7 @@ def unasked(
             continue
         why = f"its class is {remedy.cls}; --allow {remedy.cls} tries it"
         if remedy.cls in allowed:
-            why = f"{remedy.leaves or 'not tried unasked'}; --only {name} tries it"
+            why = f"not tried unasked; --only {name} tries it"
         found.append((_candidate(Choice(remedy=name), advice.get(name)), why))
     return found
 
@@ -171,7 +173,7 @@ def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Seque
         remedy.reach == "live"
         and remedy.undo_safe
         and remedy.cls in allowed
-        and (named or not (only or remedy.unproven or remedy.only_named or remedy.leaves))
+        and (named or not (only or remedy.unproven or remedy.only_named))
     )
 
 

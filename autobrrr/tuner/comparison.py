@@ -15,7 +15,6 @@ import numpy as np
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
-    FEWEST_STEPS,
     LONGEST_BLOCK_NS,
     PERHAPS,
     RATHER,
@@ -120,9 +119,7 @@ class _Run:
         self.pause_ns = 0
         self.price_ns = 0
         self.next_seq = 0
-        on_in_turn = set(asked.with_it) ^ set(asked.without)
         self.by_length = ByLength()
-        self.settles = max((REGISTRY[choice.remedy].settles_steps for choice in on_in_turn), default=0)
         self.last_side: Side | None = None
         self.silences = 0
         self.pause_of_job_ns = 0  # the longest that it has made by itself
@@ -216,7 +213,7 @@ class _Run:
         began_ns = self.bench.now_ns()
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
-        settle = self.settle(side) if switched else 0
+        settle = self.plan.settle if switched else 0
         found, counted = self.steps_of(side, first, settle)
         if switched and len(found):
             stepping_ns = int(found["end_ns"][-1]) - int(found["start_ns"][0])
@@ -301,13 +298,8 @@ class _Run:
         slot_ns = self.slot_end_ns - self.began_ns
         return plan_block(step_ns, rare=self.asked.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
 
-    def settle(self, side: Side) -> int:
-        """Steps after a switch that do not count. As many on both sides, unless steps are long and few."""
-        settles = self.settles if side == "B" or self.plan.steps >= FEWEST_STEPS else 0
-        return max(self.plan.settle, settles)
-
     def pair_ns(self) -> float:
-        steps = 2 * self.plan.steps + self.settle("A") + self.settle("B")
+        steps = 2 * (self.plan.steps + self.plan.settle)
         return steps * self.step_ns + 2 * self.switch_ns
 
     def standing(self) -> PairStanding:

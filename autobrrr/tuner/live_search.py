@@ -32,7 +32,6 @@ from autobrrr.tuner.candidate_space import (
     candidates,
     is_rare,
     misfit,
-    unasked,
     widest,
 )
 from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare

@@ -7,7 +7,7 @@ Every remedy that can be applied to a running job on a CPU, on twelve kinds of j
 job take turns on the same cores, block by block; in one of them the remedy is switched on and off three
 times, and undone as at the end of a session. Ratio: how much longer (in wall time, in CPU time) its steps
 are than the twin's after, over the same before; 95 % interval from the blocks. Page faults are means a
-step. The heap's limits are fixed but for `host.malloc`: glibc moves them while a job runs, and one that was
+step. The heap's limits are fixed: glibc moves them while a job runs, and one that was
 never attached goes from 18,000 faults a step to 24,000, or from 900 to 200, by itself. Rows are appended to
 `results/after-detach.jsonl`, and what stands there is not measured again; the table goes beside it.
 """
@@ -139,8 +139,7 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
 
 def measured(remedy: str, job: str, threads: int, count: int, block_s: float) -> Row:
     """One row."""
-    environment = {} if remedy == "host.malloc" else FIXED_HEAP
-    touched, twin = (Process(job, threads, environment) for _ in range(2))
+    touched, twin = (Process(job, threads, FIXED_HEAP) for _ in range(2))
     try:
         for process in (touched, twin):
             process.steps(20)
@@ -205,7 +204,7 @@ def table(rows: Sequence[Row]) -> str:
         f"CPU time of a step within 1.00 ± 0.02: {counts.count('within')} of {len(counts)}; undecided (the "
         f"interval is wider) {counts.count('undecided')}; outside {counts.count('outside')}; "
         f"disturbed by other programs {counts.count('disturbed')}. Refused: "
-        f"{len(rows) - len(ran)}. The heap's limits are fixed but for `host.malloc`.",
+        f"{len(rows) - len(ran)}. The heap's limits are fixed.",
         "",
         "| remedy | job | threads | step ms | CPU time | | wall time | faults before, on, after "
         "| twin's | changed |",
@@ -230,7 +229,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def changed(state: Mapping[str, Sequence[int]]) -> str:
     """Counts that differ from before, where the twin's do not."""
-    counted = ("os_threads", "python_threads", "hooks", "own_names", "descriptors", "plugs")
+    counted = ("os_threads", "python_threads", "hooks", "own_names", "descriptors")
     found = [
         f"{name} {state[name][0]} to {state[name][1]}"
         for name in counted

@@ -26,7 +26,6 @@ from torch.utils.data import DataLoader, Dataset
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.process.glibc import glibc
 from autobrrr.injected.remedies.registry import Refused
 
 
@@ -207,7 +206,6 @@ class Loop:
         modules = list(self.model.modules())
         hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         steps = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-        libc = glibc()
         with open("/proc/self/status", encoding="utf-8") as status:
             resident = next(line for line in status if line.startswith("VmRSS")).split()[1]
         return {
@@ -218,8 +216,6 @@ class Loop:
             "own_names": sum(len(vars(module)) for module in modules) + len(vars(self.optimizer)),
             "descriptors": len(os.listdir("/proc/self/fd")),
             "resident_kib": int(resident),
-            "hole_kib": libc.hole_bytes() >> 10,
-            "plugs": len(libc.plugs),
         }
 
 

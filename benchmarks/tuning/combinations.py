@@ -34,7 +34,6 @@ Loop = tuple[nn.Module, torch.optim.Optimizer, Callable[[], torch.Tensor]]
 FACTORS: tuple[tuple[Setting | None, ...], ...] = (
     (None, ("optimizer.fused", ()), ("optimizer.foreach", ())),
     (None, ("threads.intra_op", (("threads", 1),)), ("threads.intra_op", (("threads", 2),))),
-    (None, ("host.malloc", ())),
     (None, ("gc.freeze", ())),
     (None, ("gc.threshold", ())),
     (None, ("compile.default", ())),

@@ -3,7 +3,7 @@
     python -m benchmarks.tuning.tuner_on_job [--tries 40] [--gain 1.03] [--for 20]
 
 One process trains; the tuner compares one remedy after the other on it, each try from nothing.
-`optimizer.fused` is worth `--gain`, as the job itself has weighed; `host.malloc` does nothing there, for
+`optimizer.fused` is worth `--gain`, as the job itself has weighed; `gc.threshold` does nothing there, for
 no tensor is as large as what it is about. A try ends when its trial is decided; steps: all that the job
 trained until then.
 """
@@ -78,7 +78,7 @@ def main() -> None:
                 time.sleep(8.0)
                 within = f"<= {MOST_STEPS}"
                 print(f"{'':<22}{'tries':>6}{'kept':>6}{within:>10}{'median':>9}{'90 %':>9}{'mean':>10}")
-                for name, remedy in (("nothing", "host.malloc"), ("3 %", "optimizer.fused")):
+                for name, remedy in (("nothing", "gc.threshold"), ("3 %", "optimizer.fused")):
                     tell(name, [decided(client, remedy, args.for_s) for _ in range(args.tries)], step_ns)
                 client.detach()
         finally:

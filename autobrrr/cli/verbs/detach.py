@@ -15,7 +15,6 @@ from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join, join_under_way, lost_log_lines, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.machine import procfs
-from autobrrr.report.text.tuning_text import stays_after
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
 
 
@@ -87,8 +86,6 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         parts = {"still applied": left.on, "reverted": off}
         told = [f"{word}: {', '.join(remedies)}" for word, remedies in parts.items() if remedies]
         say(f"detached; {'; '.join(told)}")
-        for line in stays_after(off):
-            say(line)
     else:
         say("detached; no remedy was applied")
     if left.lost_lines:

@@ -14,7 +14,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
-from autobrrr.diagnosis.models.shares import StepParts, step_parts
+from autobrrr.diagnosis.models.shares import StepParts, step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
@@ -60,6 +60,7 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
     """Factor on speed by remedy, for those whose effect the measured step shows; 1.0 = none."""
     found: dict[str, float | None] = {"batch.larger": _larger_batch(measured)}
     found["host.malloc"] = _without(fault_share(measured))
+    found["gc.freeze"] = _without(worth_freezing(measured))
     found["threads.intra_op"] = _without(_waiting_kernels(measured))
     parts, work = step_parts(measured), kernel_work(measured.traced)
     if parts is not None:

@@ -14,7 +14,7 @@ from autobrrr.diagnosis.advice.predicted_gains import implementation
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.shares import garbage_share, step_parts
+from autobrrr.diagnosis.models.shares import step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
@@ -27,7 +27,7 @@ from autobrrr.records import Reach
 
 UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
-NOTICEABLE = 0.03  # share of the step from which page faults or collections are worth a remedy
+NOTICEABLE = 0.03  # share of the step from which page faults are worth a remedy
 DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own
 
 Why = Callable[[str, Measurements], str | None]
@@ -159,12 +159,9 @@ def _batch(name: str, measured: Measurements) -> str | None:
 
 
 def _garbage(name: str, measured: Measurements) -> str | None:
-    share = garbage_share(measured)
+    share = worth_freezing(measured)
     if share is None:
-        return REGISTRY[name].doc
-    if share < NOTICEABLE:
         return None
-    # No prediction: objects of the job's own making that are garbage have to be found all the same.
     how = "today's objects need not be looked at again" if name == "gc.freeze" else "collect less often"
     return f"Python's garbage collector takes {of_one(share)} of the step; {how}"
 

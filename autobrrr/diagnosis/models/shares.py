@@ -276,3 +276,9 @@ def garbage_share(measured: Measurements) -> float | None:
     """Share of the sampled steps spent in Python's garbage collector."""
     sampled = measured.phases
     return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)
+
+
+def worth_freezing(measured: Measurements) -> float | None:
+    """The same where it is enough for `gc.*` to be worth a trial; else None."""
+    share = garbage_share(measured)
+    return None if share is None or share < thresholds.GARBAGE_AT else share

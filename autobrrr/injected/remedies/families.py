@@ -18,7 +18,6 @@ from .process import (
     gc_remedies,
     host_affinity,
     host_environment,
-    host_malloc,
     thread_counts,
 )
 from .registry import REGISTRY

@@ -133,10 +133,9 @@ class Remedy:
     environment: Environment | None = None  # variables to start the job with: (options, environment) -> more
     unproven: bool = False  # never run on the device it is for: only where it is asked for by name
     only_named: bool = False  # buys something else than speed: only where it is asked for by name
-    leaves: str | None = None  # what stays of it after the undo: only where it is asked for by name
+    only_predicted: bool = False  # only where the diagnosis predicts a gain, or by name
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
-    settles_steps: int = 0  # steps after each switching on that do not show its effect yet
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
     of_thread: bool = False  # is set for the training thread alone, and undone there
     takes: Takes | None = (

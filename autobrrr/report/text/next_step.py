@@ -56,7 +56,7 @@ def _only_by_name(name: str) -> bool:
     from autobrrr.injected.remedies.families import REGISTRY  # not for --help
 
     remedy = REGISTRY.get(name)
-    return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.leaves)
+    return remedy is not None and (remedy.unproven or remedy.only_named)
 
 
 def proving(advice: Advice) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
@@ -37,7 +37,7 @@ def tuning_table(tuning: Tuning, width: int | None = None) -> str:
     lines = text_table(rows, width=width, wrap=(0, 6)) if len(rows) > 1 else []
     lines += _refusals(refused)
     lines += _skipped(skipped)
-    lines += ["", verdict(tuning), *_stays(tuning)]
+    lines += ["", verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")
     lines += [f"the guard reverted {each.remedy}: {each.why}" for each in tuning.guard_undid]
@@ -83,8 +83,7 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
 def verdict(tuning: Tuning) -> str:
     """The sentence at the end: what was kept, and what it brings."""
     if not tuning.kept:
-        runs = "" if _stays(tuning) else ", the job runs as before"
-        return f"no remedy was proven faster{_beyond_bitwise(tuning)}: speed-up 1.0{runs}"
+        return f"no remedy was proven faster{_beyond_bitwise(tuning)}: speed-up 1.0, the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.no_claim is NoClaim.CROWDED:
         return f"kept {kept} (class {tuning.class_}): faster beside other programs"
@@ -95,19 +94,6 @@ def verdict(tuning: Tuning) -> str:
         f"speed-up {gain_words(tuning.speedup, tuning.interval)}, from a confirmation run of "
         f"all against none; kept {kept} (class {tuning.class_})"
     )
-
-
-def _stays(tuning: Tuning) -> list[str]:
-    """One line for each remedy that was reverted, and of which something stays."""
-    return stays_after(trial.remedy for trial in tuning.trials if trial.outcome == "undone")
-
-
-def stays_after(reverted: Iterable[str]) -> list[str]:
-    """One line for each of these remedies of which something stays."""
-    from autobrrr.injected.remedies.families import REGISTRY  # not for --help
-
-    left = {name: REGISTRY[name].leaves for name in dict.fromkeys(reverted) if name in REGISTRY}
-    return [f"after {name} this stays: {what}" for name, what in left.items() if what is not None]
 
 
 def _beyond_bitwise(tuning: Tuning) -> str:

@@ -16,8 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.process import malloc_thresholds
-from autobrrr.injected.remedies.process.glibc import glibc
 from autobrrr.injected.remedies.registry import Remedy
 from support.injected.remedy_models import MODELS
 
@@ -165,15 +163,8 @@ def picture(loop: Training) -> dict[str, object]:
         "loaders": [list(vars(loader).items()) for loader in loop.loaders],
         "loading": DataLoader.__dict__["__iter__"],
         "cpus": sorted(os.sched_getaffinity(0)),
-        "malloc": thresholds().fixed,  # glibc raises them itself when a larger block is freed
         "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 2000),
     }
-
-
-def thresholds() -> malloc_thresholds.Thresholds:
-    """glibc's own, and whether it still raises them by itself."""
-    libc = glibc()
-    return malloc_thresholds.find(libc).read(libc)
 
 
 def _plain(value: object) -> object:

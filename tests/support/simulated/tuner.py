@@ -29,7 +29,6 @@ class Effect:
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
     pause_ns: int = 0
-    settles_steps: int = 0  # after each switching on, until it helps
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
@@ -176,11 +175,7 @@ class SimulatedJob:
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
             raise TargetGone("pid 4711 has ended")
-        settling = [
-            since + self._effect(name, key).settles_steps - self._count
-            for name, key, since in self.on.values()
-        ]
-        first, count = self._count, min([count, CHUNK, *(left for left in settling if left > 0)])
+        first, count = self._count, min(count, CHUNK)
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
         numbers = np.arange(first, first + count)
@@ -232,10 +227,8 @@ class SimulatedJob:
     def _speed(self) -> float:
         speed = 1.0
         names = self.names_on
-        for name, key, since in self.on.values():
+        for name, key, _ in self.on.values():
             effect = self._effect(name, key)
-            if since + effect.settles_steps > self._count:
-                continue
             beside = [factor for other, factor in effect.beside.items() if other in names]
             speed *= beside[0] if beside else effect.speed
         return speed

@@ -21,7 +21,6 @@ from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
 from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome, SessionEnding
-from autobrrr.report.text import tuning_text
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -161,17 +160,6 @@ def test_a_detach_says_what_is_on_after_it(
     lines: list[str] = []
     assert detach._detach(7, True, lines.append)
     assert lines == [said]
-
-
-def test_a_detach_says_what_stays_of_a_remedy_that_it_reverts(monkeypatch: pytest.MonkeyPatch) -> None:
-    ending = SessionEnding(kind="detached", why="detached")
-    client = MagicMock(snapshot=lambda: SimpleNamespace(active=["host.malloc"]), detach=lambda keep: ending)
-    client.__enter__.return_value = client
-    monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
-    lines: list[str] = []
-    assert detach._detach(7, False, lines.append)
-    assert lines[1:] == tuning_text.stays_after(["host.malloc"])
-    assert "where blocks lie in the heap" in lines[1]
 
 
 def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(

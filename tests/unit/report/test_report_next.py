@@ -34,7 +34,7 @@ def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Ad
 
 LIVE = advice("optimizer.fused", "live")
 RISKY = advice("precision.autocast_bf16", "live", "changes-training")
-BY_NAME = advice("host.malloc", "live", "bitwise")
+BY_NAME = advice("gc.threshold", "live", "bitwise")
 UNPROVEN = advice("compile.graphed", "live")
 NEXT = advice("loader.workers", "next_epoch")
 EDIT = advice("sync.item", "edit")
@@ -143,7 +143,7 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert after_tuning(written, 7, []).endswith("-- CMD")
 
 
-@pytest.mark.parametrize(("remedy", "more"), [("optimizer.fused", True), ("host.malloc", False)])
+@pytest.mark.parametrize(("remedy", "more"), [("optimizer.fused", True), ("gc.threshold", False)])
 def test_more_time_is_asked_for_only_where_it_would_do(remedy: str, more: bool) -> None:
     skipped = msgspec.structs.replace(TRIAL, remedy=remedy, outcome="skipped", why="x")
     nothing = msgspec.structs.replace(tuned(), trials=[skipped])

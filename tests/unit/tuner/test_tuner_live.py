@@ -13,7 +13,7 @@ from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Advice, ExactnessClass, NoClaim, Shares, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.records import ExactnessClass, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.text.tuning_text import tuning_table
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
@@ -67,21 +67,6 @@ def test_what_does_nothing_is_undone_and_nothing_is_claimed() -> None:
     assert found.class_ == "bitwise"
     assert job.names_on == []
     assert {each.outcome for each in found.trials} <= {"undone", "skipped"}
-
-
-def test_what_an_undo_leaves_something_of_is_told_with_its_gain_and_never_switched_on_unasked() -> None:
-    advice = Advice(remedy="host.malloc", why="", expected=4.8, reach="live", class_="bitwise")
-    judged = Verdict(
-        regime="memory", confidence="high", reason="", shares=Shares(), evidence=[], advice=[advice]
-    )
-    job = SimulatedJob(effects={"host.malloc": Effect(speed=4.8)})
-    found = tune(job, verdict=judged, settings=TuneSettings(budget_ns=40 * SECOND_NS))
-    told = trial(found, "host.malloc")
-    assert (told.outcome, told.predicted) == ("skipped", 4.8)
-    assert told.why.endswith("--only host.malloc tries it")
-    assert ("apply", "host.malloc") not in job.history
-    asked = TuneSettings(budget_ns=40 * SECOND_NS, only=("host.malloc",))
-    assert tune(job, verdict=judged, settings=asked).kept == ["host.malloc"]
 
 
 @pytest.mark.parametrize("after_steps", [100, 130, 160])

@@ -199,18 +199,6 @@ def test_stopped_while_it_warms_up_nothing_stays_on(cancelled_after: int) -> Non
     assert job.names_on == []
 
 
-@pytest.mark.parametrize(("settles_steps", "step_ns"), [(0, 2e7), (3, 2e7), (3, 3e8)])
-def test_steps_in_which_it_does_not_help_yet_are_no_measure_of_the_job_with_it(
-    settles_steps: int, step_ns: float
-) -> None:
-    job = SimulatedJob(
-        effects={"host.malloc": Effect(speed=2.0, settles_steps=settles_steps)}, base_ns=step_ns
-    )
-    found = tune(job, settings=TuneSettings(only=("host.malloc",)))
-    assert found.kept == ["host.malloc"]
-    assert found.speedup == pytest.approx(2.0, rel=0.05)
-
-
 def test_what_the_loop_has_nothing_for_is_refused_before_any_time_is_counted() -> None:
     by_hand = Anatomy(
         source="backward",

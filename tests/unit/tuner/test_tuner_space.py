@@ -19,7 +19,6 @@ from autobrrr.tuner.candidate_space import (
     allowed_classes,
     candidates,
     thread_counts,
-    unasked,
     widest,
 )
 from autobrrr.tuner.gain_guard import GainGuard
@@ -51,7 +50,6 @@ def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
         "optimizer.fused",
         "optimizer.foreach",
         "threads.intra_op(threads=1)",
-        "gc.freeze",
     } <= set(names(found))
     rare = [candidate.rare for candidate in found]
     assert rare == sorted(rare)
@@ -66,17 +64,13 @@ def test_a_layout_that_a_script_may_not_take_is_tried_only_by_name() -> None:
     assert names(candidates(facts=facts, cores=2, verdict=None, allowed=BOTH, only=only)) == list(only)
 
 
-def test_what_an_undo_leaves_something_of_is_tried_only_by_name() -> None:
-    facts, told = SimulatedJob().facts, verdict(host_malloc=4.8, optimizer_fused=1.2)
-    assert "host.malloc" not in names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH))
-    ((left, why),) = unasked(verdict=told, allowed=BOTH)
-    assert (left.choice.remedy, left.predicted) == ("host.malloc", 4.8)
-    assert why.endswith("--only host.malloc tries it")
-    only = ("host.malloc",)
-    assert names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH, only=only)) == list(only)
-    assert unasked(verdict=told, allowed=BOTH, only=only) == []
-    assert unasked(verdict=verdict(host_malloc=1.0), allowed=BOTH) == []
-    assert unasked(verdict=None, allowed=BOTH) == []
+def test_garbage_collection_is_left_alone_but_where_a_gain_is_predicted_or_by_name() -> None:
+    facts = SimulatedJob().facts
+    asked = {"facts": facts, "cores": 2, "allowed": BOTH}
+    assert "gc.freeze" not in names(candidates(verdict=verdict(optimizer_fused=1.2), **asked))
+    told = verdict(optimizer_fused=1.2, gc_freeze=14.0)
+    assert names(candidates(verdict=told, **asked))[0] == "gc.freeze"
+    assert names(candidates(verdict=None, only=["gc.freeze"], **asked)) == ["gc.freeze"]
 
 
 def test_the_present_thread_count_is_not_tried() -> None:

@@ -74,7 +74,7 @@ def test_the_largest_gain_comes_first_and_what_has_no_prediction_as_listed() -> 
 
 
 def test_what_promises_more_may_take_more_of_the_time_but_never_most_of_it() -> None:
-    names = ("gc.freeze", "optimizer.foreach", "layout.channels_last", "attention.sdpa", "host.malloc")
+    names = ("gc.freeze", "optimizer.foreach", "layout.channels_last", "attention.sdpa", "gc.threshold")
     usual = [candidate(Choice(remedy=name)) for name in names]
     promising = candidate(Choice(remedy="optimizer.fused"), 1.3)
     study = TuningStudy([*usual, promising])

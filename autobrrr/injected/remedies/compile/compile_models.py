@@ -256,9 +256,7 @@ class CompileWatch:
         new, self._graphs = now - self._graphs, now
         self._steps += 1
         if new:
-            unmark(
-                self.fresh
-            )  # read while a graph is made; later they would be saved with the model
+            unmark(self.fresh)  # read while a graph is made; later they would be saved with the model
             self._storm += self._steps > WARM_UP_STEPS
         if self._storm >= STORM:
             return f"torch compiled it again in {self._storm} further steps: its inputs keep changing"

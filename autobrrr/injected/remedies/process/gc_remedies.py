@@ -37,6 +37,7 @@ _of_collections = partial(
     "gc.freeze",
     doc="Take today's objects out of garbage collection, and collect young ones less often.",
     options=(_threshold(10_000),),
+    only_predicted=True,
 )
 def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = _wanted(options, 10_000)

@@ -1,4 +1,4 @@
-"""What a process takes from its environment at its start: another allocator, CUDA's memory.
+"""What a process takes from its environment at its start: another allocator, glibc's limits, CUDA's memory.
 
 `run` sets the variables before the process exists; in it, the remedy looks whether they took effect.
 """
@@ -67,6 +67,66 @@ def allocator(job: Job, options: Mapping[str, object]) -> Undo:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         if f"/lib{name}." not in maps.read():
             raise Refused(f"lib{name} is not loaded: it takes a new start through autobrrr run")
+    return lambda: None
+
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"
+MALLOC_SETTINGS = (MMAP_THRESHOLD, TRIM_THRESHOLD, "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
+TUNABLES, TUNABLE = "GLIBC_TUNABLES", "glibc.malloc."
+ANY_THRESHOLD = (2, 35)  # glibc before it ignores a threshold above 32 MiB
+KEPT_BYTES = (1 << 31) - 1
+
+
+def _thresholds(options: Mapping[str, object]) -> dict[str, str]:
+    mapped = int(str(options.get("mmap_threshold", 1 << 30)))
+    name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    if name != "glibc":
+        raise Refused("this machine's C library is not glibc")
+    if tuple(map(int, version.split(".")[:2])) < ANY_THRESHOLD:
+        mapped = min(mapped, 32 << 20)
+    return {MMAP_THRESHOLD: str(mapped), TRIM_THRESHOLD: str(options.get("trim_threshold", KEPT_BYTES))}
+
+
+def _malloc_variables(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
+    wanted = _thresholds(options)
+    for name in MALLOC_SETTINGS:
+        if name in env and env[name] != wanted.get(name):
+            raise Refused(f"{name} is set to {env[name]} already")
+    if TUNABLE in env.get(TUNABLES, ""):
+        raise Refused(f"{TUNABLES} sets up glibc's allocator already")
+    return wanted
+
+
+# Above the mmap threshold a block is a mapping of its own: made, faulted in page by page and unmapped for
+# each temporary tensor. Free bytes at the top of the heap above the trim threshold are given back.
+@_at_start(
+    "host.malloc",
+    treats=("memory", "overhead", "underfilled"),
+    doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
+    targets=("malloc",),
+    options=(
+        Option(
+            name="mmap_threshold",
+            kind="int",
+            default=1 << 30,
+            low=1 << 20,
+            high=1 << 30,
+            doc="Bytes from which a block is a mapping of its own.",
+        ),
+        Option(
+            name="trim_threshold",
+            kind="int",
+            default=KEPT_BYTES,
+            low=1 << 20,
+            high=KEPT_BYTES,
+            doc="Free bytes at the top of the heap above which they are given back.",
+        ),
+    ),
+    environment=_malloc_variables,
+)
+def malloc(job: Job, options: Mapping[str, object]) -> Undo:
+    if any(os.environ.get(name) != value for name, value in _thresholds(options).items()):
+        raise Refused("glibc's limits are set at the start: it takes a new start through autobrrr run")
     return lambda: None
 
 

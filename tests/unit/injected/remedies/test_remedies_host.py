@@ -75,6 +75,11 @@ def test_another_allocator_comes_before_what_is_preloaded_already(tmp_path: Path
             {"expandable_segments": False, "max_split_size_mb": 128},
             {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False,max_split_size_mb:128"},
         ),
+        (
+            "host.malloc",
+            {"mmap_threshold": 1 << 20},
+            {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "2147483647"},
+        ),
     ],
 )
 def test_variables_are_set_unless_the_user_has_set_them(
