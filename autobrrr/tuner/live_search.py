@@ -32,6 +32,7 @@ from autobrrr.tuner.candidate_space import (
     candidates,
     is_rare,
     misfit,
+    unasked,
     widest,
 )
 from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare

@@ -222,7 +222,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
 
 
 def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
-    """The compiled call in training; the eager one in evaluation, captures, with late hooks, on rare shapes."""
+    """The compiled call in training; eager in evaluation and captures, under late hooks, on rare shapes."""
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
     # dynamo would not see hooks that come later: its guards for them cost ten times as much as this count.
     known = sum(map(len, hooks))
