@@ -15,7 +15,7 @@ WORKERS := -n $(shell expr $$(nproc) + 1) $(SPREAD)
 SUITES := tests/unit tests/contract tests/golden tests/integration
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo check unit lint test docs pages format bench planted gpu emulated clean
+.PHONY: setup demo check unit lint lines test docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -54,11 +54,15 @@ check: setup
 unit: setup
 	$(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
 
-lint: setup
+lint: setup lines
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# Lines per room against tests/lines.toml; `make lines LOWER=1` lowers the budgets to what is there.
+lines: setup
+	$(BIN)/python tests/lines.py $(if $(LOWER),--lower)
 
 # Beside each other what can be; a test that fails in the crowd of them has to pass alone. Then what needs a quiet machine.
 # What is timed there starts from nothing, as a user's job does.
