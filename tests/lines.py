@@ -1,7 +1,7 @@
 """The lines of each room against its budget, in `tests/lines.toml`.
 
-In: the Python files of the checkout. Out: a table; exit status 1 if a room is above its budget. With `--lower`,
-budgets that are higher than the room are lowered to its lines: they only go down.
+In: the Python files of the checkout. Out: a table; exit status 1 if a room is above its budget. `--lower`
+lowers each budget to the room's lines; it raises none.
 """
 
 from __future__ import annotations
