@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from autobrrr.quantities import duration, share
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
@@ -125,8 +126,18 @@ class Attach(Record, frozen=True, kw_only=True):
 
 class Cost(Record, frozen=True, kw_only=True):
     ns_per_step: int | None  # of what is always on
-    share: float | None
-    one_off_ns: int | None = None  # all pauses so far: attaching, replays, traced steps, calibration
+    share: float | None  # the same, of a step
+    one_off_ns: int | None = None  # all pauses so far: attaching, measuring, applying and compiling remedies
+    session_share: float | None = None  # both, of the session so far: the own cost
+
+    @property
+    def words(self) -> str:
+        """`0.65 % while attached, plus 370 ms of pauses`; "" where nothing is known."""
+        always = duration(self.ns_per_step) + " a step" if self.share is None else share(self.share)
+        parts = [f"{always} while attached"] if self.ns_per_step is not None else []
+        if self.one_off_ns:
+            parts.append(f"{duration(self.one_off_ns)} of pauses")
+        return ", plus ".join(parts)
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):

@@ -86,8 +86,8 @@ def _figures(before: Diagnosis, after: Diagnosis) -> Iterator[ComparedFigure]:
         group="autobrrr",
         name="own cost",
         unit="share",
-        before=before.cost.share,
-        after=after.cost.share,
+        before=before.cost.session_share,
+        after=after.cost.session_share,
         less_is_better=True,
     )
 

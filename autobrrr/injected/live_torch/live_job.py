@@ -6,7 +6,7 @@ Holds weak references only: the agent must not keep the user's objects alive.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from .compiled_code import CompiledCheck
@@ -28,6 +28,8 @@ class Job:
         """Keyword arguments of the DistributedDataParallel that is being made just now."""
         self.allowed: Sequence[str] | None = None
         """Exactness classes that the remedy which is being applied may have, now and later; None: any."""
+        self.held_up: Callable[[int], None] = lambda ns: None
+        """Told how long a remedy held a step up from within, to compile or rehearse a call of it."""
         self.planned = False
         """Whether the remedy which is being applied stands in a recipe that the job was started with."""
 

@@ -62,6 +62,7 @@ class TrainLoop:
     ) -> None:
         self.torch = torch
         self.job = Job(torch)
+        self.job.held_up = self._held_up
         self.active = active
         self.steps = StepPattern()
         self.phases = PhaseClock()
@@ -519,6 +520,12 @@ class TrainLoop:
         task = self.measuring.task  # its own profiler may be on
         seen = due and not (task is not None and task.pending)
         return self._waiting.waits(job_watches(self.torch) if seen else None)
+
+    def _held_up(self, ns: int) -> None:
+        """A remedy has compiled or rehearsed in the step that runs."""
+        self.measuring.posted_ns += ns
+        self.hot.flags |= ring_layout.COMPILED
+        self.hot.poke()
 
     def _do_posted(self) -> None:
         while self._inbox and self.hot.live:

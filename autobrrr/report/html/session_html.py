@@ -223,14 +223,11 @@ def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
 
 
 def _own_cost(found: Diagnosis) -> Iterator[str]:
-    cost, attach = found.cost, found.attach
-    if cost.ns_per_step is not None:
-        yield f"Watching takes {duration(cost.ns_per_step)} of each step ({share(cost.share)})."
-    if cost.one_off_ns:
-        whole = f", {share(cost.one_off_ns / found.t_ns)} of the session" if found.t_ns else ""
-        yield f"All pauses for measuring together: {duration(cost.one_off_ns)}{whole}."
-    if attach.pause_ns is not None:
-        yield f"Attaching ({attach.method}) paused the job for {duration(attach.pause_ns)}."
+    cost = found.cost
+    if cost.words:
+        yield f"Cost to your job: {cost.words}."
+    if cost.session_share is not None:
+        yield f"That is {share(cost.session_share)} of the session."
 
 
 def _commands(session: PastSession) -> Iterator[tuple[str, str]]:

@@ -46,8 +46,8 @@ def live_line(snapshot: Diagnosis) -> str:
         words.append(f"slowest: rank {snapshot.straggler.rank}")
     if snapshot.active:
         words.append("on: " + ", ".join(snapshot.active))
-    if snapshot.cost.share is not None:
-        words.append(f"own cost {share(snapshot.cost.share)}")
+    if snapshot.cost.session_share is not None:
+        words.append(f"own cost {share(snapshot.cost.session_share)}")
     if snapshot.activity:
         words.append(snapshot.activity)
     return "  ".join(words)

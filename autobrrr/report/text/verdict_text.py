@@ -54,12 +54,8 @@ def verdict_text(found: Diagnosis) -> str:
     if found.decide_with:
         lines.append(_row("to decide", found.decide_with))
     lines = lines[: MOST_LINES - 1]
-    if found.cost.ns_per_step is not None:
-        paused = f"; attaching paused it {duration(found.attach.pause_ns)}" if found.attach.pause_ns else ""
-        measuring_ns = (found.cost.one_off_ns or 0) - (found.attach.pause_ns or 0)
-        once = f"; measuring took {duration(measuring_ns)} once" if measuring_ns > 0 else ""
-        own = f"{duration(found.cost.ns_per_step)} a step ({share(found.cost.share)}){once}{paused}"
-        lines.append(_row("own cost", own))
+    if found.cost.words:
+        lines.append(f"  Cost to your job: {found.cost.words}.")
     return "\n".join(lines)
 
 

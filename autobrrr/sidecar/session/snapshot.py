@@ -39,7 +39,6 @@ def snapshot(
     """
     stats = step_stats(measured.step_ns)
     verdict = judgement.verdict
-    own_ns = measured.cost.ns_per_step if measured.cost else None
     return Diagnosis(
         pid=measured.pid,
         regime=verdict.regime,
@@ -52,11 +51,7 @@ def snapshot(
         evidence=verdict.evidence,
         batch_probe=judgement.batch_probe,
         attach=attach,
-        cost=Cost(
-            ns_per_step=None if own_ns is None else round(own_ns),
-            share=own_ns / stats.mean if own_ns is not None and stats.mean else None,
-            one_off_ns=_pauses_ns(measured, attach),
-        ),
+        cost=_cost(measured, attach, stats.mean, steps),
         device=device_figures(measured.gpu),
         advice=verdict.advice,
         decide_with=verdict.decide_with,
@@ -83,11 +78,19 @@ def snapshot(
     )
 
 
-def _pauses_ns(measured: Measurements, attach: Attach) -> int | None:
-    """All that training has stood still for, or run longer: to attach, and while it was measured."""
-    parts = (attach.pause_ns, measured.cost.one_off_ns if measured.cost else None)
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+def _cost(measured: Measurements, attach: Attach, step_ns: int | None, steps: int | None) -> Cost:
+    """What is always on, and all that training has stood still for, or run longer."""
+    own = measured.cost
+    always_ns = own.ns_per_step if own else None
+    known = [part for part in (attach.pause_ns, own.one_off_ns if own else None) if part is not None]
+    pauses_ns = sum(known) if known else None
+    spent_ns = (always_ns or 0.0) * (steps or 0) + (pauses_ns or 0)
+    return Cost(
+        ns_per_step=None if always_ns is None else round(always_ns),
+        share=always_ns / step_ns if always_ns is not None and step_ns else None,
+        one_off_ns=pauses_ns,
+        session_share=spent_ns / measured.elapsed_ns if spent_ns and measured.elapsed_ns else None,
+    )
 
 
 def device_figures(samples: Sequence[GpuSample]) -> dict[str, object] | None:

@@ -20,14 +20,16 @@ from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed
 BUCKET_NS = 1_000_000_000
 BUCKETS = 600
 SLOW = 3.0  # times the median
+PAUSE_NS = 50_000_000  # of ours before a step: shorter ones nobody notices
 SLOW_KEPT = 64
 MOST_IN_BUCKET = 1 << 17  # steps; a clock that stands still would fill one for ever
 BINS = 24
 CAUSES = (
-    (ring_layout.TRACED, "traced"),
-    (ring_layout.SWITCHED, "a remedy went on or off"),
-    (ring_layout.AFTER_SHADOW, "after a replay"),
-    (ring_layout.SETTLING, "hooks were put on"),
+    (ring_layout.COMPILED, "autobrrr: compiling for a trial"),
+    (ring_layout.TRACED, "autobrrr: measuring"),
+    (ring_layout.SWITCHED, "autobrrr: switching a remedy"),
+    (ring_layout.AFTER_SHADOW, "autobrrr: replaying a step"),
+    (ring_layout.SETTLING, "autobrrr: putting hooks on"),
     (ring_layout.EVALUATION, "with evaluation"),
     (ring_layout.SKIPPED, "optimizer skipped"),
 )
@@ -40,7 +42,7 @@ class Buckets:
         self._closed: deque[tuple[int, int, int]] = deque(maxlen=BUCKETS)  # number, median, longest
         self._open: list[NDArray[np.int64]] = []
         self._number: int | None = None
-        self._slow: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SLOW_KEPT)
+        self._slow: deque[tuple[int, int, int, int, int, str | None]] = deque(maxlen=SLOW_KEPT)
         self._usual_ns: float | None = None
         self._end_ns = 0
         self._last_ns: int | None = None
@@ -87,10 +89,10 @@ class Buckets:
                     before_ns=self._end_ns - end_ns,
                     ns=took_ns,
                     usual_ns=usual_ns,
-                    why=_why(flags),
+                    why=why,
                     device_ns=device_ns or None,
                 )
-                for seq, end_ns, device_ns, took_ns, usual_ns, flags in self._slow
+                for seq, end_ns, device_ns, took_ns, usual_ns, why in self._slow
             ],
         )
 
@@ -98,12 +100,15 @@ class Buckets:
         usual_ns = self._usual_ns
         if usual_ns is None:
             usual_ns = float(np.median(took)) if len(took) >= 4 else math.inf
-        for index in np.flatnonzero(took > SLOW * usual_ns)[-SLOW_KEPT:]:
+        paused = records["own_ns"] > max(PAUSE_NS, SLOW * usual_ns)
+        for index in np.flatnonzero(paused | (took > SLOW * usual_ns))[-SLOW_KEPT:]:
             one = records[index]
-            seq, end_ns, device_ns, flags = (
-                int(one[name]) for name in ("seq", "end_ns", "device_ns", "flags")
+            seq, end_ns, own_ns, device_ns, flags = (
+                int(one[name]) for name in ("seq", "end_ns", "own_ns", "device_ns", "flags")
             )
-            self._slow.append((seq, end_ns, device_ns, int(took[index]), int(usual_ns), flags))
+            why = _why(flags) or ("autobrrr: measuring" if paused[index] else None)
+            whole_ns = int(took[index]) + own_ns * int(paused[index])
+            self._slow.append((seq, end_ns, device_ns, whole_ns, int(usual_ns), why))
 
     def _close(self) -> None:
         if self._number is not None and self._open:

@@ -82,7 +82,7 @@ OVERHEAD = diagnosis(
         Advice(remedy="gc.freeze", why="fewer collections", expected=None, reach="live", class_="bitwise"),
         Advice(remedy="compile.default", why="fuses", expected=2.0, reach="relaunch", class_="rounding"),
     ],
-    cost=Cost(ns_per_step=980, share=0.00068),
+    cost=Cost(ns_per_step=980, share=0.00068, one_off_ns=430_000, session_share=0.0007),
     job=msgspec.convert(facts(4242), JobFacts),
     t_ns=12_300_000_000,
     steps=5120,

@@ -110,7 +110,7 @@ def snapshot(**changes: object) -> Diagnosis:
             ratio_2x_interval=[1.03, 1.08],
         ),
         attach=Attach(method="ptrace", latency_ns=9 * MS, pause_ns=378_000),
-        cost=Cost(ns_per_step=18_600, share=0.0044, one_off_ns=308 * MS),
+        cost=Cost(ns_per_step=18_600, share=0.0044, one_off_ns=308 * MS, session_share=0.0117),
         device=None,
         advice=[
             Advice(
@@ -174,7 +174,13 @@ def history(step_ns: int = 4_200_000, seconds: int = 40) -> StepHistory:
         edges_ns=[4_000_000, 4_200_000, 4_400_000, 4_700_000],
         counts=[300, 350, 20],
         slow=[
-            SlowStep(seq=2730, before_ns=30_000 * MS, ns=19 * MS, usual_ns=4_200_000, why="traced"),
+            SlowStep(
+                seq=2730,
+                before_ns=30_000 * MS,
+                ns=19 * MS,
+                usual_ns=4_200_000,
+                why="autobrrr: measuring",
+            ),
             SlowStep(seq=5120, before_ns=20_000 * MS, ns=30 * MS, usual_ns=4_200_000),
         ],
     )
@@ -288,7 +294,7 @@ def measuring() -> View:
         adds="",
         t_ns=3_000 * MS,
         steps=690,
-        cost=Cost(ns_per_step=18_600, share=0.0044, one_off_ns=378_000),
+        cost=Cost(ns_per_step=18_600, share=0.0044, one_off_ns=378_000, session_share=0.0044),
         regime="unknown",
         confidence="low",
         reason="measuring steps",

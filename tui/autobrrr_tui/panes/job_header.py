@@ -55,13 +55,8 @@ def _wordings(found: Diagnosis) -> Iterator[list[str]]:
         device = [("cuda" if facts.cuda else "cpu") + threads]
         torch = [f"torch {facts.torch.partition('+')[0]}" if facts.torch else "torch ?"]
     attached = [f"attached {clock(found.t_ns)}"]
-    long, short = [], []
-    if cost.ns_per_step is not None:
-        known = cost.share is not None
-        long = [
-            f"own cost {duration(cost.ns_per_step)} a step" + (f" ({share(cost.share)})" if known else "")
-        ]
-        short = [f"cost {share(cost.share) if known else duration(cost.ns_per_step)}"]
+    long = [f"own cost {cost.words}"] if cost.words else []
+    short = [f"cost {share(cost.session_share)}"] if cost.session_share is not None else []
     yield [*which, *device, *torch, *attached, *long]
     yield [*which, *device, *torch, *attached, *short]
     yield [*which, *device, *attached, *short]

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from time import perf_counter_ns
 from types import FunctionType, ModuleType
 from typing import cast
 
@@ -211,9 +212,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                 kept[kind] = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            undo.callback(
-                lead_through(module, Rank.CODE, partial(_layer, torch, hook_dicts(module), kept[kind]))
-            )
+            layer = partial(_layer, job, hook_dicts(module), kept[kind])
+            undo.callback(lead_through(module, Rank.CODE, layer))
         for place in _in_force(settings):
             undo.enter_context(place)
         applied = undo.pop_all()
@@ -221,8 +221,9 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     return WatchedUndo(applied.close, watch.trouble, "stream" if fast and _draws(modules) else None)
 
 
-def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
+def _layer(job: Job, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
     """The compiled call in training; eager in evaluation and captures, under late hooks, on rare shapes."""
+    torch, held_up = job.torch, job.held_up
     grad_enabled, tensor = torch.is_grad_enabled, torch.Tensor
     # dynamo would not see hooks that come later: its guards for them cost ten times as much as this count.
     known = sum(map(len, hooks))
@@ -235,8 +236,16 @@ def _layer(torch: ModuleType, hooks: list[Mapping[object, object]], compiled: Ca
         shapes = tuple(each.shape for each in given if isinstance(each, tensor))
         if shapes not in met and len(met) > 64:  # every batch has its own shape
             met.clear()
-        met[shapes] = met.get(shapes, RARE if not met else 0) + 1
-        return (compiled if met[shapes] > RARE else eager)(*args, **kwargs)
+        met[shapes] = count = met.get(shapes, RARE if not met else 0) + 1
+        if count <= RARE:
+            return eager(*args, **kwargs)
+        if count > RARE + WARM_UP_STEPS:
+            return compiled(*args, **kwargs)
+        graphs, began_ns = compiled_graphs(), perf_counter_ns()
+        result = compiled(*args, **kwargs)
+        if compiled_graphs() != graphs:
+            held_up(perf_counter_ns() - began_ns)
+        return result
 
     return call
 

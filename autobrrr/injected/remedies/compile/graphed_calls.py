@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
@@ -89,7 +90,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         raise Refused("a buffer is trained")
     if any(map(len, hook_dicts(root))):
         raise Refused("the model has hooks, which a graph would leave out")
-    replays = Replays(torch, root, capture)
+    replays = Replays(job, root, capture)
     with ExitStack() as undo:
         undo.callback(hold_gradients(root))
         undo.callback(lead_through(root, Rank.CODE, replays.layer))
@@ -109,7 +110,8 @@ class Replays:
         pending: A forward whose backward is still to come: another replay would overwrite its memory.
     """
 
-    def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
+    def __init__(self, job: Job, module: Module, capture: Capture) -> None:
+        torch, self._held_up = job.torch, job.held_up
         self.broken: str | None = None
         self.pending: weakref.ref[Token] | None = None
         self._torch, self._capture = torch, capture
@@ -161,7 +163,7 @@ class Replays:
 
         torch warms up with a few calls of its own, so running statistics and random states are put back.
         """
-        torch, module = self._torch, cast(Module, self._module())
+        torch, module, began_ns = self._torch, cast(Module, self._module()), perf_counter_ns()
         given = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in args)
         random = capture_of_torch(torch)
         buffers = [(each, each.clone()) for each in module.buffers()]
@@ -178,6 +180,7 @@ class Replays:
                     buffer.copy_(before)
             for restore in random:
                 restore()
+            self._held_up(perf_counter_ns() - began_ns)
         self._recorded[kind] = recorded, _reads(module)
         return True
 

@@ -26,6 +26,7 @@ from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
 from autobrrr.injected.wire.ring_writer import StepRing
+from support.injected.agent import read_ring
 
 
 class Slices:
@@ -213,6 +214,19 @@ def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost(pages: S
     cost = cost_of(loop, 0, 0)
     assert cost["one_off_ns"] == 70_000
     assert cost["boundary_ns_per_step"] == 0
+
+
+def test_what_a_remedy_compiles_within_a_step_is_a_pause_and_the_step_says_so(pages: StepRing) -> None:
+    clock = [0]
+    loop = train_loop(pages, clock, clock)
+    loop._close(100_000_000)
+    loop.job.held_up(12_200_000_000)
+    loop._close(12_300_000_000)
+    assert cost_of(loop, 0, 0)["one_off_ns"] == 12_200_000_000
+    assert [step.flags & ring_layout.COMPILED for step in read_ring(bytes(pages.memory))] == [
+        0,
+        ring_layout.COMPILED,
+    ]
 
 
 class Sees(TorchFunctionMode):

@@ -24,9 +24,9 @@ class Loop:
         self.reader = RingReader(self.writer.fd)
         self.buckets = Buckets()
 
-    def train(self, steps: int, step_ns: int, **fields: int) -> StepHistory:
+    def train(self, steps: int, step_ns: int, own_ns: int = 0, **fields: int) -> StepHistory:
         for _ in range(steps):
-            self.writer.step(step_ns, own_ns=0, **fields)
+            self.writer.step(step_ns, own_ns=own_ns, **fields)
         self.buckets.add(self.reader.read_new())
         return self.buckets.history(NO_STEPS)
 
@@ -66,10 +66,22 @@ def test_a_slow_step_is_remembered_with_its_number_and_cause() -> None:
     loop.train(1, 200 * MS)
     found = loop.train(4, 50 * MS)
     assert [(each.seq, each.ns, each.usual_ns, each.why) for each in found.slow] == [
-        (30, 400 * MS, 50 * MS, "traced"),
+        (30, 400 * MS, 50 * MS, "autobrrr: measuring"),
         (31, 200 * MS, 50 * MS, None),
     ]
     assert found.slow[1].before_ns == 200 * MS
+
+
+def test_a_pause_of_ours_before_a_step_is_part_of_it_and_named() -> None:
+    loop = Loop()
+    loop.train(30, 50 * MS)
+    loop.train(1, 60 * MS, own_ns=140 * MS)
+    loop.train(1, 60 * MS, own_ns=12_200 * MS, flags=ring_layout.SWITCHED)
+    found = loop.train(1, 9_000 * MS, flags=ring_layout.COMPILED)
+    assert [(each.seq, each.ns, each.why) for each in found.slow] == [
+        (31, 12_260 * MS, "autobrrr: switching a remedy"),
+        (32, 9_000 * MS, "autobrrr: compiling for a trial"),
+    ]
 
 
 def test_steady_steps_are_never_slow() -> None:

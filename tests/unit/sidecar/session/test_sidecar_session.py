@@ -492,7 +492,10 @@ def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> N
     assert found.cost.one_off_ns == found.attach.pause_ns == 400_000
     stage.event("cost", {**cost(), "one_off_ns": 7_000_000})
     stage.run(1)
-    assert stage.session.snapshot().cost.one_off_ns == 7_400_000
+    found = stage.session.snapshot()
+    assert found.cost.one_off_ns == 7_400_000
+    assert found.cost.session_share == pytest.approx((1000 * found.steps + 7_400_000) / found.t_ns)
+    assert found.cost.words.endswith(" while attached, plus 7.40 ms of pauses")
 
 
 def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:
