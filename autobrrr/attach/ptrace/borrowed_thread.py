@@ -48,6 +48,7 @@ BACK_S = 120.0  # another thread may keep a system call waiting (it maps much); 
 STARVED_S = 5.0  # and for a thread that is ready to run: it needs a CPU to come to the stop
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
+MOST_RETRY_PAUSES = 50  # between two tries; one more after each
 ENDS_WITHIN_S = 5.0
 _PERMISSION = {errno.EPERM, errno.EACCES}
 
@@ -76,8 +77,7 @@ class InjectedCall:
     page_bytes: int = 0
     tid: int = 0
     tries: int = 0
-    pause_ns: int = 0  # of the try that worked: from asking for the stop until detached
-    longest_pause_ns: int = 0
+    pause_ns: int = 0  # of all tries: from asking for the stop until detached, less waits for a CPU before it
 
 
 class NotInTime(Exception):
@@ -241,7 +241,7 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
                     ) from None
                 time.sleep(BUSY_PAUSE_S)
             if not state.done:
-                time.sleep(way.retry_pause_s)
+                time.sleep(way.retry_pause_s * min(state.tries, MOST_RETRY_PAUSES))  # each try is a stop
     finally:
         os.close(memory)
     if not state.done:
@@ -269,7 +269,7 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
     cpu = way.target.architecture
     thread = ptrace_calls.Tracee(tid, cpu.registers_bytes())
-    began_ns = time.monotonic_ns()
+    began_ns, delay_ns = time.monotonic_ns(), procfs.run_delay_ns(way.target.pid, tid)
     thread.interrupt()
     try:
         came = thread.wait_interrupted(STOP_S) or (
@@ -282,6 +282,9 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
         raise _did_not_stop(way.target.pid, tid)
     try:
+        # On its way to the stop others may have its CPU for a tenth of a second: that is no pause of ours.
+        delayed_ns = (procfs.run_delay_ns(way.target.pid, tid) or 0) - (delay_ns or 0)
+        began_ns += min(delayed_ns, time.monotonic_ns() - began_ns)
         # Stopped it stays what it is. It may have become a program of root's that the job has aimed us at.
         same_program.require(way.target.pid, way.target.program)
         if procfs.stat(way.target.pid, tid=tid) is None:
@@ -308,11 +311,10 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     finally:
         if thread.stopped:
             thread.detach()
-        pause_ns = time.monotonic_ns() - began_ns
-        state.longest_pause_ns = max(state.longest_pause_ns, pause_ns)
+        state.pause_ns += time.monotonic_ns() - began_ns
         for number in thread.held_back:
             signal.pidfd_send_signal(os.pidfd_open(way.target.pid), number)
-    state.tid, state.pause_ns = tid, pause_ns
+    state.tid = tid
 
 
 def _is_ready(pid: int, tid: int) -> bool:
@@ -372,7 +374,6 @@ def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
             "page_bytes": done.page_bytes,
             "tries": done.tries,
             "pause_ns": done.pause_ns,
-            "longest_pause_ns": done.longest_pause_ns,
             "done_ns": time.monotonic_ns(),
         }
     except AutobrrrError as error:

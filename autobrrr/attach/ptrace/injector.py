@@ -104,8 +104,7 @@ class Injection:
     """One injection that was taken; the source runs at the main thread's next check."""
 
     tid: int  # the borrowed thread
-    pause_ns: int  # how long it stood still, at most
-    longest_pause_ns: int  # over all tries
+    pause_ns: int  # how long it stood still, at most, in all tries
     tries: int
     page: int  # where the source lies in the target; free it there once it ran
     page_bytes: int
@@ -147,7 +146,6 @@ def inject(
     return Injection(
         tid=number["tid"],
         pause_ns=number["pause_ns"],
-        longest_pause_ns=number["longest_pause_ns"],
         tries=number["tries"],
         page=number["page"],
         page_bytes=number["page_bytes"],

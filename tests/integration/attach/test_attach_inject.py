@@ -38,7 +38,7 @@ def runs_what_is_injected(target: Child, folder: Path) -> None:
         answer = folder / f"answer-{turn}"
         taken = inject(target.pid, leaves(answer))
         eventually(answer.exists)
-        assert 0 < taken.pause_ns <= taken.longest_pause_ns
+        assert taken.pause_ns > 0
     eventually(lambda: target.alive() and not has_mapped(target.pid, taken.page))
 
 

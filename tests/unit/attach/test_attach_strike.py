@@ -254,6 +254,46 @@ def test_a_thread_that_is_ready_to_run_is_given_time_to_come_to_its_stop(
     assert waited == ([1.0, 5.0] if ready else [1.0])
 
 
+def test_a_pause_begins_once_the_thread_had_a_cpu_to_come_to_its_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, delays = [0], [5_000, 105_000]  # ready to run, and without a CPU, for 100 us of its way
+
+    class Starved:
+        stopped, held_back = True, ()
+
+        def __init__(self, tid: int, registers_bytes: int) -> None:
+            pass
+
+        def interrupt(self) -> None:
+            pass
+
+        def wait_interrupted(self, timeout_s: float) -> bool:
+            now[0] += 103_000
+            return True
+
+        def registers(self) -> bytes:
+            now[0] += 400
+            return b""
+
+        def signal_mask(self) -> bytes:
+            return b""
+
+        def detach(self) -> None:
+            pass
+
+    monkeypatch.setattr(borrowed_thread.ptrace_calls, "Tracee", Starved)
+    monkeypatch.setattr(borrowed_thread.procfs, "run_delay_ns", lambda pid, tid: delays.pop(0))
+    monkeypatch.setattr(borrowed_thread.procfs, "stat", lambda pid, tid: object())
+    monkeypatch.setattr(borrowed_thread.same_program, "require", lambda pid, program: None)
+    monkeypatch.setattr(borrowed_thread.deadly_calls, "deadly", lambda tid: [])
+    monkeypatch.setattr(borrowed_thread.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(PendingCall, "objection", lambda self, registers, memory: "not here")
+    state = borrowed_thread.InjectedCall()
+    borrowed_thread._once(by_call(), 10, 0, state)
+    assert (state.why, state.pause_ns) == ("not here", 3_400)
+
+
 def test_the_injector_has_more_time_than_all_of_its_waits() -> None:
     """Killed in the middle of a call it would end the job; after the deadline nothing comes up any more."""
     stop_s = borrowed_thread.STOP_S + borrowed_thread.STARVED_S
