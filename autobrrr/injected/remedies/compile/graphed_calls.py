@@ -82,7 +82,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     Raises:
         Refused: several models, a wrapped one, hooks, or a buffer that is trained.
     """
-    torch, roots = job.torch, trained_roots(job)
+    roots = trained_roots(job)
     if len(roots) != 1 or any(cast(Module, each) is not roots[0] for each in job.roots):
         raise Refused("it records one model, and a wrapped one from the start of a run only")
     (root,) = roots
