@@ -38,8 +38,9 @@ SHORTEST_SLICE_NS = 100_000_000
 SILENCE_NS = 10_000_000_000
 SILENCE_STEPS = 20
 SILENCE_PAUSES = 1.5  # times the longest pause that the job makes by itself
-SILENCES = 2  # so many in blocks with the remedy are no accident
+SUSPICIONS = 2  # so many in blocks with the remedy are no accident
 SLOWER = 4.0
+SLOW_FOR_NS = 50_000_000  # so long, for one preemption makes a few short steps long
 PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
 WARM_UP_PATIENCE = 8.0  # times the usual price
@@ -92,12 +93,13 @@ class _Over(Exception):
         self.why = why
 
 
-class _Silent(Exception):
-    """No step ends with the remedy: by its doing, or the job evaluates."""
+class _Suspected(Exception):
+    """With the remedy no step ends, or all take far longer: by its doing, or not."""
 
-    def __init__(self, first: int, why: str) -> None:
+    def __init__(self, first: int, why: str, slow_ns: float | None = None) -> None:
         super().__init__(why)
         self.first = first  # step of the block
+        self.slow_ns = slow_ns  # median step; None: none ended
 
 
 class _Run:
@@ -121,7 +123,7 @@ class _Run:
         self.next_seq = 0
         self.by_length = ByLength()
         self.last_side: Side | None = None
-        self.silences = 0
+        self.suspicions = 0
         self.pause_of_job_ns = 0  # the longest that it has made by itself
         self.lost_without = False  # the loss is not finite without the remedy either
 
@@ -172,8 +174,8 @@ class _Run:
         """Two neighbouring blocks; a pair without enough representative steps does not count."""
         try:
             blocks = {side: self.block(side) for side in order}
-        except _Silent as silent:
-            self.look_without(silent)
+        except _Suspected as suspected:
+            self.look_without(suspected)
             return
         without, with_it = blocks["A"], blocks["B"]
         self.steps += len(without.steps) + len(with_it.steps)
@@ -189,14 +191,17 @@ class _Run:
         self.step_ns = float(np.median(self.without_means[-8:]))
         self.plan = self.plan_for(self.step_ns)
 
-    def look_without(self, silent: _Silent) -> None:
-        """Whether steps end again without the remedy. It is laid to the remedy when it comes again."""
-        self.block("A")
-        ended = self.bench.steps(silent.first, 0, 0)
-        evaluating = ended[ended["flags"] & ring_layout.EVALUATION != 0]
-        self.silences += self.note_pause(evaluating) < SILENCE_NS
-        if self.silences >= SILENCES:
-            raise _Over("harmful", f"{silent} with it, {self.silences} times")
+    def look_without(self, suspected: _Suspected) -> None:
+        """Whether steps are as usual again without the remedy, which is blamed the second time."""
+        beside = self.block("A").steps
+        if suspected.slow_ns is None:
+            ended = self.bench.steps(suspected.first, 0, 0)
+            evaluating = ended[ended["flags"] & ring_layout.EVALUATION != 0]
+            self.suspicions += self.note_pause(evaluating) < SILENCE_NS
+        elif len(beside):  # of the same seconds: other programs slow both
+            self.suspicions += suspected.slow_ns > SLOWER * float(np.median(beside))
+        if self.suspicions >= SUSPICIONS:
+            raise _Over("harmful", f"{suspected} with it, {self.suspicions} times")
 
     def note_pause(self, found: Steps) -> int:
         """The longest of these steps, which the job would make without the remedy too."""
@@ -276,12 +281,13 @@ class _Run:
         self.lost_without = self.lost_without or bool(lost)
 
     def protect(self, first: int, found: Steps, waited_ns: int) -> None:
-        if len(timed(found, self.bench.clock)) >= 3:
-            took_ns = float(np.median(durations_ns(timed(found, self.bench.clock))))
-            if took_ns > SLOWER * self.step_ns:
-                raise _Over("harmful", f"{took_ns / self.step_ns:.0f} times slower")
+        took_ns = durations_ns(timed(found, self.bench.clock))
+        if len(took_ns) >= 3:
+            slow_ns = float(np.median(took_ns))
+            if slow_ns > SLOWER * self.step_ns and took_ns.sum() > SLOW_FOR_NS:
+                raise _Suspected(first, f"{slow_ns / self.step_ns:.0f} times slower", slow_ns)
         elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns, SILENCE_PAUSES * self.pause_of_job_ns):
-            raise _Silent(first, f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s")
+            raise _Suspected(first, f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s")
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
@@ -17,7 +18,7 @@ from autobrrr.records import ExactnessClass, NoClaim, Trial, TuneProgress, Tunin
 from autobrrr.report.text.tuning_text import tuning_table
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import NotApplied, SwitchedOn
+from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
 from autobrrr.tuner.live_search import GUARD_STEPS, tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob
@@ -84,6 +85,39 @@ def test_what_hurts_is_undone_quickly() -> None:
     assert "10 times slower" in hurt.why
     assert hurt.duration_ns < SECOND_NS
     assert job.names_on == []
+
+
+@pytest.mark.parametrize(("speed", "outcome"), [(1.15, "kept"), (0.25, "undone")])
+def test_a_preemption_of_a_few_steps_does_not_end_a_proof(speed: float, outcome: str) -> None:
+    class Preempted(SimulatedJob):
+        """The first three steps with the remedy come alone; another program takes 6 ms of two of them."""
+
+        struck = False
+
+        def steps(self, first_seq: int, count: int, timeout_ns: int) -> Steps:
+            if self.struck or not self.names_on or count <= 3:
+                return super().steps(first_seq, count, timeout_ns)
+            self.struck = True
+            found = super().steps(first_seq, 3, timeout_ns)
+            found["end_ns"][1:] += 6_000_000
+            return found
+
+    job = Preempted(effects={"optimizer.fused": Effect(speed=speed)})
+    assert trial(tuned(job, only=("optimizer.fused",)), "optimizer.fused").outcome == outcome
+
+
+def test_what_slows_the_whole_machine_is_not_laid_to_the_remedy() -> None:
+    class Crowded(SimulatedJob):
+        """From the first step with the remedy on, everything takes eight times as long for 400 steps."""
+
+        def _draw(self, count: int) -> NDArray[np.float64]:
+            crowded = self._warm and self._count < self.calm_again
+            return super()._draw(count) + (np.log(8) if crowded else 0.0)
+
+        calm_again = 400
+
+    job = Crowded(effects={"optimizer.fused": Effect(speed=1.15)})
+    assert trial(tuned(job, only=("optimizer.fused",)), "optimizer.fused").outcome == "kept"
 
 
 def test_gains_add_up_and_the_closing_run_measures_them_together() -> None:
