@@ -23,7 +23,8 @@ from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
 from autobrrr.folders import objection_to
-from autobrrr.machine import procfs
+from autobrrr.injected.job_state import cupti_users
+from autobrrr.machine import process_maps, procfs
 from autobrrr.records import DoctorCheck
 from autobrrr.told_to_end import deaf_child, stopped_in_order
 
@@ -65,6 +66,7 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
         if check.name in _DECISIVE:
             return checks, code
     checks.append(_remote_exec(case))
+    checks.append(_profiler(case))
     checks.append(_bundle_code(case))
     checks.append(_bundle_place(case))
     if preloaded_agent.listening(pid, case.proc) is not None:
@@ -114,6 +116,19 @@ def _bundle_place(case: triage.TriageCase) -> DoctorCheck:
     except AutobrrrError as error:
         return DoctorCheck(name="folder", status="fail", detail=error.message, fix=error.hint)
     return DoctorCheck(name="folder", status="ok", detail=detail, fix="")
+
+
+def _profiler(case: triage.TriageCase) -> DoctorCheck:
+    names = procfs.environ(case.pid, cupti_users.VARIABLES, case.proc)
+    try:
+        maps = " ".join(each.name for each in process_maps.read(case.pid, case.proc))
+    except OSError:
+        maps = ""
+    user = cupti_users.cupti_user(dict.fromkeys(names, "set"), maps)
+    if user is None:
+        return DoctorCheck(name="profiler", status="ok", detail="no other one is in the process", fix="")
+    detail = f"{user}: a GPU job gets no profiler window beside it"
+    return DoctorCheck(name="profiler", status="warn", detail=detail, fix="start the job without it")
 
 
 def _bundle_code(case: triage.TriageCase) -> DoctorCheck:

@@ -26,7 +26,7 @@ from .loop_anatomy import read_anatomy
 from .measure import stack_sampler
 from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
-from .measure.profiler_window import WindowTask
+from .measure.profiler_window import WindowTask, why_no_window
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_meeting import meet, refuse_sharded
@@ -297,6 +297,9 @@ class AgentSession:
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
+        why = why_no_window(self._torch, asked=command.get("asked") is True)
+        if why is not None:
+            raise Refused(why)
         return self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
 
     def _do_slack(self, command: Mapping[str, object]) -> Reply:

@@ -63,7 +63,8 @@ def test_what_the_job_has_set_itself_is_left_as_it_is(tmp_path: Path) -> None:
     with AgentJob(chosen + END, tmp_path) as job:
         peer = job.peer()
         peer.wait_steps(20)
-        assert peer.ask("window", steps=3)["ok"]
+        assert "keeps CUPTI in the job" in str(peer.ask("window", steps=3)["why"])
+        assert peer.ask("window", steps=3, asked=True)["ok"]
         assert read_window(*next_window(peer)).cupti == "attached"
         peer.ask("detach", keep=False)
         output = job.output()

@@ -37,7 +37,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--window", action="store_true", help="profile a few steps too; training stalls for a moment"
+        "--window",
+        action="store_true",
+        help="profile a few steps too; training stalls for a moment; before CUDA 12.6 launches stay slower",
     )
     parser.add_argument(
         "--sweep",

@@ -20,11 +20,13 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
+from ..job_state.cupti_users import cupti_user
 from ..live_torch.graph_capture import capturing
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
+from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
 from .kineto_log import quiet
@@ -39,6 +41,8 @@ OPERATORS_A_CALL, OPERATORS_AN_ALLOCATION = 6, 2
 FEW_STEPS = 2
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
+# Calls that are timed, how much longer CUPTI makes them, and looks at it.
+CALLS, LONGER, MOST_LOOKS = 32, 1.2, 8
 NICER = -10
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
 OTHERS = "the job switched a profiler of its own on or off meanwhile"
@@ -67,7 +71,11 @@ class WindowTask:
         self._ended: str | None = None  # why the window is over before its time
         self._witnesses: list[Patch] = []
         self._counts: list[int] = []  # autograd's and the allocator's, at the last boundary
-        self._cupti: str | None = None
+        self._lets_go = lets_go(loop.torch)
+        self._call_ns = 0  # of a cheap call into CUDA, before CUPTI is there
+        self._looks = 0
+        self._result: object | None = None
+        self._told: dict[str, object] = {}
 
     @property
     def pending(self) -> bool:
@@ -84,6 +92,8 @@ class WindowTask:
             return 1
         if self._ended is not None:
             raise Abstain(self._ended)
+        if self._result is not None:
+            return self._look()
         if not self._on:
             self._waited += 1
             if boundary.last_step_ns > SLOW_STEP_NS:
@@ -105,8 +115,7 @@ class WindowTask:
         if len(self._profiled_ns) <= self._steps:
             boundary.sample = True
             return 1
-        self._finish()
-        return None
+        return self._finish()
 
     def cancel(self) -> None:
         """Switch the profiler off, unless it is the job's own by now."""
@@ -143,6 +152,7 @@ class WindowTask:
         if self._autograd._profiler_enabled() or _has_schedule(self._profiler):
             raise Abstain("the job is being profiled already")
         device = {"use_device": "cuda"} if self._cuda else {}
+        self._call_ns = self._timed_call_ns() if self._lets_go else 0
         profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
         profile._prepare_trace()  # torch's first one sets the log level anew
         with quiet(self._loop.torch):
@@ -189,40 +199,77 @@ class WindowTask:
     @contextlib.contextmanager
     def _teardown(self) -> Iterator[None]:
         """Have torch finalise CUPTI when the profiler is switched off now."""
-        torch = self._loop.torch
-        if not self._cuda or getattr(torch.version, "cuda", None) is None:
+        if not self._lets_go or TEARDOWN in os.environ:
             yield
             return
-        own = os.environ.get(TEARDOWN)
-        if own is not None or _numbers(torch.version.cuda) < TEARDOWN_FROM:
-            self._cupti = "finalized" if own == "1" else "attached"
-            yield
-            return
-        self._cupti = "finalized"
         os.environ[TEARDOWN] = "1"
         try:
             yield
         finally:
             os.environ.pop(TEARDOWN, None)
 
-    def _finish(self) -> None:
+    def _finish(self) -> int | None:
         began = perf_counter_ns()
-        result = self._switch_off()
+        self._result = self._switch_off()
         self.cancel()
         self._stall_ns += perf_counter_ns() - began
-        if result is None:
+        if self._result is None:
             raise Abstain(OTHERS)
-        told: dict[str, object] = {
+        self._told = {
             "status": "ok",
             "plain_step_ns": self._plain_ns[-self._steps :],
             "profiled_step_ns": self._profiled_ns[1:],
             "stall_ns": self._stall_ns,
             "shapes": self._shapes,
             "device": self._cuda,
-            "cupti": self._cupti,
+            "cupti": None if self._lets_go is None else "attached",
         }
-        # Writing is the agent's thread's work.
-        self._emit({"finish": lambda: _written(result, told)})
+        return self._look()
+
+    def _look(self) -> int | None:
+        """CUPTI is finalised in some later call into CUDA: then calls are as short again as before."""
+        if self._lets_go:
+            if self._timed_call_ns() <= LONGER * self._call_ns:
+                self._told["cupti"] = "finalized"
+            elif (looks := self._looks) < MOST_LOOKS:
+                self._looks = looks + 1
+                return 1
+        result, told = self._result, self._told
+        self._emit({"finish": lambda: _written(result, told)})  # writing is the agent's thread's work
+        return None
+
+    def _timed_call_ns(self) -> int:
+        query: Callable[[], bool] = self._loop.torch.cuda.current_stream().query
+        took_ns = []
+        for _ in range(CALLS):
+            began = perf_counter_ns()
+            query()
+            took_ns.append(perf_counter_ns() - began)
+        return min(took_ns)
+
+
+def lets_go(torch: ModuleType) -> bool | None:
+    """Whether CUPTI leaves the job at the end of a window; None where a window brings none."""
+    version, own = getattr(torch.version, "cuda", None), os.environ.get(TEARDOWN)
+    if version is None or not cuda_in_use():
+        return None
+    return _numbers(version) >= TEARDOWN_FROM if own is None else own == "1"
+
+
+def why_no_window(torch: ModuleType, *, asked: bool) -> str | None:
+    """Why a window would be in somebody's way, or stay in the job though nobody has asked for one."""
+    leaves = lets_go(torch)
+    if leaves is None:
+        return None
+    user = cupti_user(os.environ, Path("/proc/self/maps").read_text(errors="replace"))
+    if user is not None:
+        return f"{user}, and CUPTI serves one profiler at a time"
+    if asked or leaves:
+        return None
+    return (
+        f"CUDA {torch.version.cuda} keeps CUPTI in the job, which slows launches down for good: "
+        "--window profiles all the same"
+    )
 
 
 def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object], int | None]:

@@ -29,9 +29,7 @@ def window_text(window: ProfilerWindow) -> str:
         since = median(window.after_step_ns) / median(plain)
         lines.append(f"    steps since then take {since:.2f} times what they took before")
     if window.cupti == "attached":
-        lines.append(
-            "    CUPTI stays in the job: this CUDA can't let go of it, and launches are slower from here on"
-        )
+        lines.append("    CUPTI stays in the job: launches are slower from here on")
     if window.inside_share is not None:
         compiled = f" (compiled graphs {share(window.compiled_share)})" if window.compiled_share else ""
         lines.append(f"    host: {share(window.inside_share)} inside operators{compiled}")

@@ -92,7 +92,7 @@ class MeasurementSequence:
         self._own_code = False
         self._retraces = 0
         self._traced_median_ns: float | None = None
-        self._window_wanted = False
+        self._window_wanted = self._window_asked = False  # for whatever reason; by the user
         self._windows_again = 0
         self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
         self._sampled_early = False  # stacks are being sampled before the first step has ended
@@ -145,7 +145,7 @@ class MeasurementSequence:
         """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
         if self._findings.options.readonly:
             return "the session is read-only"
-        self._window_wanted = True
+        self._window_wanted = self._window_asked = True
         if self.state not in (State.PROFILING, State.DELAYING):
             self._findings.profile = self._findings.slack = None  # whoever asks waits for a new one
         return None
@@ -337,7 +337,11 @@ class MeasurementSequence:
         if on_gpu:  # first: what is asked while the window is on waits for its end
             self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
         self._without_shapes = None
-        self._begin(State.PROFILING, now_ns, activity, steps=WINDOW_STEPS, shapes=False)
+        self._begin_window(now_ns, activity, steps=WINDOW_STEPS, shapes=False)
+
+    def _begin_window(self, now_ns: int, activity: str, *, steps: int, shapes: bool) -> None:
+        asked = self._window_asked
+        self._begin(State.PROFILING, now_ns, activity, steps=steps, shapes=shapes, asked=asked)
 
     def _wants_shapes(self) -> bool:
         """Only work against the roofs needs them: of products, in a job that its kernels limit.
@@ -353,7 +357,7 @@ class MeasurementSequence:
     def _profile_shapes(self, now_ns: int) -> None:
         self._without_shapes = self._findings.profile
         activity = f"profiling {SHAPED_STEPS} steps with the shapes of their products"
-        self._begin(State.PROFILING, now_ns, activity, steps=SHAPED_STEPS, shapes=True)
+        self._begin_window(now_ns, activity, steps=SHAPED_STEPS, shapes=True)
 
     def _sample(self, now_ns: int) -> None:
         if self._findings.frames is not None or not self._noticeable():

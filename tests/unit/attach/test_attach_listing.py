@@ -133,6 +133,13 @@ def test_the_doctor_shows_every_objection_not_only_the_first(proc: FakeProc) -> 
     assert all(check.fix for check in checks if check.status == "fail")
 
 
+def test_the_doctor_names_a_profiler_that_is_in_the_process(proc: FakeProc) -> None:
+    proc.add(10, environ={"CUDA_INJECTION64_PATH": "/opt/nsys/libToolsInjection64.so"})
+    checks, _ = doctor_checks.of_process(10, case(proc))
+    (found,) = [check for check in checks if check.name == "profiler"]
+    assert (found.status, "CUDA_INJECTION64_PATH" in found.detail) == ("warn", True)
+
+
 def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> None:
     checks, code = doctor_checks.of_process(10, case(proc))
     assert [(check.name, check.status) for check in checks] == [("process", "fail")]

@@ -141,7 +141,7 @@ def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     stage.event("anatomy", anatomy(**built))
     assert stage.run(12) is State.PROFILING
     assert "training will stall" in stage.session.activity
-    assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": False})
+    assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": False, "asked": False})
     stage.window(ProfilerWindow(status="ok", inside_share=0.5, stall_ns=80_000_000))
     asked = {"facts", "window"}
     if reason == "GPU":  # what waits for the device is found by its line; steps are timed by its clock

@@ -314,7 +314,7 @@ def test_shapes_are_not_asked_for_where_nothing_needs_them(stage: Stage, verdict
     stage.window(ProfilerWindow(status="ok", verdict=verdict))
     assert stage.run() is State.DELAYING
     assert [fields for do, fields in stage.agent.commands if do == "window"] == [
-        {"steps": 4, "shapes": False}
+        {"steps": 4, "shapes": False, "asked": False}
     ]
 
 
@@ -331,7 +331,7 @@ def test_shapes_of_products_come_from_a_second_short_window(
     profiling(stage)
     stage.window(ProfilerWindow(status="ok", verdict=PRODUCTS, stall_ns=50))
     assert stage.run() is State.PROFILING
-    assert stage.agent.commands[-1] == ("window", {"steps": 2, "shapes": True})
+    assert stage.agent.commands[-1] == ("window", {"steps": 2, "shapes": True, "asked": False})
     stage.window(second)
     assert stage.run() is State.DELAYING
     found = stage.session.findings.profile
