@@ -22,6 +22,7 @@ from autobrrr.trace.reading.interning import STREAM_BITS, InternTables, Kinds
 from autobrrr.trace.reading.nanoseconds import MISSING, Nanoseconds
 from autobrrr.trace.reading.tally import Tally
 from autobrrr.trace.reading.trace_columns import (
+    ACCELERATOR_OF_CATEGORY,
     ANNOTATION,
     CALL,
     KERNEL,
@@ -262,6 +263,11 @@ class Collector:
             self.counted = np.concatenate((self.counted, np.array(new, np.bool_)))
         return self.counted
 
+    def accelerator(self) -> str | None:
+        """Whose events were passed over, by their categories."""
+        known = (ACCELERATOR_OF_CATEGORY.get((each or "").lower()) for each in self.kinds)
+        return next(filter(None, known), None)
+
     def trace(
         self,
         file: str,
@@ -292,6 +298,7 @@ class Collector:
             shapes=self.shapes.things(),
             ranks_of_devices=self.places.ranks,
             metadata=metadata,
+            accelerator=self.accelerator(),
             damage=damage,
             unread=self.without_time.count + splitter.passed_over.count,
             first_unread=_first(self.without_time, splitter.passed_over),

@@ -33,6 +33,7 @@ _BY_NAME = (
     ((".ncu-rep",), "it is a report of Nsight Compute"),
     ((".pftrace", ".perfetto-trace", ".pb"), "it is a Perfetto trace in protobuf"),
 )
+_XPLANE = re.compile(rb"/(host|device):[A-Za-z]")  # how the first plane of a profile is called
 _MARKUP = re.compile(rb"\s*<(?:!doctype html|html|\?xml|!--|[a-z]+[ >])", re.IGNORECASE)
 _KEY = re.compile(rb'[{,]\s*"([A-Za-z_][\w .-]{0,40})"\s*:')
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -75,6 +76,8 @@ def what_it_is(head: bytes, name: str, *, bytes_seen: int) -> NoTrace:
     if head[:1] == b"{":
         return _other_json(head, bytes_seen)
     if _CONTROL.search(head):
+        if name.endswith(".xplane.pb") or (head[:1] == b"\n" and _XPLANE.search(head, 0, 64)):
+            return NoTrace(text="it is an XPlane profile of XLA", hint="open it in XProf (TensorBoard)")
         for endings, text in _BY_NAME:
             if name.endswith(endings):
                 return NoTrace(text=text, hint=_KINETO)

@@ -45,6 +45,17 @@ KIND_OF_CATEGORY = {
 }
 
 
+# Categories of events that other accelerators record in the same format, and nobody here reads.
+ACCELERATOR_OF_CATEGORY = {
+    "enqueue": "an Ascend NPU",
+    "dequeue": "an Ascend NPU",
+    "mtia_runtime": "an MTIA device",
+    "mtia_ccp_events": "an MTIA device",
+    "hpu_op": "a Gaudi HPU",
+    "privateuse1_runtime": "a device of another vendor",
+}
+
+
 def used(codes: NDArray[np.integer]) -> list[int]:
     """The codes that occur, in order; for small non-negative numbers."""
     return np.flatnonzero(np.bincount(codes)).tolist() if len(codes) else []
@@ -184,6 +195,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     shapes: list[OperatorShape]
     ranks_of_devices: dict[str, int]  # where the events themselves carry a rank
     metadata: Metadata
+    accelerator: str | None  # that ran the job, where its operations are not read
     damage: str | None  # why reading ended early
     unread: int  # events without a readable time, and list entries that are no events
     first_unread: str | None  # where the first of them stands, and what it is

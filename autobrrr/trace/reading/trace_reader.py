@@ -91,6 +91,10 @@ def _other_program(name: str, kept: Collector) -> UsageError:
             f"{name} has no event that is read; spans in two: {kept.halves.count}, {kept.halves.first}",
             "export it with torch.profiler's export_chrome_trace",
         )
+    if (accelerator := kept.accelerator()) is not None:
+        return UsageError(
+            f"{name} is the trace of {accelerator}: analyze reads what NVIDIA and AMD devices record"
+        )
     categories = ", ".join(sorted({readable(each)[:30] for each in kept.kinds if each})[:4]) or "none"
     return UsageError(
         f"{name} is not a trace of torch.profiler: of its {kept.seen} events none is of a kind that"

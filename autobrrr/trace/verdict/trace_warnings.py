@@ -56,6 +56,8 @@ def trace_warnings(
 
 
 def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
+    if trace.accelerator is not None:
+        return f"the operations of {trace.accelerator} are not read"
     launches = int(calls.launching.sum())
     named = trace.metadata.devices[0].name if trace.metadata.devices else None
     text = "no GPU operation in the trace"
@@ -63,6 +65,8 @@ def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
         text += f", although it has {launches} launch calls: the device's activity was not recorded"
     elif named:
         text += f", although it names {named}"
+    else:
+        return text
     return f"{text} (profile with ProfilerActivity.CUDA)"
 
 

@@ -212,11 +212,17 @@ FOREIGN: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "zip": ("t.zip", _zipped, "unzip"),
     "an SQLite database": ("t.sqlite", _database, "torch.profiler"),
     "Perfetto": ("t.pftrace", lambda data: b"\n\x1a\x08\x01\x10\x02" * 40, "torch.profiler"),
+    "XPlane": ("a.xplane.pb", lambda data: b"\n\x1f\x10\x01\x12\x09/host:CPU" + b"\x1a\x04" * 40, "XProf"),
     "web page": ("t.json", lambda data: b"<!DOCTYPE html><html>{}", "download"),
     "pickle": ("t.pickle", lambda data: pickle.dumps({"segments": []}), "memory_viz"),
     "Nsight Systems": ("t.nsys-rep", lambda data: b"\x01\x02nsys\0" * 9, "torch.profiler"),
     "TensorBoard": ("events.out.tfevents.1.host", lambda data: b"\x18\0\0\0\0\0\0\0" * 9, "pt.trace"),
     "no list traceEvents": ("t.json", lambda data: b'{"nodes": [], "schema": "1.1"}', "export"),
+    "MTIA": (
+        "mtia.json",
+        lambda data: b'{"traceEvents":[{"ph":"X","cat":"mtia_ccp_events","name":"a","ts":1,"dur":2}]}',
+        "",
+    ),
     "categories: toplevel": (
         "chrome.json",
         lambda data: b'{"traceEvents":[{"ph":"X","cat":"toplevel","name":"a","ts":1,"dur":2}]}',
