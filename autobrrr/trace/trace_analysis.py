@@ -22,8 +22,8 @@ from autobrrr.trace.device.steady_part import Steady, steady_part
 from autobrrr.trace.reading.trace_columns import Trace, used
 from autobrrr.trace.reading.trace_reader import read_trace
 from autobrrr.trace.reading.trace_source import TraceFile
-from autobrrr.trace.timeline.launches import find_calls
-from autobrrr.trace.timeline.trace_steps import OnDevice, described, find_steps, step_stats
+from autobrrr.trace.timeline.launches import LaunchCalls, find_calls
+from autobrrr.trace.timeline.trace_steps import OnDevice, StepMark, described, find_steps, step_stats
 from autobrrr.trace.trace_records import (
     Analysis,
     DeviceAnalysis,
@@ -32,12 +32,14 @@ from autobrrr.trace.trace_records import (
     TraceAdvice,
     TraceAnalysis,
 )
+from autobrrr.trace.verdict.host_limit import host_limit
 from autobrrr.trace.verdict.trace_advice import advise, for_peers
 from autobrrr.trace.verdict.trace_findings import trace_findings
 from autobrrr.trace.verdict.trace_limit import limit_of
 from autobrrr.trace.verdict.trace_verdict import judge
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
 
+_NO_DEVICE = "no GPU operation in the trace"
 Watcher = Callable[[Trace, list[DeviceWork], TraceAnalysis], None]
 
 
@@ -117,11 +119,11 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
             marks, origin, [OnDevice(device=each.label, gpu=each.gpu, gaps=each.gaps) for each in works]
         ),
         step_ns=step_stats(marks) if marks else StepStats(count=0, mean=None, median=None, p99=None),
-        limit_reason="no GPU operation in the trace",
+        limit_reason=_NO_DEVICE,
         regime="unknown",
         confidence="low",
-        reason="no GPU operation in the trace",
-        decide_with="profile with ProfilerActivity.CUDA",
+        reason=_NO_DEVICE,
+        decide_with=None,
         shares=Shares(),
         evidence=[],
         advice=[],
@@ -133,9 +135,34 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
         collectives=[collectives_of(each) for each in works],
         advice=[advise(work, figures) for work, figures in zip(works, devices, strict=True)],
     )
+    if not works:
+        found = msgspec.structs.replace(found, trace=_host_only(analysis, trace, timeline, calls, marks))
     if watch is not None:
         watch(trace, works, analysis)
     return found
+
+
+def _host_only(
+    analysis: TraceAnalysis, trace: Trace, timeline: HostTimeline, calls: LaunchCalls, marks: list[StepMark]
+) -> TraceAnalysis:
+    """The same trace, judged by its host alone."""
+    if trace.accelerator is not None:
+        why = f"{trace.accelerator} ran this job; analyze reads what NVIDIA and AMD devices record"
+        return msgspec.structs.replace(analysis, limit_reason=why, reason=why)
+    on_device = bool(trace.metadata.devices) or bool(calls.launching.any())
+    found = host_limit(trace, timeline, marks, on_device=on_device)
+    if found is None:
+        decide = "profile with ProfilerActivity.CUDA" if on_device else None
+        return msgspec.structs.replace(analysis, decide_with=decide)
+    limit, advice = found
+    return msgspec.structs.replace(
+        analysis,
+        limit=limit.limit,
+        limit_confidence=limit.confidence,
+        limit_reason=limit.reason,
+        reason=f"{_NO_DEVICE}: the host's timeline is the only signal",
+        advice=advice,
+    )
 
 
 def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis:

@@ -98,7 +98,7 @@ def limit_of(
     """
     total = sum(steady.parts_ns.values())
     shares = {name: ns / total for name, ns in limit_ns(steady.parts_ns).items()} if total else {}
-    named = _named(shares)
+    named = named_part(shares)
     limit: Limit = named or _undecided(shares)
     if named is None and regime not in NAMES_NOBODY:
         limit = LIMIT_OF_REGIME[regime]
@@ -115,7 +115,7 @@ def limit_of(
     )
 
 
-def _named(shares: Mapping[str, float]) -> Limit | None:
+def named_part(shares: Mapping[str, float]) -> Limit | None:
     """The one who limits; None where nobody leads."""
     ranked = sorted(((share, name) for name, share in shares.items()), reverse=True)
     if not ranked:

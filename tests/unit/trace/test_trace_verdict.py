@@ -228,3 +228,47 @@ def test_steps_that_become_ever_shorter_do_not_take_ever_longer_to_read(
     monkeypatch.setattr(trace_steps, "median", counted)
     assert len(trace_steps.find_steps(as_trace(scene))) == 2_000
     assert max(longest) < 2_000
+
+
+def on_the_host(loader: int, operator: int, rounds: int = 40) -> Scene:
+    """A loop on a CPU: so many microseconds in the loader, then in an operator, then 100 in neither."""
+    scene = Scene()
+    at = 0
+    for _ in range(rounds):
+        scene.annotation(at, loader * 1_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+        scene.operator(at + loader * 1_000, operator * 1_000, "aten::mm")
+        at += (loader + operator + 100) * 1_000
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("loader", "operator", "limit", "sure"),
+    [
+        (900, 200, "input", "high"),
+        (10, 900, "kernels", "low"),
+        (10, 20, "host", "low"),
+        (90, 110, "mixed", "low"),
+    ],
+)
+def test_a_trace_of_a_cpu_job_is_judged_by_its_main_thread(
+    loader: int, operator: int, limit: str, sure: str
+) -> None:
+    found = verdict(on_the_host(loader, operator))
+    assert (found.limit, found.limit_confidence, found.regime) == (limit, sure, "unknown")
+    assert [each.kind for each in found.advice] == ["data_loader"] * (limit == "input")
+    assert found.decide_with is None
+
+
+def test_operators_of_a_job_whose_device_was_not_recorded_are_no_kernels() -> None:
+    scene = on_the_host(10, 900)
+    scene.head = HEAD
+    found = verdict(scene)
+    assert (found.limit, found.decide_with) == ("unknown", "profile with ProfilerActivity.CUDA")
+
+
+def test_a_trace_of_an_ascend_npu_is_called_one() -> None:
+    scene = on_the_host(10, 900)
+    scene.event(0, 1_000, "enqueue", "Enqueue@Matmul")
+    found = verdict(scene)
+    assert "an Ascend NPU ran this job" in found.limit_reason
+    assert not any("CUDA" in each for each in (*found.warnings, found.decide_with or ""))
