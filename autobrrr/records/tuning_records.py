@@ -1,14 +1,17 @@
-"""What a tuning tried, kept and undid."""
+"""What a tuning tried, kept and undid; and what that leaves of the advice."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from autobrrr.records.agent_records import JobFacts
+from autobrrr.records.gain_words import gain_words
 from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumbers
+from autobrrr.records.verdict_records import Advice
 
 
 class NoClaim(str, enum.Enum):
@@ -102,3 +105,30 @@ class TuneProgress(Record, frozen=True, kw_only=True):
     kept: list[str] = []
     elapsed_ns: int = 0
     budget_ns: int = 0
+
+
+def after_trials(
+    advice: Sequence[Advice], trials: Iterable[Trial], active: Collection[str] = ()
+) -> list[Advice]:
+    """The advice once trials have measured remedies: a trial overrules the prediction.
+
+    What is on already, or was measured and not kept, is no advice; what was kept and is off again has the
+    gain that its trial measured.
+    """
+    measured = sorted(
+        (each for each in trials if each.achieved is not None),
+        key=lambda each: (each.outcome == "kept", each.achieved or 0.0),
+    )
+    best = {each.remedy: each for each in measured}
+    found = []
+    for one in advice:
+        trial = best.get(one.remedy)
+        if one.remedy in active or (trial is not None and trial.outcome != "kept"):
+            continue
+        if trial is None:
+            found.append(one)
+            continue
+        why = f"a trial measured {gain_words(trial.achieved, trial.interval)}"
+        gain = msgspec.structs.replace(one, expected=trial.achieved, interval=trial.interval, why=why)
+        found.append(gain)
+    return found

@@ -16,6 +16,7 @@ from autobrrr.records import Diagnosis, FrameSamples, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.record_base import as_record
+from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from autobrrr.report.text.sweep_text import sweep_text
@@ -84,6 +85,9 @@ def past_session(path: Path) -> PastSession:
         raise UsageError(
             f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"
         )
+    tried = trials if tuned is None else [*tuned.trials, *trials]
+    if judged is not None and judged is not last:
+        judged = msgspec.structs.replace(judged, advice=after_trials(judged.advice, tried, last.active))
     return PastSession(
         path=path,
         last=last,

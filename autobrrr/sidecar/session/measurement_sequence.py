@@ -96,7 +96,8 @@ class MeasurementSequence:
         self._windows_again = 0
         self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
         self._sampled_early = False  # stacks are being sampled before the first step has ended
-        self._of_job_before = False  # what is being measured is the job before it was changed
+        self._of_job_before = False  # what is known, or being measured, is the job before it was changed
+        self._tuned_ns: int | None = None  # since when nothing is begun: what its trials say stands
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
@@ -132,7 +133,20 @@ class MeasurementSequence:
             findings.traced = findings.probe = findings.frames = findings.collectives = None
             findings.tracing = findings.probing = None
             self._retraces = 0
+            self._tuned_ns, self._of_job_before = None, False
             self._enter(State.WATCHING, now_ns, "measuring anew")
+
+    def tuned(self, now_ns: int, *, changed: bool) -> None:
+        """A tuning is over; where it has changed the job, that is measured anew, but not right now."""
+        if self.state is State.JUDGED:
+            self._tuned_ns, self._of_job_before = now_ns, changed
+        elif changed:
+            self.changed(now_ns)
+
+    @property
+    def shows_job_before(self) -> bool:
+        """Whether what has been measured is the job as it was before a tuning."""
+        return self._of_job_before and self._tuned_ns is not None
 
     def changed(self, now_ns: int) -> None:
         """A remedy is on or off: what was measured, or is being measured, is the job before it."""
@@ -414,8 +428,12 @@ class MeasurementSequence:
         findings = self._findings
         if self._held(now_ns):
             return
+        asked = self._window_wanted or bool(self._sweeps_wanted)
+        if self._tuned_ns is not None and now_ns - self._tuned_ns < DRIFT_NS and not asked:
+            self.activity = "watching"
+            return
+        self._tuned_ns = None
         if self._of_job_before:
-            self._of_job_before = False
             self._window_wanted = self._window_wanted or findings.profile is not None
             self.again(now_ns)
             return

@@ -112,6 +112,8 @@ class Session:
         self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []
         self._keeps = False  # what is on stays on after the detach
+        self._on_before: list[str] = []  # remedies, as the tuning began
+        self._trials: dict[tuple[str, str], Trial] = {}  # the latest, by remedy and options
         self._awaited: str | None = None  # what keeps the job from the step that ends a detach
         self._method = {
             State.ATTACHING: self._attaching,
@@ -174,7 +176,7 @@ class Session:
             self._course.step(now_ns, self._judgement.verdict)
             self._stale = self._stale or self._course.state is not before
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
-        if due and self._state is None:
+        if due and self._state is None and not self._verdict_stands:
             self._judge(now_ns)
         self._judge_if_stepped(now_ns)
         self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
@@ -342,6 +344,7 @@ class Session:
             refusal = "the job is being tuned already"
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
+            self._on_before = self.active.names if self.active is not None else []
             self._mind_clock()
             if self._agent is not None and self.findings.window.lengths_vary:
                 self._sees_each_step = True
@@ -362,16 +365,22 @@ class Session:
 
     def record(self, result: Trial | Tuning | Reverted) -> None:
         """The tuner has a result."""
+        if isinstance(result, Trial):
+            self._trials[result.remedy, str(result.options)] = result
         self._journal.write(entry_of(result), result)
 
     def end_tuning(self) -> None:
-        """The tuner is through: look at the job as it is now."""
+        """The tuner is through. The verdict stands for now: tracing would slow down what was just tuned."""
         if self._state is State.TUNING:
             self._state = None
+            if self._course is not None and self.active is not None:
+                changed = self.active.names != self._on_before
+                self._course.tuned(self._clock_ns(), changed=changed)
+                if changed:
+                    self._compared, self._changed_since = None, True
             if self._agent is not None and self._sees_each_step:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
-            self._look_at_changed_job()
             self.go_on()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
@@ -403,6 +412,7 @@ class Session:
             activity=self.activity,
             active=self.active.names if self.active is not None else [],
             compared=self._compared,
+            trials=self._trials.values(),
         )
 
     # Its states, and how it leaves them
@@ -524,13 +534,20 @@ class Session:
             self._note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
         verdict = self._judgement.verdict
         if _said(verdict) != _said(before):
+            verdict = msgspec.structs.replace(verdict, advice=self.snapshot().advice)
             self._journal.write("verdict", verdict)
             self.say(ActivityLine(text=verdict_line(verdict)))
 
     def _judge_if_stepped(self, now_ns: int) -> None:
         """In any state: no snapshot says that there are no steps beside figures of some."""
-        if self.findings.window.standing != self._judged_steps:
+        if self.findings.window.standing != self._judged_steps and not self._verdict_stands:
             self._judge(now_ns)
+
+    @property
+    def _verdict_stands(self) -> bool:
+        """While the job is tuned, and until it is measured anew, what was known of it is not judged again."""
+        tuned = self._state is State.TUNING or (self._course is not None and self._course.shows_job_before)
+        return tuned and self._judgement.verdict.limit != "unknown"
 
     def _note_switch(self, text: str) -> None:
         active = self.active.names if self.active is not None else None

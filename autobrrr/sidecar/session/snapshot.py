@@ -5,7 +5,7 @@ In: measurements and the last judgement. Out: `records.Diagnosis`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,7 +15,8 @@ from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.diagnosis.verdict.judge import Judgement
-from autobrrr.records import Attach, Cost, Diagnosis, GpuSample, RanksCompared
+from autobrrr.records import Attach, Cost, Diagnosis, GpuSample, RanksCompared, Trial
+from autobrrr.records.tuning_records import after_trials
 from autobrrr.sidecar.session.session_states import State
 
 
@@ -29,6 +30,7 @@ def snapshot(
     activity: str,
     active: list[str],
     compared: RanksCompared | None = None,
+    trials: Iterable[Trial] = (),
 ) -> Diagnosis:
     """The session at this moment.
 
@@ -36,6 +38,7 @@ def snapshot(
         steps: Steps since attach; None where no step can be seen.
         active: Names of the remedies that are on.
         compared: What came of the last comparison of the job's ranks.
+        trials: What remedies have brought, as far as they were tried.
     """
     stats = step_stats(measured.step_ns)
     verdict = judgement.verdict
@@ -53,7 +56,7 @@ def snapshot(
         attach=attach,
         cost=_cost(measured, attach, stats.mean, steps),
         device=device_figures(measured.gpu),
-        advice=verdict.advice,
+        advice=after_trials(verdict.advice, trials, active),
         decide_with=verdict.decide_with,
         limit=verdict.limit,
         limit_confidence=verdict.limit_confidence,

@@ -6,6 +6,7 @@ import itertools
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
 from support.machines.devices import AbsentDevice
+from support.sessions.service import TRIAL
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
 
@@ -361,7 +363,33 @@ def test_while_the_tuner_works_nothing_else_is_measured(stage: Stage) -> None:
     assert stage.run(100, seconds=100, arm=1) is State.TUNING
     assert len(stage.agent.commands) == before
     stage.session.end_tuning()
+    assert stage.run(20, arm=1) is State.JUDGED
+
+
+def test_after_a_tuning_the_verdict_stands_for_a_minute_and_nothing_is_traced(stage: Stage) -> None:
+    stage.measured()
+    before = stage.session.snapshot()
+    assert stage.session.begin_tuning() is None
+    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.agent.answer("apply", token=7, arm=1, seq=70)
+    stage.session.end_tuning()
+    assert stage.run(20, seconds=30, arm=1) is State.JUDGED
+    found = stage.session.snapshot()
+    assert (found.regime, found.confidence) == (before.regime, before.confidence) == ("overhead", "high")
+    assert found.step_ns.count == 20
+    stage.run(20, seconds=40, arm=1)
     assert stage.run(20, arm=1) is State.TRACING
+
+
+def test_a_trial_overrules_what_was_predicted(stage: Stage) -> None:
+    stage.measured()
+    first, *others = stage.session.snapshot().advice
+    assert stage.session.begin_tuning() is None
+    lost = msgspec.structs.replace(TRIAL, remedy=first.remedy, achieved=0.89, outcome="undone")
+    stage.session.record(lost)
+    assert stage.session.snapshot().advice == others
+    stage.session.record(msgspec.structs.replace(lost, achieved=1.25, outcome="kept"))
+    assert stage.session.snapshot().advice[0].expected == 1.25
 
 
 def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
