@@ -74,7 +74,6 @@ PROBE_FLAT = 0.5  # fixed share of the probe from which on it is flat
 PROBE_GROWS = 0.25  # ... up to which it grows with the batch
 PEAKS_DISTURBED_AT = 0.60  # of the time that the peaks' own threads waited for a core: no use at all
 
-MEAN_OFF_MEDIAN = 0.2  # of the median step: from here on a sentence gives both
 
 SAMPLED_STEPS = 4
 SAMPLED_STEPS_FIRM = 8

@@ -54,7 +54,16 @@ from autobrrr.records.session_records import (
     StepStats,
 )
 from autobrrr.records.tuning_records import NoClaim, Reverted, Trial, TuneProgress, Tuning
-from autobrrr.records.verdict_records import Advice, Evidence, Shares, Verdict, VerdictLine, verdict_line
+from autobrrr.records.verdict_records import (
+    Advice,
+    Evidence,
+    Shares,
+    Verdict,
+    VerdictLine,
+    limited_by,
+    verdict_head,
+    verdict_line,
+)
 
 __all__ = [
     "Advice",
@@ -89,8 +98,10 @@ __all__ = [
     "Limit",
     "NAMES_NOBODY",
     "limit_words",
+    "limited_by",
     "NoClaim",
     "NoneLate",
+    "verdict_head",
     "verdict_line",
     "OpTime",
     "OpWork",

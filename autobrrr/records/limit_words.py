@@ -20,12 +20,15 @@ LIMIT_OF_REGIME: Final[Mapping[str, Limit]] = {
     "unknown": "unknown",
 }
 NAMES_NOBODY: Final = ("mixed", "unknown")
+MOST: Final = 0.5  # of a step
 
 
-def limit_name(limit: Limit) -> str:
-    """ "limited by kernels": who, without how sure."""
+def limit_name(limit: Limit, compute: float | None = None) -> str:
+    """ "limited by kernels": who, without how sure. Products that take half of a step are "computation"."""
     if limit == "unknown":
         return "limit: unknown"
+    if limit == "kernels" and (compute or 0.0) >= MOST:
+        return "limited by computation"
     return "limited by several parts" if limit == "mixed" else f"limited by {limit}"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from autobrrr.records.limit_words import limit_words
+from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime, TwoNumbers
 
 if TYPE_CHECKING:
     from autobrrr.records.session_records import Diagnosis
+
+WORTH_NAMING = 1.05
 
 
 class Shares(Record, frozen=True, kw_only=True):
@@ -73,19 +76,41 @@ class Verdict(Record, frozen=True, kw_only=True):
 class VerdictLine(Record, frozen=True, kw_only=True):
     """What of a verdict its line in a log takes."""
 
-    regime: str = "unknown"
-    confidence: str = "low"
     reason: str = ""
     limit: Limit = "unknown"
     limit_confidence: Confidence = "low"
     limit_reason: str = ""
     adds: str = ""
+    shares: Shares = Shares()
+    advice: list[Advice] = []
 
 
 def verdict_line(found: Verdict | VerdictLine | Diagnosis) -> str:
-    """A verdict in one line: who limits the step, where that is known, then the regime."""
-    regime = f"regime: {found.regime} ({found.confidence})"
+    """`Limited by computation: 76 % matrix products (high confidence). Best bets: ...`, with what it adds."""
+    adds = f"; {found.adds}" if found.adds else ""
+    return f"{verdict_head(found)}{adds}{best_bets(found.advice)}"
+
+
+def verdict_head(found: Verdict | VerdictLine | Diagnosis) -> str:
+    """The verdict in its fewest words: who limits the step, with what, how sure."""
+    sure = "" if found.limit in NAMES_NOBODY else f" ({found.limit_confidence} confidence)"
+    return f"{limited_by(found)}{sure}"
+
+
+def limited_by(found: Verdict | VerdictLine | Diagnosis) -> str:
+    """The same without how sure: `Limited by host: 68 % Python and dispatch`."""
     if found.limit == "unknown":
-        return f"{regime}: {found.reason}"
-    adds = f": {found.adds}" if found.adds else ""
-    return f"{limit_words(found.limit, found.limit_confidence)}: {found.limit_reason}; {regime}{adds}"
+        return f"No verdict: {found.reason}"
+    if found.limit == "mixed":
+        return found.limit_reason
+    return f"{limit_name(found.limit, found.shares.compute).capitalize()}: {found.limit_reason}"
+
+
+def best_bets(advice: Sequence[Advice]) -> str:
+    """`. Best bets: optimizer.fused (1.6x), batch.larger (1.8x, changes training)`; empty without one."""
+    worth = [one for one in advice if one.expected is not None and one.expected >= WORTH_NAMING][:2]
+    said = [
+        f"{one.remedy} ({one.expected:.2g}x{', changes training' * (one.class_ == 'changes-training')})"
+        for one in worth
+    ]
+    return f". Best bets: {', '.join(said)}" if said else ""

@@ -11,7 +11,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.records.limit_words import limit_name
-from autobrrr.report.text.next_step import proving, started_with, to_try
+from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
 from autobrrr.report.text.session_text import PastSession
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
@@ -51,7 +51,7 @@ def _slow(named: Diagnosis) -> str:
     if named.limit == "unknown":
         return "not known" if named.regime == "unknown" else named.regime
     with_what = "" if named.regime in ("unknown", "mixed", named.limit) else f": {named.regime}"
-    return f"{limit_name(named.limit)}{with_what}"
+    return f"{limit_name(named.limit, named.shares.compute)}{with_what}"
 
 
 def _sure(named: Diagnosis) -> str:
@@ -79,7 +79,7 @@ def _to_do(session: PastSession) -> Answer:
         return Answer(question="What to do?", said="start with what was kept", more=more)
     found = session.judged or session.last
     tried, allow = to_try(found)
-    at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
+    at_start = to_start_with(found)
     if tried and tuned is None:
         said, more = f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
     elif at_start:

@@ -122,9 +122,7 @@ def _tune(args: argparse.Namespace) -> int:
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
         if args.for_s is not None:
-            narrate(
-                f"{left_s:.0f} s are left; a confirmation run that looks promising may take a quarter more"
-            )
+            narrate(f"{left_s:.0f} s left; confirming may take {left_s / 4:.0f} s more")
         try:
             tuning = client.tune(
                 for_s=left_s,

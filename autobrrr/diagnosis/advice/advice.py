@@ -1,4 +1,5 @@
-"""Remedies that fit the verdict and the job, each with its reason and what it would bring, best first.
+"""Remedies that fit the verdict and the job, each with its reason and what it would bring: the best first,
+after all others those that change the training.
 
 Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `gains`. After
 them, edits of the script itself (`edits`), which nobody else can apply.
@@ -54,7 +55,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
         for edit, why in needed_edits(measured)
     ]
-    return sorted(found, key=lambda one: -(one.expected or 1.0)) + edits
+    return sorted(found, key=lambda one: (one.class_ == "changes-training", -(one.expected or 1.0))) + edits
 
 
 def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:

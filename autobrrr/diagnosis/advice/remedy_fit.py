@@ -144,11 +144,11 @@ def _workers(name: str, measured: Measurements) -> str | None:
         )
     if workers == 0 and cores == 1:
         return (
-            "batches are loaded in the training process itself; the job has one CPU, so that a worker helps "
-            "only where loading waits for a disk or a network"
+            "batches are loaded between steps; on one CPU a worker helps only where loading waits for a disk "
+            "or a network"
         )
     if workers == 0:
-        return "batches are loaded in the training process itself; workers load them meanwhile"
+        return "batches are loaded between steps; workers would load them during steps"
     if workers_keep_up(measured) or (cores is not None and workers >= cores):
         return None
     return f"{workers} workers do not keep up; more of them, or cheaper samples"

@@ -35,8 +35,9 @@ def cause(one: RoofedOp) -> Cause:
     if one.work.kernel_ns / max(1.0, one.work.count) <= thresholds.LONG_CALL_NS:
         return Cause.SMALL
     if "convolution" in stem:
-        # The weight is the one whose second side is a group's channels: one, of several, is depthwise.
-        if any(len(shape) > 2 and shape[1] == 1 < shape[0] for shape in shapes[1:]):
+        # A depthwise weight alone has one channel; in a first layer on gray images the input has one too.
+        single = [shape for shape in shapes if len(shape) > 2 and shape[1] == 1]
+        if len(single) == 1 and single[0][0] > 1:
             return Cause.DEPTHWISE
         if shapes and len(shapes[0]) == 3:
             return Cause.LINEAR

@@ -44,15 +44,18 @@ def matmul_rate(measured: Measurements) -> Reading:
     says: Regime | None = None
     if share >= thresholds.EXCLUDED_AT and least >= thresholds.NAMED_AT:
         says = "compute"
+    reached, peak = flops / spent_ns, found.peaks.matmul_flops / 1e9
+    against = (
+        f"{of_one(rate)} of what this machine does with {found.peaks.threads} "
+        f"thread{'s' if found.peaks.threads > 1 else ''} ({peak:.3g}{_alone(products)})"
+        if reached <= peak
+        else f"more than was measured as this machine's peak ({peak:.3g})"
+    )
     return Reading(
         signal=NAME,
         value=rate,
         unit=UNIT,
-        note=(
-            f"matrix products reach {flops / spent_ns:.3g} GFLOP/s, {of_one(rate)} of what this machine does "
-            f"with {found.peaks.threads} thread{'s' if found.peaks.threads > 1 else ''} "
-            f"({found.peaks.matmul_flops / 1e9:.3g}{_alone(products)})"
-        ),
+        note=f"matrix products reach {reached:.3g} GFLOP/s, {against}",
         says=says,
         firm=least >= thresholds.NAMED_AT + 0.05,
     )

@@ -12,7 +12,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.shares import overhead_share, short_dispatch, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
-from autobrrr.diagnosis.robust_stats import duration, of_one
+from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
@@ -32,9 +32,9 @@ def traced_steps(measured: Measurements) -> Reading:
     if parts is None or share is None:
         return _whole_step(work, is_oversubscribed(measured))
     short = short_dispatch(measured, parts)
-    counted = f" in {work.operations:.0f} operators" if work.operations else ""
+    counted = f" ({work.operations:.0f} operators)" if work.operations else ""
     note = (
-        f"kernels work {duration(work.share * work.step_ns)} of a {duration(work.step_ns)} step{counted}; "
+        f"kernels work {of_one(work.share)} of a traced step{counted}; "
         f"they leave {of_one(share)} of it idle in forward, backward and optimizer"
         + (f"; {of_one(short)} are calls too short to be kernels" if short else "")
     )
@@ -66,7 +66,7 @@ def _whole_step(work: KernelWork, crowded: bool) -> Reading:
         signal=NAME,
         value=left,
         unit=UNIT,
-        note=f"kernels leave {of_one(left)} of a {duration(work.step_ns)} step{why}",
+        note=f"kernels leave {of_one(left)} of a traced step{why}",
         against=against,
         abstained=not against,
     )

@@ -126,7 +126,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
     advice = advise(measured, verdict)
-    sentence = verdict.limit_reason or limit_sentence(limited, case, advice, undecided=reason.text)
+    sentence = verdict.limit_reason or limit_sentence(limited, case, undecided=reason.text)
     adds = verdict.adds if on_device is None else verdict.reason
     fit = fit_batch(measured.probe)
     return Judgement(

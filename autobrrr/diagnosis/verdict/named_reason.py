@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
@@ -17,7 +16,6 @@ from autobrrr.diagnosis.models.sampled_frames import (
     in_loading,
     in_own_code,
 )
-from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
@@ -41,9 +39,8 @@ def named_reason(
     regime: Regime, measured: Measurements, readings: Mapping[str, Reading], shares: Shares
 ) -> Sentence:
     """Why the regime is named; raises KeyError for a regime without a sentence."""
-    parts = step_parts(measured)
     share = getattr(shares, regime) or 0.0
-    lead = f"{of_one(share)} of {each_step(measured, parts)}"
+    lead = f"{of_one(share)} of a step"
     if regime == "overhead" and is_oversubscribed(measured):
         return Sentence(
             known=f"{lead} is dispatch and kernels that wait for threads",
@@ -81,17 +78,6 @@ def named_reason(
 
 def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def each_step(measured: Measurements, parts: StepParts | None) -> str:
-    """ "each 2.6 ms step": the mean that shares are taken of; the median too where the two differ."""
-    usual_ns = positive(median(measured.step_ns))
-    step_ns = parts.step_ns if parts else usual_ns
-    if not step_ns:
-        return "each step"
-    if usual_ns and abs(step_ns / usual_ns - 1) > thresholds.MEAN_OFF_MEDIAN:
-        return f"each {duration(step_ns)} step (a mean; the median is {duration(usual_ns)})"
-    return f"each {duration(step_ns)} step"
 
 
 def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Reading]) -> tuple[str, str]:

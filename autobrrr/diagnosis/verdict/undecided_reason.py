@@ -19,7 +19,7 @@ from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
-from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
+from autobrrr.diagnosis.verdict.named_reason import Sentence
 from autobrrr.records import FrameSamples, Regime, Shares
 
 WITHHELD = "verdict withheld: machine busy"  # how busy, and by whom: records.busy_words
@@ -52,11 +52,6 @@ class JudgedCase:
             return None
         first = max(shares, key=lambda name: shares[name])
         return first if leads_all(first, delayed_most(first, shares, self.delay(first))) else None
-
-    @property
-    def step(self) -> str:
-        """ "each 2.6 ms step"."""
-        return each_step(self.measured, step_parts(self.measured))
 
 
 Undecided = tuple[Regime, Sentence, str]  # regime, reason, command
@@ -171,10 +166,10 @@ def _full_kernels(case: JudgedCase) -> Undecided | None:
     if not kernel_time.abstained and kernel_time.says is None and case.leader in ("compute", "memory"):
         return (
             "mixed",
-            Sentence(known=f"no kind of kernel leads clearly in {case.step}: {listed}"),
+            Sentence(known=f"no kind of kernel leads clearly: {listed}"),
             f"autobrrr tune {case.measured.pid} --for 2m",
         )
-    known = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
+    known = f"not overhead: kernels work {of_one(min(1.0, total))} of a step ({listed})"
     probe = case.readings["batch_probe"]
     if probe.says == "overhead" and probe.value is not None:
         adds = (
@@ -221,7 +216,7 @@ def _delayed(case: JudgedCase) -> Undecided | None:
             return (
                 "unknown",
                 Sentence(
-                    known=f"{of_one(shares[regime])} of {case.step} is {WORDS[regime]}",
+                    known=f"{of_one(shares[regime])} of a step is {WORDS[regime]}",
                     adds=f"for {of_one(delay)} of the time others kept the training thread from a CPU, and "
                     "all of that may lie in it",
                 ),
@@ -242,7 +237,7 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     if leader is None or leader == "other":
         return None
     share = getattr(case.shares, leader)
-    lead = f"{of_one(share)} of {case.step} is {WORDS.get(leader, leader)}"
+    lead = f"{of_one(share)} of a step is {WORDS.get(leader, leader)}"
     rows = [pair for pair in AGREEMENT if pair.regime == leader]
     if not rows:
         return (
@@ -281,7 +276,7 @@ def _mixture(case: JudgedCase) -> Undecided | None:
     listed = ", ".join(f"{of_one(share)} {WORDS.get(name, name)}" for share, name in ranked)
     return (
         "mixed",
-        Sentence(known=f"no single part leads in {case.step}: {listed}"),
+        Sentence(known=f"no single part leads: {listed}"),
         f"autobrrr tune {case.measured.pid} --for 2m",
     )
 
@@ -374,12 +369,12 @@ def _phases(case: JudgedCase) -> str:
         return ""
     ranked = sorted(((share, name) for name, share in parts.phase.items() if share >= 0.1), reverse=True)
     listed = ", ".join(f"{PHASE_WORDS.get(name, name)} {of_one(share)}" for share, name in ranked)
-    return f": {listed} of {case.step}" if listed else ""
+    return f": {listed} of a step" if listed else ""
 
 
 def _waits(case: JudgedCase) -> str:
     share = case.shares.input
-    return f"; {of_one(share)} of {case.step} waits for data" if share is not None else ""
+    return f"; {of_one(share)} of a step waits for data" if share is not None else ""
 
 
 def _not_overhead(case: JudgedCase) -> str:

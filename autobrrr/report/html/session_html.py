@@ -14,7 +14,7 @@ import msgspec
 from autobrrr import recipe
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.quantities import duration, share
-from autobrrr.records import Diagnosis, Phases, Trial, Tuning, limit_words
+from autobrrr.records import Diagnosis, Phases, Trial, Tuning, verdict_head
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.html.interval_chart import Gain, IntervalChart, interval_chart
 from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
@@ -51,7 +51,7 @@ def page(session: PastSession) -> str:
         unread=session.unread,
         found=found,
         answers=answers(session),
-        heads=_heads(found),
+        head=verdict_head(found),
         spent=parts(found.shares, 0.005) or [],
         phases=_phase_parts(found.phases_ns),
         glossary=EXPLANATIONS.get(found.regime),
@@ -81,18 +81,6 @@ def _about(session: PastSession) -> Iterator[str]:
         yield f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d %H:%M} UTC"
     yield f"session of {duration(found.t_ns or 0)}, {found.steps or 0} steps"
     yield session.ending
-
-
-def _heads(found: Diagnosis) -> list[tuple[str, str, str]]:
-    """Headline, what is beside it, and the sentence below: who limits the step, then with what."""
-    sure = "" if found.regime == "unknown" else f"confidence {found.confidence}"
-    sure += " (provisional)" if found.provisional else ""
-    if found.limit == "unknown":
-        return [(f"regime: {found.regime}", sure, found.reason)]
-    return [
-        (limit_words(found.limit, found.limit_confidence), "", found.limit_reason),
-        (f"regime: {found.regime}", sure, found.adds),
-    ]
 
 
 def _figures(found: Diagnosis) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autobrrr.quantities import duration, share
-from autobrrr.records import Diagnosis, limit_words
+from autobrrr.records import Diagnosis, verdict_head
 from autobrrr.report.step_shares import phase_shares
 
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
@@ -16,25 +16,16 @@ SHORT = {
 }
 
 
-def regime_words(snapshot: Diagnosis) -> str:
-    """`regime: WORD (confidence)`, or `regime: measuring` while nothing can be said yet."""
-    if snapshot.regime == "unknown":
-        return "regime: measuring" if snapshot.state in MEASURING else "regime: unknown"
-    return f"regime: {snapshot.regime} ({snapshot.confidence})"
-
-
-def verdict_words(snapshot: Diagnosis) -> list[str]:
-    """Who limits the step, where that is known, and the regime."""
-    known = snapshot.limit != "unknown"
-    return [
-        *([limit_words(snapshot.limit, snapshot.limit_confidence)] if known else []),
-        regime_words(snapshot),
-    ]
+def verdict_words(snapshot: Diagnosis) -> str:
+    """Who limits the step, or `measuring` while nothing can be said yet."""
+    if snapshot.limit == "unknown":
+        return "measuring" if snapshot.state in MEASURING else "no verdict"
+    return verdict_head(snapshot)
 
 
 def live_line(snapshot: Diagnosis) -> str:
     """The state of a session in one line; what is not measured is left out."""
-    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", *verdict_words(snapshot)]
+    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", verdict_words(snapshot)]
     if snapshot.step_ns.median is not None:
         words.append(f"{duration(snapshot.step_ns.median)}/step, p99 {duration(snapshot.step_ns.p99)}")
     phases = [f"{SHORT.get(name, name)} {share(part)}" for name, part in phase_shares(snapshot.phases_ns)]

@@ -31,7 +31,7 @@ def after_diagnosis(found: Diagnosis) -> str:
     if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
         return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
-    at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
+    at_start = to_start_with(found)
     if at_start:
         return f"{proving(at_start[0])}   (starts the script again)"
     edits = [each for each in found.advice if each.reach == "edit"]
@@ -47,16 +47,21 @@ def to_try(found: Diagnosis) -> tuple[list[Advice], str]:
     """What a tuning of the running job tries of what is advised, and the flag that allows it."""
     live = [each for each in found.advice if each.reach == "live" and not _only_by_name(each.remedy)]
     usual = [each for each in live if each.class_ in TRIED]
-    if usual or not live:
-        return usual, ""
-    return [each for each in live if each.class_ == live[0].class_], f" --allow {live[0].class_}"
+    stream = [each for each in live if each.class_ == "stream"]
+    return (usual, "") if usual or not stream else (stream, " --allow stream")
+
+
+def to_start_with(found: Diagnosis) -> list[Advice]:
+    """What only a start of the script tries; not what changes the training, which is the user's own idea."""
+    begins = ("next_epoch", "relaunch")
+    return [each for each in found.advice if each.reach in begins and each.class_ != "changes-training"]
 
 
 def _only_by_name(name: str) -> bool:
     from autobrrr.injected.remedies.families import REGISTRY  # not for --help
 
     remedy = REGISTRY.get(name)
-    return remedy is not None and (remedy.unproven or remedy.only_named)
+    return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.price_s)
 
 
 def proving(advice: Advice) -> str:

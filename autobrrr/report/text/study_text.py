@@ -36,7 +36,9 @@ def relaunch_table(tuning: Tuning, width: int | None = None) -> str:
 def verdict(tuning: Tuning) -> str:
     """One sentence: what was proven."""
     if not tuning.kept:
-        return f"nothing faster was proven: speed-up 1.0; as given: {rate(tuning, tuning.baseline)}"
+        ran = sum(trial.outcome == "undone" for trial in tuning.trials)
+        counted = f"{ran} of {len(tuning.trials)} trials ran"
+        return f"No faster setting was proven ({counted}). Yours: {rate(tuning, tuning.baseline)}."
     return (
         f"speed-up {gain_words(tuning.speedup, tuning.interval)} with {', '.join(tuning.kept)}"
         f" (class {tuning.class_}), from fresh starts side by side: {rate(tuning, tuning.baseline)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, Evidence, limit_words
+from autobrrr.records import Diagnosis, Evidence, verdict_head
 from autobrrr.records.busy_words import busy_words
 from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.rank_text import ranks_words
@@ -17,10 +17,10 @@ MOST_REMEDIES = 2
 def verdict_text(found: Diagnosis) -> str:
     """What a person wants to know after `diagnose`."""
     steps = found.step_ns
-    lines = [_headline(found)]
-    lines.append(f"  {found.limit_reason or found.reason}")
+    job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
+    lines = [f"{job}: {verdict_head(found)}"]
     if found.adds:
-        lines.append(_row(found.regime, found.adds))
+        lines.append(_row("regime" if found.regime == "unknown" else found.regime, found.adds))
     busy = busy_words(found)
     if busy:
         lines.append(_row("machine", busy))
@@ -65,15 +65,6 @@ def carrying(found: Diagnosis) -> list[Evidence]:
     rest = [each for each in found.evidence if each.value is not None and each not in named]
     excluding = [each for each in rest if each.against]
     return (named or excluding + [each for each in rest if each not in excluding])[:MOST_EVIDENCE]
-
-
-def _headline(found: Diagnosis) -> str:
-    job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
-    regime = f"regime: {found.regime}"
-    if found.regime != "unknown":
-        regime += f", confidence {found.confidence}"
-    head = "" if found.limit == "unknown" else f"{limit_words(found.limit, found.limit_confidence)}; "
-    return f"{job}: {head}{regime}"
 
 
 def _row(name: str, text: str) -> str:

@@ -119,7 +119,7 @@ def test_a_process_that_is_not_there_is_one_line_and_its_exit_code(terminal: Ope
 
 def test_the_shipped_session_plays_without_a_job(terminal: Open) -> None:
     screen = terminal("report", "demo", "--tui")
-    screen.until(lambda s: "limited by host" in s.text and "recorded session" in s.text)
+    screen.until(lambda s: "Limited by host" in s.text and "recorded session" in s.text)
     screen.press("t")
     screen.until(lambda s: "no job to tune" in s.text)
     screen.press("q")

@@ -48,7 +48,7 @@ from autobrrr_tui.view_state import ScreenStanding, View
 
 MS = 1_000_000
 REASON = (
-    "68 % of each 4.2 ms step is Python and dispatch: 1208 operators, about 1.53 us to dispatch one; "
+    "68 % of a step is Python and dispatch: 1208 operators, about 1.53 us to dispatch one; "
     "doubling the batch would take 1.03 to 1.08 times as long"
 )
 ADDS = REASON.partition(": ")[2]
@@ -60,10 +60,7 @@ def snapshot(**changes: object) -> Diagnosis:
         pid=8091,
         limit="host",
         limit_confidence="high",
-        limit_reason=(
-            "70 % of each 4.2 ms step is the host's: 68 % Python and dispatch; batch.larger and "
-            "optimizer.fused both pay"
-        ),
+        limit_reason="68 % Python and dispatch",
         adds=ADDS,
         regime="overhead",
         confidence="high",
@@ -83,7 +80,7 @@ def snapshot(**changes: object) -> Diagnosis:
                 says="overhead",
                 value=0.68,
                 unit="share of step",
-                note="kernels work 1.34 ms of a 4.51 ms step in 1208 operators; they leave 68 % of it idle",
+                note="kernels work 30 % of a traced step (1208 operators); they leave 68 % of it idle",
             ),
             Evidence(
                 signal="loader_wait",
@@ -114,18 +111,18 @@ def snapshot(**changes: object) -> Diagnosis:
         device=None,
         advice=[
             Advice(
-                remedy="batch.larger",
-                why="what does not grow is shared",
-                expected=1.84,
-                reach="relaunch",
-                class_="changes-training",
-            ),
-            Advice(
                 remedy="optimizer.fused",
                 why="the optimizer takes 48 % of the step",
                 expected=1.67,
                 reach="live",
                 class_="rounding",
+            ),
+            Advice(
+                remedy="batch.larger",
+                why="what does not grow is shared",
+                expected=1.84,
+                reach="relaunch",
+                class_="changes-training",
             ),
         ],
         job=job(),

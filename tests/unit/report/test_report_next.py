@@ -38,6 +38,7 @@ BY_NAME = advice("gc.threshold", "live", "bitwise")
 UNPROVEN = advice("compile.graphed", "live")
 NEXT = advice("loader.workers", "next_epoch")
 EDIT = advice("sync.item", "edit")
+BATCH = advice("batch.larger", "relaunch", "changes-training")
 
 
 @pytest.mark.parametrize(
@@ -46,9 +47,10 @@ EDIT = advice("sync.item", "edit")
         ([LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([RISKY, LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
         ([BY_NAME, UNPROVEN, LIVE], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
-        ([BY_NAME, RISKY], "autobrrr tune {pid} --allow changes-training --recipe"),
+        ([BY_NAME, RISKY], "autobrrr explain overhead"),
         ([BY_NAME, UNPROVEN, NEXT], "autobrrr tune --param loader.workers -- CMD"),
-        ([RISKY], "autobrrr tune {pid} --allow changes-training --recipe"),
+        ([RISKY, EDIT], "edit the script (sync.item)"),
+        ([BATCH, NEXT], "autobrrr tune --param loader.workers -- CMD"),
         ([NEXT, EDIT], "autobrrr tune --param loader.workers -- CMD"),
         ([EDIT], "edit the script (sync.item)"),
         ([], "autobrrr explain overhead"),

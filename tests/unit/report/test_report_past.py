@@ -112,7 +112,7 @@ def test_the_text_says_what_was_found_tried_and_how_it_ended(
 ) -> None:
     assert main(["report", "8091"]) == 0
     said = capsys.readouterr().out
-    assert "limited by host (high); regime: overhead, confidence high" in said
+    assert "Limited by host: 68 % Python and dispatch (high confidence)" in said
     assert "speed-up 1.56x" in said
     assert "session of 42 s, 9870 steps; end of 20260102-100000-8091" in said
 
@@ -223,7 +223,7 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
     for trial in tui.tuned().trials:
         assert trial.remedy in found.text
         assert trial.why in found.text
-    assert found.text.index("limited by host (high)") < found.text.index("regime: overhead")
+    assert "Limited by host: 68 % Python and dispatch (high confidence)" in found.text
     forest = text[text.index('<ul class="forest"') : text.index("</ul>", text.index('<ul class="forest"'))]
     assert forest.count('class="span') == len(measured) + 1  # and all together
     assert forest.count('class="told"') == sum(each.predicted is not None for each in tui.tuned().trials)

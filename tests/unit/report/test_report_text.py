@@ -13,9 +13,10 @@ from autobrrr.records import (
     Advice,
     Diagnosis,
     Phases,
+    Shares,
 )
 from autobrrr.report.step_shares import phase_shares
-from autobrrr.report.text.live_line import live_line, regime_words
+from autobrrr.report.text.live_line import live_line, verdict_words
 from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
 from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
@@ -51,20 +52,33 @@ def test_a_verdict_shows_the_evidence_that_carries_it_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "regime", "words"),
+    ("state", "limit", "words"),
     [
-        ("watching", "unknown", "regime: measuring"),
-        ("probing", "unknown", "regime: measuring"),
-        ("judged", "unknown", "regime: unknown"),
-        ("ended", "unknown", "regime: unknown"),
-        ("probing", "memory", "regime: memory (low)"),
-        ("judged", "mixed", "regime: mixed (low)"),
+        ("watching", "unknown", "measuring"),
+        ("probing", "unknown", "measuring"),
+        ("judged", "unknown", "no verdict"),
+        ("ended", "unknown", "no verdict"),
+        ("probing", "kernels", "Limited by computation: 76 % matrix products (low confidence)"),
     ],
 )
-def test_an_unknown_regime_is_called_measuring_only_while_it_is_measured(
-    state: str, regime: str, words: str
-) -> None:
-    assert regime_words(diagnosis(state=state, regime=regime)) == words
+def test_a_job_is_called_measuring_only_while_it_is_measured(state: str, limit: str, words: str) -> None:
+    shares = Shares(compute=0.76)
+    found = diagnosis(state=state, limit=limit, limit_reason="76 % matrix products", shares=shares)
+    assert verdict_words(found) == words
+
+
+def test_what_limits_stands_in_one_line_whether_or_not_its_regime_is_confirmed() -> None:
+    found = diagnosis(
+        limit="kernels",
+        limit_confidence="high",
+        limit_reason="76 % matrix products",
+        shares=Shares(compute=0.76),
+        adds="not confirmed: no peak is known",
+    )
+    first, *others = verdict_text(found).splitlines()
+    assert first == "pid 4242: Limited by computation: 76 % matrix products (high confidence)"
+    assert not any("unknown" in line for line in others)
+    assert "not confirmed: no peak is known" in others[0]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_every_state_and_size_answers_the_six_questions(name: str, size: tuple[i
         return
     assert " gain " in shown or " GAIN " in shown
     if view.snapshot.limit != "unknown":
-        assert f"limited by {view.snapshot.limit}" in shown
+        assert f"Limited by {view.snapshot.limit}: " in shown
         assert f" {view.snapshot.limit_confidence} confidence" in shown
 
 

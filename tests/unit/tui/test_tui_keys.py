@@ -424,7 +424,7 @@ def words(desk: Desk) -> str:
         (tui.judged(), ("3", "down"), "optimizer.foreach"),
         (tui.judged(), ("2", "down"), None),
         (tui.kept(), ("5",), "schema = 1"),
-        (tui.judged(), (), "regime: "),
+        (tui.judged(), (), "Limited by host: "),
     ],
     ids=["remedy", "signal", "recipe", "verdict"],
 )

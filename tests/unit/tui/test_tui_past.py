@@ -59,7 +59,7 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
     assert view.details is not None
     assert view.details.history == tui.history()
     said = [each.text for each in view.log]
-    assert "regime: overhead (high): Python" in said
+    assert "No verdict: Python" in said
     assert "gc.freeze was lost: it was taken off" in said
 
 

@@ -135,9 +135,9 @@ def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_
     for word in ("ada", "150 %", "412 MB", "1:40", "overhead", "4.20 ms", "train_vit.py"):
         assert word in first
     assert "/home/a/train_vit.py --lr 0.1" in text, "in the details of the job under the cursor"
-    assert "limited by host" in text, "the verdict of the job under the cursor"
+    assert "Limited by host" in text, "the verdict of the job under the cursor"
     text, _, _ = after("down", "down", size=(160, 40), jobs=lambda: jobs)
-    assert "limited by host" not in text
+    assert "Limited by host" not in text
     assert "│ stopped" in text
 
 

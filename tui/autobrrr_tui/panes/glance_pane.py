@@ -28,7 +28,8 @@ CHART = 18  # rows of the chart's box: more show nothing more
 
 def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     """All of it in at most `height` rows."""
-    regime = row(piece(f"  regime: {view.regime}", "regime"))  # one line that scripts may read
+    known = view.snapshot is None or view.regime != "unknown" or view.snapshot.limit == "unknown"
+    regime = row(piece(f"  regime: {view.regime}", "regime" if known else "dim"))  # scripts may read it
     if view.snapshot is None:
         return Page(rows=[regime, BLANK, *_after(view, width, height)][:height])
     wide = width >= PANELS[0] and height >= PANELS[1]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobrrr.quantities import clock, duration, share, size
-from autobrrr.records import Diagnosis, NoClaim, Phases
+from autobrrr.records import Diagnosis, NoClaim, Phases, limited_by
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
-from autobrrr.records.limit_words import limit_name
 from autobrrr.records.rank_records import late_words
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
@@ -45,14 +44,10 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
     strong, plain = ("dim", "dim") if age else ("regime", "plain")
     rows: list[Row] = []
     if named.limit != "unknown":
-        rows.append(
-            row(
-                piece(limit_name(named.limit), strong),
-                *_doubt(named.limit_confidence, named.provisional),
-                age,
-            )
-        )
-        rows += [row(piece(line, plain)) for line in fitted(named.limit_reason, room, 2 if age else most)]
+        doubt = (*_doubt(named.limit_confidence, named.provisional), piece(age))
+        first, *others = wrapped(limited_by(named), room - sum(len(text) for text, _, _ in doubt), most)
+        rows.append(row(piece(first, strong), *doubt))
+        rows += [row(piece(line, plain)) for line in others]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
     late = "" if found.straggler is None else late_words(found.straggler)
@@ -304,8 +299,7 @@ def phase_bar(phases: Phases, room: int) -> list[list[Piece]]:
         return []
     shown = [part for part in known if part[1] / whole >= 0.0005]
     said = text_bars.legend(shown, [share(value / whole) for _, value, _, _ in shown])
-    flowed = text_bars.flowed([*said, piece(f"= {duration(whole)}", "dim")], room)
-    return [text_bars.bar(known, room), *flowed]
+    return [text_bars.bar(known, room), *text_bars.flowed(said, room)]
 
 
 def phase_words(phases: Phases, room: int) -> Row:
@@ -485,7 +479,8 @@ def next_step(view: View) -> tuple[str, str]:
         return "nothing to do: the first verdict takes seconds", ""
     if found.regime == "unknown" and busy_words(found) and found.contention:
         return f"p measures again after {takers_named(found.contention)}", "screen.probe"
-    at_start = next((each for each in found.advice if each.reach in BEGINS), None) if script else None
+    safe = [each for each in found.advice if each.class_ != "changes-training"]
+    at_start = next((each for each in safe if each.reach in BEGINS), None) if script else None
     fits = at_start is None or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.reach == "live" and each.default]
     if live and fits and (view.tuned is None or view.failed):

@@ -80,15 +80,13 @@ def banner(view: View, width: int) -> list[Row]:
 
 
 def brief(view: View, width: int) -> Row:
-    """Regime, step and what happens now in one line, above the modes that are not the glance."""
+    """The verdict, step and what happens now in one line, above the modes that are not the glance."""
     found = view.snapshot
-    pieces: list[Piece] = [piece(f"  regime: {view.regime}", "regime")]
+    head = f"regime: {view.regime}"
     if found is not None and found.limit != "unknown":
         head = limit_words(found.limit, found.limit_confidence)
-        pieces.insert(0, piece(f"  {head}", "regime"))
+    pieces: list[Piece] = [piece(f"  {head}", "regime")]
     if found is not None:
-        if view.regime not in ("measuring", "unknown"):
-            pieces.append(piece(f" ({found.confidence})", "dim"))
         step = "" if found.step_ns.median is None else f"   {duration(found.step_ns.median)}/step"
         used = sum(len(text) for text, _, _ in pieces)
         if used + len(step) <= width:

@@ -16,7 +16,7 @@ from autobrrr_tui.text_rows import Row, plain
 from autobrrr_tui.view_state import View
 
 WORDS = (  # what a page shows, and the name of the glossary that explains it
-    ("limited by", "limit"),
+    ("[Ll]imited by", "limit"),
     ("regime", "regime"),
     ("[●○]|\\((high|medium|low)\\)", "confidence"),
     ("provisional", "provisional"),

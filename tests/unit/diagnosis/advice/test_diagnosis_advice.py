@@ -23,8 +23,10 @@ def advice(job: Measurements) -> dict[str, Advice]:
 def test_overhead_gets_its_cures_best_first() -> None:
     found = judge(diagnosis.tiny_mlp()).verdict.advice
     names = [one.remedy for one in found]
-    assert names[:3] == ["batch.larger", "optimizer.fused", "optimizer.foreach"]
-    assert names == sorted(names, key=lambda name: -(advice(diagnosis.tiny_mlp())[name].expected or 1.0))
+    assert names[:2] == ["optimizer.fused", "optimizer.foreach"]
+    assert names[-1] == "batch.larger"  # it gains most, and changes the training
+    gains = [one.expected or 1.0 for one in found[:-1]]
+    assert gains == sorted(gains, reverse=True)
     assert "gc.freeze" not in names  # its collections were not timed
 
 
@@ -218,4 +220,4 @@ def test_no_gain_by_workers_is_predicted_on_one_cpu() -> None:
     assert "loader.workers" not in predicted_gain(alone)
     told = advice(alone)["loader.workers"]
     assert told.expected is None
-    assert "the job has one CPU" in told.why
+    assert "on one CPU" in told.why

@@ -36,8 +36,17 @@ def reading(measured: Measurements, signal: str) -> Reading:
 def test_products_near_the_peak_are_compute_and_the_rate_is_told() -> None:
     found = verdict(diagnosis.products_at_peak())
     assert (found.regime, found.confidence) == ("compute", "high")
-    assert "85 % of each 20 ms step is matrix products" in found.reason
+    assert "85 % of a step is matrix products" in found.reason
     assert "80 GFLOP/s, 80 % of what this machine does with 1 thread (100)" in found.reason
+
+
+def test_a_rate_above_the_measured_peak_is_no_share_of_it() -> None:
+    step_ns = 20.0 * diagnosis.MS
+    note = reading(
+        diagnosis.kernel_bound(diagnosis.worked("aten.mm.default", 0.85, step_ns, rate=1.38, bandwidth=0.1)),
+        "matmul_rate",
+    ).note
+    assert note == "matrix products reach 138 GFLOP/s, more than was measured as this machine's peak (100)"
 
 
 def slow_products(
@@ -164,6 +173,7 @@ def test_kernels_whose_shapes_were_not_read_are_no_regime_and_exclude_none() -> 
         ("aten.bmm.default", "8x512x512 8x512x512", 4, Cause.UNKNOWN, "unknown"),
         ("aten.mkldnn_rnn_layer.default", "64x2x16 64x16", 2, Cause.PARTS, "underfilled"),
         ("aten.convolution.default", "8x64x32x32 64x1x3x3", 20, Cause.DEPTHWISE, "unknown"),
+        ("aten.convolution.default", "64x1x28x28 32x1x3x3", 20, Cause.UNKNOWN, "unknown"),
         ("aten.convolution.default", "8x64x1000 64x64x9", 20, Cause.LINEAR, "unknown"),
         ("aten.convolution.default", "8x64x32x32 64x64x3x3", 20, Cause.UNKNOWN, "unknown"),
     ],

@@ -129,7 +129,7 @@ def test_a_limit_is_high_over_a_mixture_and_lists_its_parts(kind) -> None:
     found = verdict(kind())
     assert found.regime in ("mixed", "unknown")
     assert found.limit_confidence == "high"
-    assert found.limit_reason.count(" %") >= 3
+    assert found.limit_reason.count(" %") >= 2
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,7 @@ def test_kernels_that_no_second_signal_names_are_kernels_all_the_same() -> None:
 def test_a_blend_has_no_limit_and_says_what_it_is_made_of() -> None:
     found = verdict(diagnosis.blend())
     assert (found.limit, found.limit_confidence) == ("mixed", "low")
-    assert "nobody holds most of each 2.6 ms step by a clear lead" in found.limit_reason
-    assert "optimizer.fused" in found.limit_reason
+    assert found.limit_reason == "No single bottleneck: kernels 59 %, host 39 %"
 
 
 def test_clocks_that_contradict_each_other_name_nobody() -> None:
