@@ -226,23 +226,51 @@ def test_the_kernel_of_attention_is_switched_where_it_is_used_and_only_there() -
     with pytest.raises(Refused, match="there is no cudnn kernel on a CPU"):
         switched_on("attention.sdpa", loop, kernel="cudnn")
     without = training()
-    with pytest.raises(Refused, match="calls scaled_dot_product_attention"):
+    with pytest.raises(Refused, match="does not use scaled_dot_product_attention"):
         switched_on("attention.sdpa", without, kernel="math")
 
 
-def test_attention_with_dropout_is_another_stream() -> None:
-    class Dropping(Attention):
-        def __init__(self, width: int) -> None:
-            super().__init__(width)
-            self.dropout = 0.1
+class Held(Attention):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.dropout = 0.1
 
-    sdpa = REGISTRY["attention.sdpa"]
-    steady, dropping = (
-        training(model="attention"),
-        loop_of(lambda: nn.Sequential(Dropping(16), nn.Linear(16, 4))),
-    )
-    assert sdpa.class_on(steady.job) == "rounding"
-    assert sdpa.class_on(dropping.job) == "stream"
+
+class Literal(Attention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+
+class Configured(Attention):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=self.config.rate)  # type: ignore[union-attr]
+
+
+class Zero(Attention):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.dropout = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=self.dropout)
+
+
+@pytest.mark.parametrize(
+    ("attends", "cls"),
+    [
+        (Attention, "rounding"),
+        (Zero, "rounding"),
+        (Held, "stream"),
+        (Literal, "stream"),
+        (Configured, "stream"),
+    ],
+)
+def test_attention_is_another_stream_unless_its_dropout_is_read_as_none(
+    attends: type[Attention], cls: str
+) -> None:
+    model, job = nn.Sequential(attends(16), nn.Linear(16, 4)), Job(torch)
+    job.saw_root(model)
+    assert REGISTRY["attention.sdpa"].class_on(job) == cls
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

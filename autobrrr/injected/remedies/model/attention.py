@@ -50,7 +50,7 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
     if device_types(roots) == {"cpu"} and wanted not in ON_CPU:
         raise Refused(f"there is no {wanted} kernel on a CPU")
     if not any(_attends(part) for root in roots for part in root.modules()):
-        raise Refused("no module of the model calls scaled_dot_product_attention, as far as its code shows")
+        raise Refused("the model does not use scaled_dot_product_attention")
     place = job.torch.backends.cuda
     known = [name for name in KERNELS if hasattr(place, f"enable_{name}_sdp")]
     if wanted not in known:
@@ -107,13 +107,19 @@ def _attends(module: object) -> bool:
 
 def _drops(job: Job) -> bool:
     """Whether attention may drop weights at random: each kernel draws in its own way."""
-    for root in job.roots:
-        for part in root.modules():  # type: ignore[attr-defined]
-            for name, value in vars(part).items():
-                if "drop" in name and isinstance(value, float) and value > 0:
-                    return True
-                if name == "p" and "Dropout" in type(part).__name__ and value and _attends(root):
-                    return True
-            if _attends(part) and any(float(getattr(each, "p", 0) or 0) > 0 for each in part.children()):
-                return True
-    return False
+    parts = [part for root in job.roots for part in root.modules()]  # type: ignore[attr-defined]
+    held = [value for part in parts for name, value in vars(part).items() if "drop" in name]
+    return any(value for value in held if isinstance(value, float)) or any(map(_may_drop, parts))
+
+
+def _may_drop(module: object) -> bool:
+    """Whether a module attends with a probability that can't be read as 0: a literal, or a config's."""
+    children = module.children()  # type: ignore[attr-defined]
+    rates = [each.p for each in children if "Dropout" in type(each).__name__]
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)
+    if not _attends(module) or code is None or any(rates):
+        return _attends(module) and any(rates)
+    names = [name for each in code.co_consts if isinstance(each, tuple) for name in each]
+    passes = any("drop" in name for name in names if isinstance(name, str))
+    literal = any(isinstance(each, float) and 0 < each < 1 for each in code.co_consts)
+    return literal or (passes and not rates and not any("drop" in name for name in vars(module)))
