@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model import precision
