@@ -34,6 +34,7 @@ from .ranks.rank_notes import RankNotes
 from .ranks.rank_switching import RankSwitching
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
+from .remedies.device_headroom import reserved_bytes
 from .remedies.registry import RefusalCode, Refused
 from .wire.agent_socket import AgentSocket, LinkLost
 from .wire.ring_writer import StepRing
@@ -384,13 +385,18 @@ class AgentSession:
                 self._emit({"reply": number, "ok": False, "why": gone(applied.token)})
                 return
             self._loop.hooks_off()
+            peaks = {
+                "host_peak_bytes": self._active.memory.peak_bytes,
+                "device_peak_bytes": reserved_bytes(self._loop.job),
+            }
             loss = self._active.undo(applied)
             if loss is not None:
                 self._emit(loss.event())
                 self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
                 return
             self._loop.check_again(applied)
-            self._emit({"reply": number, "ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq})
+            done = {"ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq, **peaks}
+            self._emit({"reply": number, **done})
 
         self._loop.post(undo)
 

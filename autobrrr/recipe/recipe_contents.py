@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from autobrrr.records import ExactnessClass
 
 SCHEMA = 1
+FIGURES = ("baseline_ns", "best_ns", "host_peak_bytes", "device_peak_bytes")  # of `Measured`, above zero
 Value = str | int | float | bool
 
 
@@ -42,6 +43,8 @@ class Measured:
     interval: tuple[float, float] | None = None
     baseline_ns: float | None = None
     best_ns: float | None = None
+    host_peak_bytes: float | None = None
+    device_peak_bytes: float | None = None
     measured_on: str | None = None
 
 

@@ -16,7 +16,7 @@ from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import nearest
-from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
+from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.shipped_recipes import shipped
@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 20
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
 MATCH_KEYS = ("script", "device", "torch")
-EVIDENCE_KEYS = ("speedup", "interval", "baseline_ns", "best_ns", "measured_on")
+EVIDENCE_KEYS = ("speedup", "interval", *FIGURES, "measured_on")
 DEVICES = ("cpu", "cuda")
 _LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
@@ -219,7 +219,7 @@ class _Reader:
             if len(numbers) != 2 or None in numbers or not numbers[0] <= numbers[1]:  # type: ignore[operator]
                 self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
             bounds = (float(numbers[0]), float(numbers[1]))  # type: ignore[arg-type]
-        figures = {key: self.positive(table, key) for key in ("speedup", "baseline_ns", "best_ns")}
+        figures = {key: self.positive(table, key) for key in ("speedup", *FIGURES)}
         return Measured(
             interval=bounds, measured_on=self.text(("evidence",), table, "measured_on"), **figures
         )

@@ -6,7 +6,7 @@ import json
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Option, Remedy
-from autobrrr.recipe.recipe_contents import SCHEMA
+from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA
 from autobrrr.recipe.recipe_variables import MOST_LETTERS, VARIABLES, Variable
 
 Node = dict[str, object]
@@ -41,8 +41,7 @@ def json_schema() -> Node:
                             "minItems": 2,
                             "maxItems": 2,
                         },
-                        "baseline_ns": factor,
-                        "best_ns": factor,
+                        **dict.fromkeys(FIGURES, factor),
                         "measured_on": text,
                     }
                 ),

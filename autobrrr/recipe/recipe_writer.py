@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
+from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe, Value
 from autobrrr.records import Tuning
 
 
@@ -36,6 +36,8 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
             interval=interval,
             baseline_ns=tuning.baseline,
             best_ns=tuning.best,
+            host_peak_bytes=tuning.peaks.host_bytes,
+            device_peak_bytes=tuning.peaks.device_bytes,
             measured_on=measured_on,
         ),
         numerics=tuning.class_,
@@ -83,7 +85,7 @@ def _remedy(chosen: Chosen) -> str:
 def _evidence(measured: Measured) -> list[str]:
     lines = [
         _line(key, value)
-        for key in ("speedup", "baseline_ns", "best_ns", "measured_on")
+        for key in ("speedup", *FIGURES, "measured_on")
         if (value := getattr(measured, key)) is not None
     ]
     if measured.interval is not None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from autobrrr.quantities import size
 from autobrrr.records.agent_records import JobFacts
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumbers
@@ -19,6 +20,33 @@ class NoClaim(str, enum.Enum):
 
     NO_DEVICE_STAMPS = "no_device_stamps"  # on a device that works asynchronously, whose clock is not seen
     CROWDED = "crowded"  # its figure holds beside the programs that took the CPUs, and perhaps only there
+
+
+class MemoryPeaks(Record, frozen=True, kw_only=True):
+    """The most memory that a job took with a remedy on; None where it was not measured."""
+
+    host_bytes: int | None = None  # by its memory group where that has a limit, else of the training process
+    device_bytes: int | None = None  # that torch's allocator held of the fullest device
+
+    @property
+    def words(self) -> str:
+        """`433 MB`, with a device `1.20 GB, device 8.10 GB`; "-" where none was measured."""
+        if self.device_bytes is None:
+            return size(self.host_bytes)
+        return f"{size(self.host_bytes)}, device {size(self.device_bytes)}"
+
+
+NO_PEAKS = MemoryPeaks()
+
+
+def highest(peaks: Iterable[MemoryPeaks]) -> MemoryPeaks:
+    """Of several the highest, host and device each by itself."""
+    found = list(peaks)
+    host, device = ([each.host_bytes for each in found], [each.device_bytes for each in found])
+    return MemoryPeaks(
+        host_bytes=max((each for each in host if each is not None), default=None),
+        device_bytes=max((each for each in device if each is not None), default=None),
+    )
 
 
 class Trial(Record, frozen=True, kw_only=True):
@@ -37,6 +65,7 @@ class Trial(Record, frozen=True, kw_only=True):
     duration_ns: int
     memory_bytes: int | None = None  # what a relaunched trial took at most; of the GPU where it has one
     predicted_memory_bytes: int | None = None  # what was expected before it was started
+    peaks: MemoryPeaks = NO_PEAKS  # of a trial on the running job, with the remedy on
 
     @property
     def outcome_word(self) -> str:
@@ -68,6 +97,7 @@ class Tuning(Record, frozen=True, kw_only=True):
     job: JobFacts | None = None
     clock: Literal["host", "device"] = "host"  # by which its figures were taken
     no_claim: NoClaim | None = None
+    peaks: MemoryPeaks = NO_PEAKS  # in the confirmation run, with all that is kept
 
     def without(self, undid: Reverted) -> Tuning:
         """The same once its guard has reverted a remedy: what is left was not measured by itself."""

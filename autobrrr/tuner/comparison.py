@@ -14,6 +14,7 @@ import numpy as np
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
+from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.tuner.ab_blocks import (
     LONGEST_BLOCK_NS,
     PERHAPS,
@@ -64,6 +65,7 @@ class Comparison:
     without_ns: float | None  # mean step of the blocks without
     price_ns: int = 0  # what the first steps with it took longer than usual
     switch_ns: float = 0.0  # from the wish for a change to the first step after it
+    peaks: MemoryPeaks = NO_PEAKS
     in_doubt: bool = False  # over all steps it was slower, by long ones that came more often with it
 
 
@@ -332,6 +334,9 @@ class _Run:
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
             switch_ns=self.switch_ns,
+            peaks=self.bench.take_peaks(
+                {choice.remedy for choice in self.asked.with_it if choice not in self.asked.without}
+            ),
             in_doubt=self.all_steps.in_doubt(RATHER),
         )
         if not self.asked.without:
@@ -346,6 +351,7 @@ def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparis
         NotApplied: the job refuses the arm with the remedy.
         errors.TargetGone: the job ended.
     """
+    bench.take_peaks(())  # those of before are not of this comparison
     run = _Run(bench, board, asked)
     try:
         run.warm_up()

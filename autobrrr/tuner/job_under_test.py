@@ -6,7 +6,7 @@ the one thread that tunes; each may block for as long as its docstring says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records.tuning_records import MemoryPeaks
 
 STEP = np.dtype(
     [(name, np.int64) for name in ring_layout.SAMPLED_FIELDS]
@@ -107,6 +108,9 @@ class JobUnderTest(Protocol):
 
     def lost(self) -> Mapping[int, str]:
         """Remedies of this session that the job's side took off by itself: token -> why."""
+
+    def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
+        """The most memory with one of these on, of all that were switched off since this was asked last."""
 
     def next_seq(self) -> int:
         """The number of the step that runs now."""

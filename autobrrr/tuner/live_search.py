@@ -25,6 +25,7 @@ from autobrrr.records import (
     Tuning,
     Verdict,
 )
+from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
@@ -543,6 +544,7 @@ class _LiveTuning:
             no_claim=self.no_claim,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
+            peaks=NO_PEAKS if closing is None or interval is None else closing.peaks,
         )
 
 

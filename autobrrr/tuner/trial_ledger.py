@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.records import ExactnessClass, Reverted, Trial
+from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
@@ -50,6 +51,7 @@ class TrialLedger:
             blocks=0 if found is None else 2 * found.pairs,
             steps=0 if found is None else found.steps,
             duration_ns=0 if found is None else found.duration_ns,
+            peaks=NO_PEAKS if found is None else found.peaks,
         )
         self._trials[candidate.choice] = trial
         self._on_trial(trial)

@@ -143,6 +143,7 @@ def _trials(trials: Sequence[Trial]) -> PageTable:
             "#A/B pairs",
             "#steps",
             "#took",
+            "memory",
             "class",
             "why",
         ),
@@ -155,7 +156,7 @@ def _trials(trials: Sequence[Trial]) -> PageTable:
                 figure(str(each.blocks // 2), each.blocks),
                 figure(str(each.steps), each.steps),
                 figure(duration(each.duration_ns), each.duration_ns),
-                *words(each.class_, each.why),
+                *words(each.peaks.words, each.class_, each.why),
             ]
             for each in trials
         ],

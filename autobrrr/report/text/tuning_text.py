@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
+from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.report.text_table import text_table
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
-HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")
+HEADINGS: tuple[str, ...] = (
+    "remedy",
+    "predicted",
+    "achieved",
+    "interval",
+    "memory",
+    "class",
+    "outcome",
+    "why",
+)
 
 
 def progress_line(progress: TuneProgress) -> str:
@@ -34,7 +44,10 @@ def tuning_table(tuning: Tuning, width: int | None = None) -> str:
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     skipped = [trial for trial in tuning.trials if trial.outcome == "skipped"]
     rows += [cells(trial) for trial in tuning.trials if trial not in refused and trial not in skipped]
-    lines = text_table(rows, width=width, wrap=(0, 6)) if len(rows) > 1 else []
+    if all(trial.peaks == NO_PEAKS for trial in tuning.trials):
+        memory = HEADINGS.index("memory")
+        rows = [(*row[:memory], *row[memory + 1 :]) for row in rows]
+    lines = text_table(rows, width=width, wrap=(0, len(rows[0]) - 1)) if len(rows) > 1 else []
     lines += _refusals(refused)
     lines += _skipped(skipped)
     lines += ["", verdict(tuning)]
@@ -110,6 +123,7 @@ def cells(trial: Trial) -> tuple[str, ...]:
         factor_words(trial.predicted),
         factor_words(trial.achieved),
         interval_words(trial.interval),
+        trial.peaks.words,
         trial.class_,
         trial.outcome_word,
         trial.why,

@@ -14,6 +14,7 @@ import msgspec
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records.record_base import as_record
+from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard, said
 
@@ -29,6 +30,7 @@ class Switched:
     token: int | None = None
     seq: int | None = None  # first step with (or without) the remedy
     cls: str | None = None
+    peaks: MemoryPeaks = NO_PEAKS  # of a revert: while the remedy was on
 
 
 OnSwitched = Callable[[Switched], None]
@@ -118,10 +120,15 @@ def _switched(reply: Heard) -> Switched:
     if reply.get("ok") is not True:
         return Switched(why=said(reply, "why", "refused without a reason"), code=code_of(reply))
     token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
+    host, device = (reply.get(key) for key in ("host_peak_bytes", "device_peak_bytes"))
     return Switched(
         token=token if isinstance(token, int) else None,
         seq=seq if isinstance(seq, int) else None,
         cls=cls if isinstance(cls, str) else None,
+        peaks=MemoryPeaks(
+            host_bytes=host if isinstance(host, int) else None,
+            device_bytes=device if isinstance(device, int) else None,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar, get_args
@@ -21,6 +21,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.records.busy_words import crowd_words
+from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
@@ -108,6 +109,7 @@ class LiveBench:
         self._running.set()
         self._rested_ns = 0
         self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
+        self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
         session.intake.listen = self._tape.add
 
@@ -156,11 +158,18 @@ class LiveBench:
     def undo(self, token: int) -> int:
         if token in self.lost():
             return self.next_seq()
+        on = {each.token: each.remedy for each in self._on()}
         done = self._switch_off(token)
         if done.why is not None:
             self._check()
             raise RemedyLost(done.why)
+        name = on.get(token, "")
+        self._peaks[name] = highest((self._peaks.get(name, NO_PEAKS), done.peaks))
         return done.seq if done.seq is not None else self.next_seq()
+
+    def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
+        peaks, self._peaks = self._peaks, {}
+        return highest(peak for name, peak in peaks.items() if name in remedies)
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._session.active.lost) if self._session.active is not None else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import get_args
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Shares, Verdict
+from autobrrr.records.tuning_records import MemoryPeaks, highest
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
@@ -29,6 +30,7 @@ class Effect:
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
     pause_ns: int = 0
+    host_bytes: int | None = None  # the most memory of the job with it
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
@@ -95,6 +97,7 @@ class SimulatedJob:
         ] = {}  # by token: its name, that with options, since which step
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
+        self._peaks: dict[str, MemoryPeaks] = {}
         self.rested_with: list[list[str]] = []
 
     @property
@@ -139,10 +142,15 @@ class SimulatedJob:
             raise RemedyLost(f"no remedy {token}")
         self._pass(self.switch_ns)
         if token in self.on:
-            name = self.on.pop(token)[0]
+            name, key, _ = self.on.pop(token)
+            self._peaks[name] = MemoryPeaks(host_bytes=self._effect(name, key).host_bytes)
             self.history.append(("undo", name))
         self._arm, self._changed = self._arm + 1, True
         return self._count
+
+    def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
+        peaks, self._peaks = self._peaks, {}
+        return highest(peak for name, peak in peaks.items() if name in remedies)
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._lost)

@@ -7,7 +7,7 @@ and tuning run on it. Times are nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
 
 QUEUE = 1024
@@ -166,6 +167,9 @@ class VirtualGpuJob:
 
     def lost(self) -> Mapping[int, str]:
         return {}
+
+    def take_peaks(self, remedies: Collection[str]) -> MemoryPeaks:
+        return MemoryPeaks()
 
     def next_seq(self) -> int:
         return self._count

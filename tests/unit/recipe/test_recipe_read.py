@@ -34,6 +34,7 @@ script = "train.py"
 [evidence]
 speedup = 1.58
 interval = [1.52, 1.63]
+host_peak_bytes = 900000000
 measured_on = "2 cores, torch 2.13.0"
 [numerics]
 class = "rounding"
@@ -66,7 +67,7 @@ def test_a_full_recipe_gives_what_it_says() -> None:
     assert [chosen.line for chosen in found.remedies] == [5, 6]
     assert found.args == {"--num-workers": 2}
     assert found.evidence == Measured(
-        speedup=1.58, interval=(1.52, 1.63), measured_on="2 cores, torch 2.13.0"
+        speedup=1.58, interval=(1.52, 1.63), host_peak_bytes=9e8, measured_on="2 cores, torch 2.13.0"
     )
     assert found.numerics == "rounding"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from autobrrr.quantities import duration
 from autobrrr.records import Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
+from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.text_rows import (
@@ -62,6 +63,7 @@ class RemedyRow:
     default: bool
     means: str
     why: str = ""  # what a trial has ended with
+    memory: str = ""  # the most with it on
     token: int | None = None
 
 
@@ -177,6 +179,7 @@ def details(view: View, key: str, width: int) -> list[Row]:
         ("predicted", factor_words(line.predicted), "plain"),
         ("achieved", gain_words(line.achieved, line.interval), "plain"),
         ("trial", "" if line.price_ns is None else f"took {duration(line.price_ns)}", "plain"),
+        ("memory", line.memory, "plain"),
         ("why", line.why, "plain"),
         ("means", line.means, "plain"),
     ]
@@ -219,6 +222,7 @@ def _tried(trial: Trial, means: str) -> RemedyRow:
         default=True,
         means=means,
         why=trial.why,
+        memory="" if trial.peaks == NO_PEAKS else f"at most {trial.peaks.words}",
     )
 
 
