@@ -133,7 +133,7 @@ def diagnosed(
                     say(line)
     _refuse_nothing(pid, client)
     if client.ending is not None and client.ending.kind == "job ended":
-        say(f"process {pid} has ended: this is what was seen of it")
+        say(f"{client.ending.why}: this is what was seen of it")
     return msgspec.structs.replace(found, final=None)
 
 

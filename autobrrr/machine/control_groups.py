@@ -6,6 +6,7 @@ have limits that hold; what can't be read is no limit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from autobrrr.machine import kernel_text
@@ -14,6 +15,7 @@ from autobrrr.machine.procfs import PROC
 
 GROUPS = Path("/sys/fs/cgroup")
 _MOST_BYTES = 1 << 16
+_OOM_FILES = ("memory.events", "memory.oom_control")  # v2, v1
 _UNLIMITED = 1 << 60  # v1 writes "no limit" as a large number
 
 
@@ -53,6 +55,21 @@ def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> 
     taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
     allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
     return max(0, min([*free, *([allowed] if allowed is not None else [])])) if free else 0
+
+
+def oom_counter(pid: int, proc: Path = PROC, root: Path = GROUPS) -> Callable[[], int | None]:
+    """Counts the kernel's kills for want of memory in the process's group, or on the machine without one.
+
+    It may be asked when the process is gone; None where the group is gone too.
+    """
+    files = [folder / name for folder in _holding(pid, "memory", proc, root)[:1] for name in _OOM_FILES]
+    counted = next((file for file in (*files, proc / "vmstat") if _oom_kills(file) is not None), None)
+    return lambda: None if counted is None else _oom_kills(counted)
+
+
+def _oom_kills(file: Path) -> int | None:
+    pairs = (line.partition(" ") for line in _lines(file))
+    return next((number(value) for name, _, value in pairs if name == "oom_kill"), None)
 
 
 def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, int] | None:

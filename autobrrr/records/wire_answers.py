@@ -48,7 +48,8 @@ class SessionEnding(Record, frozen=True, kw_only=True):
     """Why a session is over.
 
     `left` is what could not be taken off the target, `stays` what all ranks of the job keep, `on` what is on
-    afterwards of all remedies, `lost_lines` how many lines of the session's log could not be written.
+    afterwards of all remedies, `under` what was on as the job ended, `oom_kill` whether the kernel killed one
+    of its processes for memory, `lost_lines` how many lines of the session's log could not be written.
     """
 
     kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
@@ -56,6 +57,8 @@ class SessionEnding(Record, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()
     stays: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
+    under: tuple[str, ...] = ()
+    oom_kill: bool | None = None  # None where it can't be told
     lost_lines: int | None = None  # as told at a detach; the log itself does not say
 
 

@@ -20,6 +20,7 @@ from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
 from autobrrr.errors import AutobrrrError
 from autobrrr.folders import let_go
+from autobrrr.machine import control_groups
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
@@ -80,6 +81,7 @@ def serve(
         alive=lambda: is_alive(target),
         cores=usable_cpus(target.pid),
         ranks_here=job_roles.ranks_here(target.pid) or 1,
+        oom_kills=control_groups.oom_counter(target.pid),
     )
     tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
     session.read_window = WindowReader(calls)

@@ -78,7 +78,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
             then = "the job has put its own over it: it stays, and only passes calls on"
         raise AutobrrrError(f"could not be removed from process {pid}: {names}", f"{left.why}; {then}")
     if left.kind == "job ended":
-        say(f"process {pid} has ended, and so has its session")
+        say(f"{left.why}, and so has its session")
     elif left.stays:
         say(f"detached; all ranks keep {', '.join(left.stays)}: they could not revert it at one step")
     elif active or left.on:

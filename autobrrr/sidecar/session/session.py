@@ -65,6 +65,7 @@ class Session:
         alive: Whether the job's process is still there.
         cores: CPUs that the job may run on.
         ranks_here: So many ranks share them.
+        oom_kills: How often the kernel has killed a process of the job's memory group so far.
 
     Attributes:
         say: Gets every line of narration.
@@ -83,6 +84,7 @@ class Session:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         cores: int | None = None,
         ranks_here: int = 1,
+        oom_kills: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.findings = Collected(pid, options, cores, ranks_here)
         self.ending: SessionEnding | None = None
@@ -98,6 +100,7 @@ class Session:
         self._agent: AgentPort | None = None
         self._journal, self._alive = journal, alive
         self._clock_ns = clock_ns
+        self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
         self._judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns = self._began_ns - JUDGE_EVERY_NS
@@ -229,7 +232,15 @@ class Session:
 
     def job_ended(self) -> None:
         """The job's process is gone."""
-        self._end(SessionEnding(kind="job ended", why=f"process {self.findings.pid} ended"))
+        under = () if self.active is None else tuple(self.active.names)
+        now = self._oom_kills()
+        killed = None if now is None or self._oom_kills_before is None else now > self._oom_kills_before
+        why = f"process {self.findings.pid} ended"
+        if under:
+            why += f" while {', '.join(under)} {'was' if len(under) == 1 else 'were'} on"
+        if killed:
+            why += ": the kernel killed one of its processes because memory was full (oom_kill)"
+        self._end(SessionEnding(kind="job ended", why=why, under=under, oom_kill=killed))
 
     def fail(self, error: Exception) -> None:
         """Nothing can be made of what was measured: the session ends, and what it was is said."""

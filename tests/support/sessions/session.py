@@ -26,6 +26,7 @@ class Stage:
     def __init__(self, folder: Path, model: StepModel | None = None, **options: object) -> None:
         self.now_ns = 1000 * SECOND_NS
         self.alive = True
+        self.oom_kills: int | None = 0
         self.model = model or StepModel()
         self.agent = ScriptedAgent()
         self.writer = RingWriter()
@@ -39,6 +40,7 @@ class Stage:
             alive=lambda: self.alive,
             clock_ns=lambda: self.now_ns,
             cores=2,
+            oom_kills=lambda: self.oom_kills,
         )
         self.session.say = lambda line: self.said.append(line.text)
 

@@ -108,3 +108,31 @@ def test_the_fewest_threads_of_all_groups_count(tmp_path: Path, root: Path) -> N
 def test_the_freezer_of_version_one(state: str, frozen: bool, tmp_path: Path, root: Path) -> None:
     group(root / "freezer" / "job", freezer__state=state)
     assert groups.is_frozen(PID, process(tmp_path, "6:freezer:/job\n"), root) is frozen
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "name"),
+    [("0::/job", "job", "memory__events"), ("4:memory:/job", "memory/job", "memory__oom_control")],
+    ids=["version 2", "version 1"],
+)
+def test_kills_for_memory_are_counted_also_when_the_process_is_gone(
+    line: str, folder: str, name: str, tmp_path: Path, root: Path
+) -> None:
+    proc = process(tmp_path, f"{line}\n")
+    (root / "cgroup.controllers").touch()
+    (proc / "vmstat").write_text("oom_kill 9\n")
+    group(root / folder, **{name: "low 0\noom_kill 0"})
+    count = groups.oom_counter(PID, proc, root)
+    assert count() == 0
+    (proc / str(PID) / "cgroup").unlink()
+    group(root / folder, **{name: "low 0\noom_kill 1"})
+    assert count() == 1
+    (root / folder / name.replace("__", ".")).unlink()
+    assert count() is None
+
+
+def test_without_a_memory_group_the_machine_s_kills_count(tmp_path: Path, root: Path) -> None:
+    proc = process(tmp_path, "0::/\n")
+    assert groups.oom_counter(PID, proc, root)() is None
+    (proc / "vmstat").write_text("nr_free_pages 5\noom_kill 9\n")
+    assert groups.oom_counter(PID, proc, root)() == 9

@@ -13,7 +13,7 @@ import pytest
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow
-from autobrrr.records.wire_answers import SessionEnding
+from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import RECORD
@@ -548,6 +548,32 @@ def test_a_job_that_ends_before_any_verdict_has_decided_nothing(tmp_path: Path) 
     assert stage.session.state is State.ENDED
     assert not stage.session.decided
     assert stage.session.snapshot().activity == "job ended"
+
+
+@pytest.mark.parametrize(
+    ("now", "killed", "why"),
+    [
+        (0, False, "process 42 ended while gc.freeze was on"),
+        (
+            1,
+            True,
+            "process 42 ended while gc.freeze was on: the kernel killed one of its processes because memory "
+            "was full (oom_kill)",
+        ),
+        (None, None, "process 42 ended while gc.freeze was on"),
+    ],
+)
+def test_a_job_that_ends_under_a_remedy_names_it_and_a_kill_for_memory(
+    now: int | None, killed: bool | None, why: str, tmp_path: Path
+) -> None:
+    stage = Stage(tmp_path).enter()
+    assert stage.session.active is not None
+    stage.session.active.on[1] = ActiveRemedy(token=1, remedy="gc.freeze")
+    stage.oom_kills = now
+    stage.session.job_ended()
+    assert stage.session.ending is not None
+    assert stage.session.ending.why == why
+    assert (stage.session.ending.under, stage.session.ending.oom_kill) == (("gc.freeze",), killed)
 
 
 def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
