@@ -222,16 +222,13 @@ class AgentSession:
             found, fd = finish() if callable(finish) else (event, None)
             if callable(finish):  # torch holds the interpreter meanwhile
                 self._loop.measuring.spent_ns += time.perf_counter_ns() - began_ns
-            if _is_result(found):
-                self._tell_cost()  # first: a client may leave with the result
-            self._send_with_fd(found, fd)
-
-    def _send_with_fd(self, event: dict[str, object], fd: int | None) -> None:
-        try:
-            self._link.send(event, fd)
-        finally:
-            if fd is not None:
-                os.close(fd)
+            try:
+                if _is_result(found):
+                    self._tell_cost()  # first: a client may leave with the result
+                self._link.send(found, fd)
+            finally:
+                if fd is not None:
+                    os.close(fd)
 
     def _obey(self, command: Mapping[str, object]) -> None:
         number = command.get("id")

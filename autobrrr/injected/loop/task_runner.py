@@ -159,12 +159,6 @@ class Measuring:
             task.cancel()
         self.unfinished = task if task is not None and task.pending else None
 
-    def drop(self) -> None:
-        """In a forked child: cancel, and nothing is left to do."""
-        task, self.task = self.task, None
-        if task is not None:
-            task.cancel()
-
 
 def given_up(task: Task, error: Exception) -> dict[str, object]:
     """The event that ends a task without a result."""

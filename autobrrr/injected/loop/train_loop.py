@@ -380,7 +380,7 @@ class TrainLoop:
         self.hot.will = None
         self.stamps.drop()
         self.roots.stop()
-        self.measuring.drop()
+        self.measuring.stop()
         self.hooks.take_off(at_boundary=True)
         self.hooks.take_off_wrappers()
         self._sampling.take_off()
