@@ -34,6 +34,7 @@ TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence
 MATCH_KEYS = ("script", "device", "torch")
 EVIDENCE_KEYS = ("speedup", "interval", *FIGURES, "measured_on")
 DEVICES = ("cpu", "cuda")
+GONE = {"loader.cache": "keep the items in the dataset itself"}  # remedies that there were, and what to do
 _LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -143,6 +144,8 @@ class _Reader:
         for keys, value in _entries((), table):
             name = ".".join(keys)
             path = ("remedies", *keys)
+            if name in GONE:
+                self.fail(path, f"{name} is no longer a remedy; {GONE[name]}")
             if name not in REGISTRY:
                 self.fail(path, f"no remedy {_shown(name)}{_nearest(name, REGISTRY)}")
             line = self.places.line(path)

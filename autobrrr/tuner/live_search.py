@@ -33,13 +33,21 @@ from autobrrr.tuner.candidate_space import (
     candidates,
     is_rare,
     misfit,
+    switches_by_epoch,
     unasked,
     widest,
 )
 from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, durations_ns, timed
+from autobrrr.tuner.job_under_test import (
+    JobUnderTest,
+    LongEpochs,
+    NotApplied,
+    RemedyLost,
+    durations_ns,
+    timed,
+)
 from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
@@ -264,7 +272,8 @@ class _LiveTuning:
             self.settle()
             if refused.code is RefusalCode.NOT_MET:
                 self.not_met.append(asked.candidate)
-            self.end(study, asked, None, "refused", str(refused))
+            outcome: Outcome = "skipped" if isinstance(refused, LongEpochs) else "refused"
+            self.end(study, asked, None, outcome, str(refused))
             return
         if self.has_lost(found):
             self.trial(study, first, slot_ns)
@@ -359,7 +368,7 @@ class _LiveTuning:
                     with_it=self.kept,
                     deadline_ns=self.budget.deadline(CLOSING_SHARE),
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
-                    rare=all(is_rare(choice) for choice in self.kept),
+                    rare=all(map(is_rare, self.kept)) or any(map(switches_by_epoch, self.kept)),
                 )
             except NotApplied:
                 self.settle()

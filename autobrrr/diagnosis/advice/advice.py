@@ -19,7 +19,15 @@ from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Verdict
+from autobrrr.records import (
+    LIMIT_OF_REGIME,
+    NAMES_NOBODY,
+    Advice,
+    Diagnosis,
+    ExactnessClass,
+    Reach,
+    Verdict,
+)
 
 WORTH_SAYING = 1.03
 
@@ -45,7 +53,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     remedy=name,
                     why=why,
                     expected=None if expected is None else round(expected, 3),
-                    reach=remedy_fit.reach(name, measured),
+                    reach=cast(Reach, remedy.reach),
                     class_=cast(ExactnessClass, remedy.cls),
                     interval=_interval(name, measured),
                     at_best=remedy.class_for is not None,

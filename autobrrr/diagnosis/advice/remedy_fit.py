@@ -7,7 +7,6 @@ process nothing of DDP, nothing that is on already. A remedy without a row is to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import implementation
@@ -23,7 +22,6 @@ from autobrrr.diagnosis.signals.page_faults import fault_share
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_workers import MOST_WORKERS
 from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fused
-from autobrrr.records import Reach
 
 UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
@@ -31,13 +29,6 @@ NOTICEABLE = 0.03  # share of the step from which page faults are worth a remedy
 DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own
 
 Why = Callable[[str, Measurements], str | None]
-
-
-def reach(name: str, measured: Measurements) -> Reach:
-    """When a remedy takes effect on this job; workers of the job's own are started with their loader."""
-    if name == "loader.workers" and measured.anatomy is not None and measured.anatomy.loader_workers:
-        return "relaunch"
-    return cast(Reach, REGISTRY[name].reach)
 
 
 def why(name: str, measured: Measurements) -> str | None:

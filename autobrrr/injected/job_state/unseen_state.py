@@ -2,7 +2,6 @@
 
 Python's own classes keep all that they have in attributes, slots, and what a container holds. What is made
 in C, by Cython too, is known not to change, by the lists below, or may have changed without anyone seeing it.
-Frames of pandas keep their arrays there, and give them out.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
 
 from ..job_code.held_objects import ASKING, own_slots
-from ..job_code.installed_code import home_of, is_library, package_of
+from ..job_code.installed_code import home_of, package_of
 
 ATOMS = (int, float, complex, str, bytes, range, slice, type(None), type(Ellipsis))
 _SEEN_BASES = (object, dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict)
@@ -64,20 +62,6 @@ _FED = (  # by other threads or processes
 )
 _PYBIND = "pybind11_builtins"
 _CYTHON = "_cython_"  # what all modules made by it share: types of functions
-_FRAMES = frozenset(("NDFrame", "Index", "ExtensionArray", "ExtensionDtype"))
-_IN_C = "NDArrayBacked"  # keeps an array and its type there, and gives them out
-_ASIDE = frozenset((  # what pandas notes as a frame is read
-    "_cache", "_cacher", "_flags", "_id", "_is_copy", "_item_cache", "_references",
-))  # fmt: skip
-
-
-def is_atom(kind: type) -> bool:
-    """Whether objects of a class are values that hold nothing: those of NumPy's, and paths, too."""
-    if issubclass(kind, ATOMS) and is_library(home_of(kind)):  # a class of the user's own may hold more
-        return True
-    if package_of(kind) == "pathlib":  # what a path keeps it has worked out
-        return True
-    return package_of(kind) == "numpy" and any(each.__name__ in ("generic", "dtype") for each in kind.__mro__)
 
 
 def moves_on(value: object) -> bool:
@@ -109,24 +93,6 @@ def may_change_unseen(value: object) -> bool:
     if home in _CHANGING:
         return not names.isdisjoint(_CHANGING[home])
     return names.isdisjoint(_FIXED[home]) if home in _FIXED else home not in _UNCHANGING
-
-
-def frame_parts(value: object) -> list[object] | None:
-    """What a frame, a column, an index or an array of pandas' consists of; None for everything else.
-
-    Others than before once it was written to or something was set on it; the same where it was only read.
-    """
-    kinds = {kind.__name__: kind for kind in type(value).__mro__ if package_of(kind) == "pandas"}
-    if kinds.keys().isdisjoint(_FRAMES):
-        return None
-    held: dict[str, object] = getattr(value, "__dict__", {})
-    parts = [part for name, part in held.items() if name not in _ASIDE and name != "_mgr"]
-    blocks: Any = held.get("_mgr")
-    if blocks is not None:
-        parts += [*blocks.axes, *blocks.arrays]
-    if _IN_C in kinds:
-        parts += [vars(kinds[_IN_C])[name].__get__(value) for name in ("_ndarray", "_dtype")]
-    return parts
 
 
 def _is_seen(base: type) -> bool:

@@ -24,6 +24,8 @@ class Job:
         self._roots: list[weakref.ref[object]] = []
         self._loaders: list[weakref.ref[object]] = []
         self._iterator: weakref.ref[object] | None = None
+        self.batch_bytes = 0
+        """Of the last batch that was looked at; 0: none has been."""
         self.ddp_arguments: dict[str, object] | None = None
         """Keyword arguments of the DistributedDataParallel that is being made just now."""
         self.allowed: Sequence[str] | None = None
@@ -52,6 +54,11 @@ class Job:
     def iterator(self) -> object | None:
         """The DataLoader iterator that training reads."""
         return None if self._iterator is None else self._iterator()
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether a job that trains runs without gradients at this moment."""
+        return bool(self._optimizers) and not self.torch.is_grad_enabled()
 
     @property
     def updated(self) -> list[Tensor]:

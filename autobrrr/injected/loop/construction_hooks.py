@@ -15,6 +15,7 @@ from types import ModuleType
 
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
+from ..remedies.loader.loader_epochs import EPOCHS
 
 AnyCall = Callable[..., object]
 
@@ -28,38 +29,23 @@ class ConstructionHooks:
         self._look = look
         self._pid = os.getpid()
         self._patches: list[Patch] = []
-        self._inside = False
         self._live = True
 
     def put_on(self) -> None:
         """From now on."""
-        data = getattr(getattr(self._torch, "utils", None), "data", None)
-        self._loader_class = getattr(data, "DataLoader", None)
-        self._patches += patched(self._loader_class, "__iter__", self._iter)
+        EPOCHS.listen(self._torch, self._begins)
         parallel = getattr(getattr(self._torch, "nn", None), "parallel", None)
         self._patches += patched(getattr(parallel, "DistributedDataParallel", None), "__init__", self._init)
 
     def take_off(self) -> None:
-        """The plan is through. Where a remedy stands over ours, ours stays below it and does nothing."""
+        """The plan is through."""
         self._live = False
+        EPOCHS.leave(self._begins)
         take_off_all(self._patches)
 
-    def _iter(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def __iter__(loader: object) -> object:
-            if not self._live or self._inside or os.getpid() != self._pid:
-                return original(loader)
-            self._inside = True
-            try:
-                self._job.saw_loader(loader)
-                self._look()
-                # A remedy may have put itself over us just now: it is to see this epoch too.
-                now: AnyCall = vars(self._loader_class)["__iter__"]
-                return original(loader) if now is __iter__ else now(loader)
-            finally:
-                self._inside = False
-
-        return __iter__
+    def _begins(self, loader: object) -> None:
+        self._job.saw_loader(loader)
+        self._look()
 
     def _init(self, original: AnyCall) -> AnyCall:
         signature = inspect.signature(original)

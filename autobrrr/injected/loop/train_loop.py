@@ -25,6 +25,7 @@ from ..phases.phase_hooks import PhaseHooks
 from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
 from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
+from ..remedies.loader.loader_epochs import EPOCHS
 from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from . import fork_guard
@@ -125,6 +126,7 @@ class TrainLoop:
             lambda original: make_tap(self.hot, original, self.slow, self.fail, self._clock),
         )
         self._patches += self._marks.put_on()
+        EPOCHS.listen(self.torch, self._epoch_begins)
 
     def post(self, work: Callable[[], None]) -> None:
         """Do this at the next boundary, on the training thread, after the measuring task."""
@@ -209,6 +211,15 @@ class TrainLoop:
             self.fail(error)
         finally:
             hot.busy = False
+
+    def _epoch_begins(self, loader: object) -> Callable[[object], None] | None:
+        """A DataLoader is about to be read from its beginning, in whatever thread."""
+        hot = self.hot
+        if not hot.live or get_ident() != hot.owner or not self.loader.begins_epoch(loader):
+            return None
+        hot.flags |= ring_layout.EPOCH
+        hot.poke()
+        return self.job.saw_iterator
 
     def fail(self, error: BaseException) -> None:
         """Something of ours went wrong: out, at once. Training goes on.
@@ -347,6 +358,7 @@ class TrainLoop:
         self.hot.will = None
         self.each_boundary = None
         self.left += self._scouts.keep_only(None)
+        self.left += EPOCHS.leave(self._epoch_begins)
         self.left += take_off_all(self._patches)
         if self._fork_guard is not None:
             self._fork_guard.release()
@@ -385,6 +397,7 @@ class TrainLoop:
         self.hooks.take_off_wrappers()
         self._sampling.take_off()
         self._scouts.keep_only(None)
+        EPOCHS.leave(self._epoch_begins)
         take_off_all(self._patches)
         at_fork()
 

@@ -34,6 +34,18 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
     return _first(_elements, args, kwargs)
 
 
+def byte_count(batch: object) -> int:
+    """Bytes of the tensors and arrays of a batch, as far as it shows them."""
+    with unseen():
+        return _bytes(batch, _DEEP)
+
+
+def _bytes(thing: object, deep: int) -> int:
+    if is_library(home_of(type(thing))) and type(found := getattr(thing, "nbytes", None)) is int:
+        return found
+    return sum(_bytes(part, deep - 1) for part in _parts(thing)) if deep else 0
+
+
 def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
     """The first that is known, of the arguments in their order."""
     with unseen():

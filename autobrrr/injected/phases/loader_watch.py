@@ -1,7 +1,8 @@
 """The DataLoader as the training loop asks it for batches.
 
-In: calls of the iterator's `__next__` while it is patched. Out: waiting time for the phase clock,
-the batch size, and the iterator itself (weakly), to look whether its prefetch queue is empty.
+In: calls of the iterator's `__next__` while it is patched, and of the loader's `__iter__`. Out: waiting time
+for the phase clock, the batch size, and the iterator itself (weakly), to look whether its prefetch queue is
+empty and whether an epoch begins.
 """
 
 from __future__ import annotations
@@ -38,6 +39,22 @@ class LoaderWatch:
             self.workers = _whole(getattr(iterator, "_num_workers", None))
             self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
 
+    def took(self, batch: object) -> None:
+        """This batch has come from a loader."""
+        if self._job is not None:
+            self._job.batch_bytes = batch_shapes.byte_count(batch)
+
+    def begins_epoch(self, loader: object) -> bool:
+        """Training is about to read a loader from its beginning; False: another one, in mid-epoch.
+
+        Evaluation in mid-epoch reads other data while the iterator of training waits.
+        """
+        if self._job is None or self._job.evaluates:
+            return False
+        self._job.saw_loader(loader)
+        iterator = self._job.iterator
+        return iterator is None or vars(iterator).get("_dataset") is vars(loader).get("dataset")
+
     def queue_empty(self) -> bool | None:
         """Whether the next batch is not there yet; None: no workers, or it can't be seen.
 
@@ -71,23 +88,6 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def make_iter(
-    original: Callable[..., object], job: Job, owner: int, fail: Callable[[BaseException], None]
-) -> Callable[..., object]:
-    """`DataLoader.__iter__`: an epoch begins, and shows the loader that it is read from."""
-
-    @functools.wraps(original)
-    def __iter__(self: object) -> object:
-        if get_ident() == owner:
-            try:
-                job.saw_loader(self)
-            except Exception as error:  # noqa: BLE001
-                fail(error)
-        return original(self)
-
-    return __iter__
-
-
 def make_next(
     original: Callable[..., object],
     phases: PhaseClock,
@@ -118,6 +118,7 @@ def make_next(
             if not known:
                 phases.samples = batch_shapes.batch_size(batch)
             phases.tokens_loaded(batch_shapes.token_count(batch))
+            watch.took(batch)
         except Exception as error:  # noqa: BLE001
             fail(error)
         return batch

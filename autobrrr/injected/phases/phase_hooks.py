@@ -22,7 +22,7 @@ from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
 from ..live_torch.torch_types import trains_weights
 from . import batch_shapes
-from .loader_watch import LoaderWatch, make_iter, make_next
+from .loader_watch import LoaderWatch, make_next
 from .phase_clock import PhaseClock
 
 Fail = Callable[[BaseException], None]
@@ -131,7 +131,6 @@ class PhaseHooks:
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )
-        self._patches += patched(loader_class(), "__iter__", lambda f: make_iter(f, self._job, owner, fail))
         for cls in classes:
             self._patches += patched(cls, "zero_grad", lambda f: make_zero_grad(f, phases, owner, fail))
         return left
@@ -292,11 +291,6 @@ def optimizer_pre_hooks() -> dict[object, object] | None:
 def loader_iterator_class() -> object | None:
     """torch's base class of DataLoader iterators, if the job has loaded it."""
     return getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
-
-
-def loader_class() -> object | None:
-    """torch's DataLoader, if the job has loaded it."""
-    return getattr(sys.modules.get("torch.utils.data.dataloader"), "DataLoader", None)
 
 
 def zero_grad_classes(optimizers: list[object]) -> list[object]:

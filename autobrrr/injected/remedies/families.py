@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from .compile import compile_models, graphed_calls
-from .loader import batch_size, loader_cache, loader_workers
+from .loader import batch_size, loader_workers
 from .model import (
     attention,
     channels_last,

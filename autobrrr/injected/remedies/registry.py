@@ -138,10 +138,8 @@ class Remedy:
     price_s: float = 0.0  # what those steps usually take
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
     of_thread: bool = False  # is set for the training thread alone, and undone there
-    takes: Takes | None = (
-        None  # bytes that it takes at its peak where the parameters lie, beside the job's own
-    )
-    host_takes: Takes | None = None  # bytes of the host's memory that it takes beside those
+    takes: Takes | None = None  # bytes at its peak where the parameters lie, beside the job's own
+    host_takes: Takes | None = None  # bytes of the host's memory beside those, with its default options
 
     def disturbs(self, other: Remedy) -> set[str]:
         """What the other sets or needs to stay as it is, and this one sets."""

@@ -63,7 +63,8 @@ EVALUATION = 16  # forward calls without grad ran in it
 SWITCHED = 32  # a remedy changed at the boundary before it
 SETTLING = 64  # hooks were being put on or looked for: not representative
 AHEAD = 128  # the host came to its end while the device was still in an earlier step; set with device_ns
-COMPILED = 256  # a remedy compiled or rehearsed a call within it
+COMPILED = 256  # a remedy compiled or recorded a call within it
+EPOCH = 512  # training began to read a DataLoader from its beginning in it
 UNREPRESENTATIVE = TRACED | AFTER_SHADOW | SKIPPED | EVALUATION | SWITCHED | SETTLING | COMPILED
 
 

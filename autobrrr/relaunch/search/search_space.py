@@ -23,6 +23,7 @@ from autobrrr.tuner.candidate_space import widest
 
 BATCH = re.compile(r"-(?!.*(eval|test|val)\w*[-_])(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
 ACCUMULATE = re.compile(r"-(?!.*(eval|test|val)\w*[-_]).*(accum|grad[-_]acc)", re.IGNORECASE)
+FEEDING = "loader."  # remedies that say how batches are fed
 WORKERS = re.compile(
     r"--?((no|n|num|train|data|loader|data[-_]?loader|dl|persistent)[-_])*"
     r"((n|num)?workers?|prefetch([-_](factor|batches|size))?|pin[-_]?mem(ory)?)$|-j$",
@@ -64,8 +65,9 @@ class Parameter:
 
     @property
     def feeds(self) -> bool:
-        """It is a flag that says how batches are fed: the same samples in the same order."""
-        return self.kind == "flag" and WORKERS.match(self.name) is not None
+        """It says how batches are fed: the same samples in the same order."""
+        by_flag = self.kind == "flag" and WORKERS.match(self.name) is not None
+        return by_flag or self.remedy.startswith(FEEDING)
 
     def label(self, level: int) -> str:
         value = self.levels[level]
@@ -135,7 +137,7 @@ class Space:
         return [self.parameters[i].name for i in self.changed(point) if self.parameters[i].sets_length]
 
     def redrawn(self, point: Point) -> list[str]:
-        """Flags that differ and with which a dataset that draws random numbers draws others."""
+        """What differs and with which a dataset that draws random numbers draws others."""
         differing = (self.parameters[i] for i in self.changed(point))
         return [each.name for each in differing if each.feeds and each.cls == "stream"]
 

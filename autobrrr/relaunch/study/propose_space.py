@@ -16,7 +16,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter
-from autobrrr.relaunch.search.search_space import BATCH, WORKERS, Parameter, accumulation
+from autobrrr.relaunch.search.search_space import BATCH, FEEDING, WORKERS, Parameter, accumulation
 from autobrrr.relaunch.search.seed_points import Hints
 from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -82,7 +82,9 @@ def proposed(
     wanted = [
         each.remedy
         for each in advice
-        if each.class_ in allowed and each.reach != "edit" and each.remedy not in covered
+        if (each.class_ in allowed or each.remedy.startswith(FEEDING))
+        and each.reach != "edit"
+        and each.remedy not in covered
     ]
     found += [remedy_parameter(name) for name in wanted[:MOST_REMEDIES] if name in REGISTRY]
     return found

@@ -17,7 +17,7 @@ import msgspec
 from autobrrr.quantities import share
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
-from autobrrr.relaunch.search.search_space import Point, Result, Space
+from autobrrr.relaunch.search.search_space import FEEDING, Point, Result, Space
 from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.candidate_space import widest
@@ -65,8 +65,8 @@ class Classes:
     _heard: dict[Point, ExactnessClass] = field(default_factory=dict)
 
     def hear(self, point: Point, lines: Iterable[Mapping[str, object]]) -> None:
-        """Take in what was said of the remedies of a trial."""
-        said = [line.get("class") for line in lines]
+        """Take in what was said of the remedies of a trial, but of those that only feed it."""
+        said = [line.get("class") for line in lines if not str(line.get("remedy")).startswith(FEEDING)]
         known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
         before = self._heard.get(point, "bitwise")
         self._heard[point] = widest([before, *(cls for cls in known if cls in said)])

@@ -11,13 +11,8 @@ from collections.abc import Callable, Iterator
 
 import numpy
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.job_state.threads_beside import thread_beside
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused
 from support.attach import eventually
 from support.batch_probe.shadow import mlp
 from support.batch_probe.shadow_loop import train
@@ -107,16 +102,6 @@ def test_a_thread_whose_methods_draw_is_no_monitor() -> None:
         for _ in range(100):
             assert thread_beside() in ("Filler.work", "Filler.fill", "work", "fill")
             time.sleep(0.001)
-
-
-def test_no_item_is_read_to_try_beside_a_thread_that_draws() -> None:
-    job = Job(torch)
-    job.saw_loader(loader := DataLoader(TensorDataset(torch.arange(16.0)), batch_size=4))
-    with beside(feeds):
-        with pytest.raises(Refused, match="on another thread"):
-            REGISTRY["loader.workers"].apply(job, {"workers": 1})
-        assert loader.num_workers == 0
-    REGISTRY["loader.workers"].apply(job, {"workers": 1})()
 
 
 def agent(ended: threading.Event) -> None:

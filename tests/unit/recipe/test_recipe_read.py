@@ -108,6 +108,7 @@ def test_every_table_may_be_left_out() -> None:
         ("\n\nschema = 2", "r.toml:3: schema 2; this version reads schema 1"),
         ("schema = true", "r.toml:1: schema true"),
         ('schema = 1\n[remedies]\n"optimizer.fuse" = true', "r.toml:3: no remedy 'optimizer.fuse' (did you mean optimizer.fused?)"),
+        ('schema = 1\n[remedies]\n"loader.cache" = true', "r.toml:3: loader.cache is no longer a remedy; keep the items in the dataset itself"),
         ("schema = 1\n[remedies]\noptimizer.fuse = true", "r.toml:3: no remedy 'optimizer.fuse' (did you mean optimizer.fused?)"),
         ('schema = 1\n[remedies]\n"optimizer.fused" = false', "r.toml:3: optimizer.fused must be `true` or a table"),
         ('schema = 1\n[remedies]\n"optimizer.fused" = "yes"', "r.toml:3: optimizer.fused must be `true`"),

@@ -6,16 +6,17 @@ looked at (for SGD it is usually raised by the same factor, for Adam by its root
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from ...live_torch.available_memory import available_bytes, figure
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .loader_switch import switch_loaders
+from .loader_settings import set_loaders
 from .loader_view import LoaderView
-from .loader_workers import refuse_large
+
+_MADE: weakref.WeakSet[object] = weakref.WeakSet()  # samplers of larger batches
 
 
 @remedy(
@@ -31,41 +32,29 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
     factor = int(str(options.get("factor", 2)))
     plain: type = job.torch.utils.data.BatchSampler
     make: Callable[[object, int, bool], object] = plain
-    needed, free = extra_bytes(job, factor), free_bytes(job)
-    if free is not None and needed is not None and needed > free:
+    needed, free = (factor - 1) * _step_bytes(job), available_bytes(job.torch, Path("/"))
+    if free is not None and needed > free * 3 // 4:
         raise Refused(f"{factor} times the batch may need {needed >> 20} MiB more, {free >> 20} MiB are free")
 
     def settle(view: LoaderView) -> Mapping[str, object]:
+        if view.indices in _MADE:
+            raise Refused("its batches are larger already")
         if type(view.indices) is not plain:
             raise Refused("its batches are made by a sampler of the job's own")
-        if view.began_persistent:
-            raise Refused("its workers are there for the whole run: it takes a new start")
-        size = view.batch_size
-        if size is None or size * factor > len(view.dataset):  # type: ignore[arg-type]
-            raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
         state = vars(view.indices)
-        larger_sampler = make(state["sampler"], size * factor, state["drop_last"])
-        if view.num_workers:
-            ahead = view.num_workers * (view.prefetch_factor or 2)
-            refuse_large(job, replace(view, indices=larger_sampler), ahead)
-        return {"batch_size": size * factor, "batch_sampler": larger_sampler}
+        size = state["batch_size"]
+        if size * factor > len(view.dataset):  # type: ignore[arg-type]
+            raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
+        sampler = make(state["sampler"], size * factor, state["drop_last"])
+        _MADE.add(sampler)
+        return {"batch_size": size * factor, "batch_sampler": sampler}
 
-    return switch_loaders(job, "batch.larger", settle)
+    return set_loaders(job, settle)
 
 
-def extra_bytes(job: Job, factor: int, root: Path = Path("/")) -> int | None:
-    """At most what a larger batch needs more: as if all that a step adds to memory were the batch's.
-
-    On a GPU the peak of a step over what stays between steps; on a CPU all that the process has ever held.
-    """
+def _step_bytes(job: Job) -> int:
+    """All that a step adds to memory: on a GPU its peak, on a CPU all that the process has ever held."""
     cuda = job.torch.cuda
     if cuda.is_available() and cuda.is_initialized():
-        return int((factor - 1) * max(0, cuda.max_memory_allocated() - cuda.memory_allocated()))
-    most = figure(root / "proc/self/status", "VmHWM")
-    return None if most is None else (factor - 1) * most * 1024
-
-
-def free_bytes(job: Job, root: Path = Path("/")) -> int | None:
-    """What may be taken; None where it can't be seen."""
-    found = available_bytes(job.torch, root)
-    return None if found is None else found * 3 // 4
+        return int(cuda.max_memory_allocated() - cuda.memory_allocated())
+    return 1024 * (figure(Path("/proc/self/status"), "VmHWM") or 0)

@@ -10,53 +10,33 @@ from ..registry import RefusalCode, Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderView:
-    """One loader, as it is set; what a remedy may set bears the name that it has there."""
+    """One loader, as it is set."""
 
     dataset: object
-    indices: object  # what yields the indices of a batch (or of an item, without automatic collation)
+    indices: object  # yields the indices of a batch (or of an item, without automatic collation)
     map_style: bool
-    collates: bool
-    collate: object  # makes a batch of items
-    starts_worker: object  # the job's own function that each new worker calls
+    in_order: bool
     num_workers: int
     prefetch_factor: int | None
     persistent_workers: bool
-    began_persistent: bool  # its workers are there already, and for the whole run
     pin_memory: bool
-
-    @property
-    def batch_size(self) -> int | None:
-        """Items of a batch, where the batch sampler says so."""
-        found = getattr(self.indices, "batch_size", None)
-        return found if type(found) is int else None
+    began: bool  # an iterator is there
 
 
-def of_loader(loader: object) -> LoaderView:
-    """A DataLoader."""
-    return _view(loader, "", began=vars(loader).get("_iterator") is not None)
-
-
-def of_iterator(iterator: object) -> LoaderView:
-    """The iterator of an epoch that has begun."""
-    return _view(iterator, "_", began=True)
-
-
-def _view(thing: object, mark: str, *, began: bool) -> LoaderView:
-    """Of a loader or its iterator, which keeps the loader's settings under a mark."""
+def view_of(thing: object) -> LoaderView:
+    """Of a loader, or of its iterator, which keeps the loader's settings behind a `_`."""
     state = vars(thing)
-    persistent = bool(state.get(f"{mark}persistent_workers"))
+    mark = "" if "num_workers" in state else "_"
     return LoaderView(
         dataset=state[f"{mark}dataset"],
         indices=thing._index_sampler,  # type: ignore[attr-defined]
         map_style=state["_dataset_kind"] == 0,
-        collates=bool(thing._auto_collation),  # type: ignore[attr-defined]
-        collate=state.get(f"{mark}collate_fn"),
-        starts_worker=state.get(f"{mark}worker_init_fn"),
-        num_workers=int(state[f"{mark}num_workers"]),
+        in_order=state.get(f"{mark}in_order", True) is True,
+        num_workers=state[f"{mark}num_workers"],
         prefetch_factor=state.get(f"{mark}prefetch_factor"),
-        persistent_workers=persistent,
-        began_persistent=persistent and began,
+        persistent_workers=bool(state.get(f"{mark}persistent_workers")),
         pin_memory=bool(state.get(f"{mark}pin_memory")),
+        began=bool(mark) or state.get("_iterator") is not None,
     )
 
 
@@ -66,10 +46,7 @@ def views(job: Job) -> list[LoaderView]:
     Raises:
         Refused: none has been seen.
     """
-    found = [of_loader(loader) for loader in job.loaders]
-    iterator = job.iterator
-    if not found and iterator is not None:
-        found = [of_iterator(iterator)]
+    found = job.loaders or ([] if job.iterator is None else [job.iterator])
     if not found:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-    return found
+    return [view_of(each) for each in found]

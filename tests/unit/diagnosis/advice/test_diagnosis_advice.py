@@ -133,7 +133,7 @@ def test_workers_take_over_loading_as_far_as_cores_reach(cores: int, gain: float
     stacks = diagnosis.frames(loader=105, model=45)
     job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=0, cores=cores)
     assert predicted_gain(job)["loader.workers"] == pytest.approx(gain, rel=0.01)
-    assert advice(job)["loader.workers"].reach == "live"
+    assert advice(job)["loader.workers"].reach == "next_epoch"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import functools
 import io
-import json
 import logging
 import operator
 import sys
@@ -20,8 +19,6 @@ from torch import nn
 from autobrrr.injected.job_code import effects
 from autobrrr.injected.job_code.bytecode_names import asked_for
 from autobrrr.injected.job_state.module_state import ModuleState
-from autobrrr.injected.remedies.loader.dataset_state import DatasetState
-from autobrrr.injected.remedies.loader.dataset_walk import held_by
 from support.batch_probe.read_code import refusals as found_in
 
 
@@ -198,58 +195,6 @@ def test_what_models_commonly_hold_is_no_reason(held: object) -> None:
     model.say = quiet  # type: ignore[assignment]
     assert not refusals(model, lambda self, x: self.layer(x))
     ModuleState(torch, [model], [], set())  # type: ignore[list-item]
-
-
-class Items(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    key: object = operator.itemgetter(0)
-
-    def __getitem__(self, index: int) -> object:
-        return json.dumps(index)
-
-
-def test_what_an_operator_was_made_with_is_looked_into() -> None:
-    assert not held_by(Items()).unseen
-    told: list[int] = []
-    Items.key = operator.methodcaller("append", told)
-    state = DatasetState(Items())
-    told.append(1)
-    assert not state.is_as_it_was
-
-
-def test_no_object_of_the_jobs_is_asked_as_a_dataset_is_looked_through() -> None:
-    asked = []
-
-    class Lazy:
-        def __getattr__(self, name: str) -> object:
-            asked.append(name)
-            raise AttributeError(name)
-
-    class WithLazy(Items):
-        client = Lazy()
-
-    held_by(WithLazy())
-    assert not asked
-
-
-def test_what_the_job_put_into_a_module_that_an_item_calls_is_looked_into(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told = [0]
-
-    def dumps(_: object) -> str:
-        told[0] += 1
-        return ""
-
-    class Plain(torch.utils.data.Dataset):  # type: ignore[type-arg]
-        def __getitem__(self, index: int) -> object:
-            return json.dumps(index)
-
-    assert DatasetState(Plain()).is_as_it_was
-    monkeypatch.setattr(json, "dumps", dumps)
-    data = Plain()
-    state = DatasetState(data)
-    data[0]
-    assert not state.is_as_it_was
 
 
 def test_what_shows_to_the_job_through_a_partial_or_in_memory_is_kept_by_it(

@@ -21,7 +21,6 @@ from autobrrr.injected.job_code.installed_code import home_of, is_library
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.unseen_state import _nameless_bytes, may_change_unseen
 from autobrrr.injected.live_torch.torch_types import Abstain
-from autobrrr.injected.remedies.loader.dataset_state import DatasetState
 
 HEAP_TYPE, BASE_TYPE = 1 << 9, 1 << 10
 
@@ -111,12 +110,11 @@ def _below(kind: type, found: set[type]) -> set[type]:
 
 
 @pytest.mark.parametrize("below", [False, True])
-def test_what_c_keeps_leaves_models_and_datasets_alone(*, below: bool) -> None:
+def test_what_c_keeps_leaves_models_alone(*, below: bool) -> None:
     kind = made_in_c("settings._fast.State", 2)
     held = type("State", (kind,), {})() if below else kind()
     assert _nameless_bytes(kind) == 2 * ctypes.sizeof(ctypes.c_void_p)
     assert may_change_unseen(held)
-    assert DatasetState([held]).held.unseen == ["holds a State, which may change unseen"]
     model = nn.Linear(1, 1)
     model.held = [held]  # type: ignore[assignment]
     with pytest.raises(Abstain, match="can't be put back after a replay"):
@@ -146,9 +144,8 @@ def test_a_class_that_gives_no_module_is_looked_into_all_the_same() -> None:
     held, model = Misplaced(), nn.Linear(1, 1)
     held.seen = 0  # type: ignore[attr-defined]
     model.held = held  # type: ignore[assignment]
-    kept, state = ModuleState(torch, [model], [], set()), DatasetState([held])  # type: ignore[list-item]
+    kept = ModuleState(torch, [model], [], set())  # type: ignore[list-item]
     held.seen = 1  # type: ignore[attr-defined]
-    assert not state.is_as_it_was
     assert kept.restore() == ["Linear.held.seen"]
     assert held.seen == 0  # type: ignore[attr-defined]
 

@@ -14,6 +14,7 @@ from autobrrr.injected.loop.construction_hooks import ConstructionHooks
 from autobrrr.injected.recipe_startup import BY_HAND, RecipeStartup, is_for
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.loader_epochs import EPOCHS
 from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.simulated.bare_torch import bare_torch
 
@@ -57,22 +58,15 @@ def test_a_loader_is_shown_before_its_first_item_and_the_loop_notices_nothing(to
     assert (DataLoader.__dict__["__iter__"], DistributedDataParallel.__dict__["__init__"]) == PLAIN
 
 
-def test_a_patch_put_on_meanwhile_sees_the_epoch_that_begins(torch: ModuleType) -> None:
-    seen: list[str] = []
-
-    def put_one_over() -> None:
-        below = DataLoader.__dict__["__iter__"]
-
-        def over(self: DataLoader) -> Iterator[int]:
-            seen.append("over")
-            found: Iterator[int] = below(self)
-            return found
-
-        DataLoader.__iter__ = over  # type: ignore[method-assign]
-
-    ConstructionHooks(torch, Job(torch), put_one_over).put_on()
-    assert list(DataLoader()) == [1, 2]
-    assert seen == ["over"]
+def test_who_listens_from_within_an_epochs_beginning_hears_of_that_epoch(torch: ModuleType) -> None:
+    seen: list[object] = []
+    occasions = ConstructionHooks(torch, Job(torch), lambda: EPOCHS.listen(torch, seen.append))
+    occasions.put_on()
+    assert list(loader := DataLoader()) == [1, 2]
+    assert seen == [loader]
+    occasions.take_off()
+    assert EPOCHS.leave(seen.append) == []
+    assert DataLoader.__dict__["__iter__"] is PLAIN[0]
 
 
 def plan_for(torch: ModuleType, folder: Path, remedies: dict[str, dict[str, object]]) -> Path:

@@ -13,7 +13,6 @@ import pytest
 from autobrrr.injected.audit import tensor_digests
 from autobrrr.injected.live_torch.handler_errors import raised_by_handler
 from autobrrr.injected.phases.loss_value import DeviceLoss, loss_finite
-from autobrrr.injected.remedies.loader.dataset_walk import _is_handle
 from support.simulated.bare_torch import bare_torch
 
 
@@ -100,7 +99,6 @@ def test_behind_a_handler_without_frames_only_an_end_of_the_process_is_the_jobs(
         DeviceLoss(bare_torch()).finite,
         functools.partial(tensor_digests.bits, types.ModuleType("torch")),
         functools.partial(tensor_digests.rows, types.ModuleType("torch")),
-        _is_handle,
     ],
 )
 def test_what_comes_while_a_value_is_read_is_no_trouble_of_the_value(

@@ -6,8 +6,12 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from autobrrr.injected.phases import loader_watch
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.phases import batch_shapes, loader_watch
+from autobrrr.injected.wire import ring_layout
 
 
 def fail(error: BaseException) -> None:
@@ -29,7 +33,35 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
             phases.samples = 1  # as the hook of a root module does for one image
         return SimpleNamespace(shape=(64, 1, 28, 28))
 
-    watch = SimpleNamespace(saw=lambda iterator: None)
+    watch = SimpleNamespace(saw=lambda iterator: None, took=lambda iterator: None)
     following = loader_watch.make_next(fetch, phases, watch, threading.get_ident(), fail)  # type: ignore[arg-type]
     following(object())
     assert phases.samples == after
+
+
+def test_a_step_in_which_training_begins_an_epoch_is_marked_and_one_with_an_evaluation_is_not(
+    loop: TrainLoop,
+) -> None:
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    optimizer.step()
+    held_out = DataLoader(TensorDataset(torch.zeros(2)))
+    marks = []
+    for _ in range(2):
+        for number, _ in enumerate(DataLoader(TensorDataset(torch.zeros(4)))):
+            if number == 1:
+                list(held_out)
+            if number == 2:
+                with torch.no_grad():
+                    list(held_out)
+            marks.append(bool(loop.hot.flags & ring_layout.EPOCH))
+            optimizer.step()
+    assert marks == [True, False, False, False] * 2
+    assert loop.job.loaders == [held_out]
+    assert loop.job.iterator is None
+
+
+def test_a_batch_is_as_large_as_what_it_holds() -> None:
+    batch = {"x": torch.zeros(2, 8), "y": [torch.zeros(4, dtype=torch.int64), "text"]}
+    assert batch_shapes.byte_count(batch) == 64 + 32

@@ -30,20 +30,20 @@ def applied(remedy: str, cls: str) -> dict[str, object]:
     return {"remedy": remedy, "status": "applied", "why": "", "class": cls}
 
 
-WORKERS = space_of("loader.workers.workers=choice:2")
+FOREACH = space_of("optimizer.foreach")
 FAST = space_of("compile.default.random=choice:same,fast")
 
 
 def test_the_widest_class_that_any_process_tells_of_counts() -> None:
     classes = Classes()
-    assert classes.of(WORKERS, (1,)) == "bitwise"
-    classes.hear((1,), [applied("loader.workers", "bitwise")])
-    assert classes.of(WORKERS, (1,)) == "bitwise"
-    classes.hear((1,), [applied("loader.workers", "stream"), applied("loader.workers", "bitwise")])
-    assert classes.of(WORKERS, (1,)) == "stream"
-    classes.hear((1,), [applied("loader.workers", "bitwise"), {"remedy": "x", "status": "refused"}])
-    assert classes.of(WORKERS, (1,)) == "stream"
-    assert classes.of(WORKERS, WORKERS.base) == "bitwise"
+    assert classes.of(FOREACH, (1,)) == "bitwise"
+    classes.hear((1,), [applied("optimizer.foreach", "bitwise")])
+    assert classes.of(FOREACH, (1,)) == "bitwise"
+    classes.hear((1,), [applied("optimizer.foreach", "stream"), applied("optimizer.foreach", "bitwise")])
+    assert classes.of(FOREACH, (1,)) == "stream"
+    classes.hear((1,), [applied("optimizer.foreach", "bitwise"), {"remedy": "x", "status": "refused"}])
+    assert classes.of(FOREACH, (1,)) == "stream"
+    assert classes.of(FOREACH, FOREACH.base) == "bitwise"
 
 
 def test_what_is_heard_never_narrows_what_the_parameters_say() -> None:
@@ -66,14 +66,14 @@ def test_a_class_that_only_the_job_shows_needs_leave_too(
 def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
     closed: list[bool] = []
     candidate = SimpleNamespace(
-        told=SimpleNamespace(remedies=[applied("loader.workers", "stream")]),
+        told=SimpleNamespace(remedies=[applied("optimizer.foreach", "stream")]),
         steps=SimpleNamespace(count=9),
         warm_up=lambda look: True,
         witnesses=SimpleNamespace(watch=lambda how: None),
         close=lambda: closed.append(True),
     )
     stable = SimpleNamespace(environment={}, start=lambda point: candidate)
-    study = Study(stable=stable, space=WORKERS, search=Search(WORKERS))  # type: ignore[arg-type]
+    study = Study(stable=stable, space=FOREACH, search=Search(FOREACH))  # type: ignore[arg-type]
     met, ending, _ = study._meet((1,), CANDIDATE)
     assert met is None
     assert ending is not None
@@ -86,9 +86,9 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
 
 def test_result_trial_and_recipe_tell_the_class_that_was_heard() -> None:
     ledger = StudyLedger()
-    ledger.classes.hear((1,), [applied("loader.workers", "stream")])
-    entry = ledger.enter(WORKERS, Result(point=(1,), value=0.5, kind="measured"), None, 1)
-    tuning, recipe = ledger.conclude(WORKERS, BASELINE, (1,), FOUND, [])
+    ledger.classes.hear((1,), [applied("optimizer.foreach", "stream")])
+    entry = ledger.enter(FOREACH, Result(point=(1,), value=0.5, kind="measured"), None, 1)
+    tuning, recipe = ledger.conclude(FOREACH, BASELINE, (1,), FOUND, [])
     assert recipe is not None
     assert (entry.class_, tuning.class_, recipe.numerics) == ("stream", "stream", "stream")
 
@@ -99,11 +99,10 @@ def test_result_trial_and_recipe_tell_the_class_that_was_heard() -> None:
         ("--num-workers=choice:0,2", "stream", True),
         ("--prefetch-factor=choice:2,4", "stream", True),
         ("--pin-memory=choice:on,off", "bitwise", False),
+        ("loader.workers", "stream", True),
     ],
 )
-def test_flags_that_feed_need_no_leave_and_tell_their_class(
-    spec: str, cls: ExactnessClass, noted: bool
-) -> None:
+def test_what_feeds_needs_no_leave_and_tells_its_class(spec: str, cls: ExactnessClass, noted: bool) -> None:
     space = space_of(spec)
     point = space.points()[0]
     tuning, recipe = StudyLedger().conclude(space, BASELINE, point, FOUND, [])
