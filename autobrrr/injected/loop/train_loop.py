@@ -35,7 +35,6 @@ from .fallback_marks import FallbackMarks
 from .job_watches import WatchPatience, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
-from .standing_thread import StandingThread
 from .step_hook import Hot, make_tap
 from .step_pattern import StepPattern, Usual
 from .task_runner import Measuring
@@ -106,7 +105,6 @@ class TrainLoop:
         self._hurry = False
         self._heard = 0
         self._passes = 0
-        self._followed = StandingThread(self._clock)
         self._quiet = Usual()
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
@@ -154,7 +152,7 @@ class TrainLoop:
         if self._within_backward():
             return  # a part of the update: the end of the backward may mark the step
         if not hot.live:
-            self._last_will(optimizer)
+            self._last_will()
             return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
@@ -165,7 +163,7 @@ class TrainLoop:
                 self._flush()
                 self._fired(optimizer, now)
             else:
-                self._last_will(optimizer)
+                self._last_will()
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
@@ -368,15 +366,13 @@ class TrainLoop:
         self.gone = True
         self._emit({})
 
-    def _last_will(self, optimizer: object = None) -> None:
+    def _last_will(self) -> None:
         hot = self.hot
         if hot.will is None or capturing(self.torch):
             return
-        if not (self._is_ours(get_ident()) or self._may_stand_in(optimizer)):
+        if not self._is_ours(get_ident()):
             return
-        will, hot.will = hot.will, None  # another may have come while we looked at its frames
-        if will is None:
-            return
+        will, hot.will = hot.will, None
         try:
             will()
         except Exception as error:  # noqa: BLE001
@@ -414,15 +410,6 @@ class TrainLoop:
         hot.owner = ident
         self.train_tid = get_native_id()
         return True
-
-    def _may_stand_in(self, optimizer: object) -> bool:
-        """The thread that we follow stands still while this one steps an optimizer of its training, as
-        workers of a pool do in turn; and nothing is left that only that thread can take off.
-        """
-        if (self.measuring.task or self.measuring.unfinished) is not None or self.active.of_thread:
-            return False
-        known = any(each is optimizer for each in self.job.optimizers)
-        return known and self._followed.stands(self.hot.owner, self.step_ns)
 
     def _fired(self, optimizer: object, now: int) -> None:
         if self.job.saw_optimizer(optimizer):
