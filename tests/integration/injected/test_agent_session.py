@@ -336,37 +336,6 @@ thread.start(); thread.join()
         assert f"tid {tid}" in running.output()
 
 
-@pytest.mark.parametrize("how", ["detach", "lost link"])
-def test_where_training_goes_on_in_another_thread_that_takes_all_off(how: str, tmp_path: Path) -> None:
-    rest = """
-import threading
-plain = sys.modules["torch.optim.adam"].adam
-ended, over = agent_job.begin(), threading.Event()
-def starts():
-    while seen.last != "foreach": step()
-    over.wait()  # an idle worker of a pool
-one = threading.Thread(target=starts); one.start()
-while seen.last != "foreach": time.sleep(0.01)
-print("remedy on", flush=True)
-def goes_on():
-    until = time.monotonic() + 30
-    while sys.modules["torch.optim.adam"].adam is not plain and time.monotonic() < until: step()
-other = threading.Thread(target=goes_on); other.start(); other.join()
-over.set(); one.join()
-agent_job.wait_ended(ended)
-assert sys.modules["torch.optim.adam"].adam is plain
-print("undone")
-"""
-    with job(tmp_path, rest) as running:
-        peer = running.peer()
-        assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
-        running.until("remedy on")
-        if how == "detach":
-            assert peer.ask("detach", keep=False)["left"] == []
-        peer.close()
-        assert "undone" in running.output()
-
-
 def test_a_patch_put_over_ours_stays_and_is_reported(tmp_path: Path) -> None:
     rest = """
 plain = torch.optim.Optimizer._optimizer_step_code
