@@ -48,7 +48,6 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
@@ -142,7 +141,6 @@ class _LiveTuning:
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
         self.time_for_all = ""
-        self.undone: list[Undone] = []
         self.untried: list[Candidate] = []  # for want of time
         self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
@@ -206,15 +204,12 @@ class _LiveTuning:
                 )
 
     def search(self, study: TuningStudy) -> None:
-        """Every candidate once; then again what time may have mended, or may pay beside what was kept."""
+        """Every candidate once; then again what was refused for now: a loop shows its parts as it goes on."""
         self.try_all(study)
-        if not self.bench.cancelled():
-            again = worth_again(self.undone, self.kept, self.ledger.achieved, self.settings.worthwhile)
-            if self.not_met:  # a loop shows its parts as it goes on
-                self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
-            for candidate in (*self.not_met, *again):
-                if self.budget.refusal(candidate, self.step_ns, self.search_deadline()) is None:
-                    study.again(candidate)
+        if self.not_met and not self.bench.cancelled():
+            self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
+            for candidate in self.not_met:
+                study.again(candidate)
             self.try_all(study)
 
     def try_all(self, study: TuningStudy) -> None:
@@ -285,10 +280,6 @@ class _LiveTuning:
             self.end(study, asked, found, "kept", found.why + _priced(found))
             self.settle()  # last: what goes off here is revised
         else:
-            if found.interval is not None and found.decision in ("hopeless", "undecided"):
-                self.undone.append(
-                    Undone(candidate=asked.candidate, beside=self.kept, high=found.interval.high)
-                )
             self.settle()
             if found.decision == "unmeasured":
                 self.no_claim = NoClaim.NO_DEVICE_STAMPS

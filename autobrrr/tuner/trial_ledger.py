@@ -35,7 +35,7 @@ class TrialLedger:
         cls: ExactnessClass,
         found: Comparison | None = None,
     ) -> None:
-        """A trial has ended. What is skipped at a second look stays as the first has left it."""
+        """A trial has ended. What is skipped when it is asked again stays as it was."""
         if outcome == "skipped" and candidate.choice in self._trials:
             return
         interval = None if found is None else found.interval

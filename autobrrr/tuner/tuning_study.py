@@ -115,11 +115,6 @@ class TuningStudy:
         told = (trial.user_attrs for trial in self._study.trials)
         self._sampler.measured = {each["candidate"]: each["gain"] for each in told if "gain" in each}
 
-    @property
-    def waiting(self) -> int:
-        """Candidates whose turn has not come."""
-        return len(self._sampler.waiting)
-
     def share_of_time(self, candidate: Candidate) -> float:
         """What one candidate may take of the time that is left for it and all that wait.
 
@@ -136,7 +131,7 @@ class TuningStudy:
         Args:
             kept: What is on already, with the factor on speed that each has brought.
         """
-        if not self.waiting:
+        if not self._sampler.waiting:
             return None
         self._sampler.kept = kept or {}
         trial = self._study.ask(self._sampler.space)
