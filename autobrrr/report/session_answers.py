@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autobrrr.quantities import duration, share
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, limited_by
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
-from autobrrr.records.limit_words import limit_name
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
 from autobrrr.report.text.session_text import PastSession
 
@@ -32,7 +31,7 @@ def answers(session: PastSession) -> list[Answer]:
     if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
         age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
     return [
-        Answer(question="What is slow?", said=_slow(named), more=named.limit_reason or named.reason),
+        Answer(question="What is slow?", said=limited_by(named), more=named.adds),
         Answer(question="How sure?", said=_sure(named), more=age or _signals(named)),
         _to_do(session),
         Answer(
@@ -47,18 +46,10 @@ def answers(session: PastSession) -> list[Answer]:
     ]
 
 
-def _slow(named: Diagnosis) -> str:
-    if named.limit == "unknown":
-        return "not known" if named.regime == "unknown" else named.regime
-    with_what = "" if named.regime in ("unknown", "mixed", named.limit) else f": {named.regime}"
-    return f"{limit_name(named.limit, named.shares.compute)}{with_what}"
-
-
 def _sure(named: Diagnosis) -> str:
-    if named.limit == "unknown" and named.regime == "unknown":
+    if named.limit == "unknown":
         return "no verdict"
-    sure = named.limit_confidence if named.limit != "unknown" else named.confidence
-    return f"{sure} confidence{', provisional' if named.provisional else ''}"
+    return f"{named.limit_confidence} confidence{', provisional' if named.provisional else ''}"
 
 
 def _signals(named: Diagnosis) -> str:

@@ -6,7 +6,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import host_share, step_parts
 from autobrrr.diagnosis.models.traced_kernels import kernel_work
-from autobrrr.diagnosis.robust_stats import duration, of_one
+from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
@@ -33,7 +33,7 @@ def host_time(measured: Measurements) -> Reading:
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of a {duration(parts.step_ns)} step is host code between the phases",
+        note=f"{of_one(share)} of a step is host code between the phases",
         says=says,
         against=against,
         firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM and share >= thresholds.NAMED_AT + 0.05,

@@ -10,7 +10,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.part_names import WORDS
-from autobrrr.diagnosis.robust_stats import duration, of_one
+from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
@@ -42,7 +42,7 @@ def kernel_time(measured: Measurements) -> Reading:
         value=share,
         unit=UNIT,
         note=(
-            f"{of_one(share)} of a {duration(found.step_ns)} step is {_kinds(found, leader)}"
+            f"{of_one(share)} of a step is {_kinds(found, leader)}"
             + (f", {of_one(rival)} {WORDS[_other(leader)]}" if rival > thresholds.EXCLUDED_AT else "")
             + (f", {of_one(found.unread)} kernels whose shapes were not read" if found.unread >= 0.01 else "")
         ),

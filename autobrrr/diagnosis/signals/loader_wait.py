@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import fed_share, step_parts
-from autobrrr.diagnosis.robust_stats import duration, of_one, positive
+from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
@@ -36,8 +36,7 @@ def loader_wait(measured: Measurements) -> Reading:
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of a {duration(parts.step_ns)} step waits for data ({parts.steps} steps)"
-        + _among(fed),
+        note=f"{of_one(share)} of a step waits for data ({parts.steps} steps)" + _among(fed),
         says=says,
         against=against,
         firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM

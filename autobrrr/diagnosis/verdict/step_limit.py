@@ -27,13 +27,11 @@ from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime
 
 WHO: Final[Mapping[str, str]] = {
+    **WORDS,
     "host": "host",
-    "input": "waiting for data",
     "sync": "waits that the script asks for",
-    "communication": "waiting for other ranks",
     "kernels": "kernels",
     "short": "operators too short to tell their kernels from dispatch",
-    "other": "not measured",
 }
 CLOCK_OF: Final[Mapping[str, str]] = {  # whose guards a share has passed
     "host": "traced_steps",

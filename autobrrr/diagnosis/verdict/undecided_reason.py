@@ -7,7 +7,7 @@ is none: something was not measured, can't be trusted, or no pair of signals car
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
@@ -177,15 +177,14 @@ def _full_kernels(case: JudgedCase) -> Undecided | None:
             "traffic (optimizer, embedding), which points to memory"
         )
     else:
-        adds = f"no second signal confirms {case.leader}{_unconfirmed(case)}"
+        seconds = dict.fromkeys(pair.second for pair in AGREEMENT if pair.regime == case.leader)
+        adds = _unconfirmed([case.readings[name] for name in seconds])
     return "unknown", Sentence(known=known, adds=adds), f"autobrrr tune {case.measured.pid} --for 2m"
 
 
-def _unconfirmed(case: JudgedCase) -> str:
-    """What the signals that could confirm the leading kind say: ` (traffic: ...)`."""
-    rows = [pair for pair in AGREEMENT if pair.regime == case.leader]
-    seconds = [case.readings[name] for name in dict.fromkeys(pair.second for pair in rows)]
-    return f" ({'; '.join(one.told for one in seconds)})" if seconds else ""
+def _unconfirmed(seconds: Iterable[Reading]) -> str:
+    """What the signals say that could confirm the leading part."""
+    return f"not confirmed: {'; '.join(one.told for one in seconds)}"
 
 
 def _long_steps(case: JudgedCase) -> Undecided | None:
@@ -257,12 +256,7 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
             f"that is by {rows[0].first.replace('_', ' ')}, but only {probe.note}, which does not confirm it"
         )
         return "mixed", Sentence(known=lead, adds=adds), _again(case)
-    why = "; ".join(reading.told for reading in missing)
-    return (
-        "unknown",
-        Sentence(known=lead, adds=f"no second signal confirms {leader} ({why})"),
-        _missing(case, missing),
-    )
+    return "unknown", Sentence(known=lead, adds=_unconfirmed(missing)), _missing(case, missing)
 
 
 def _mixture(case: JudgedCase) -> Undecided | None:

@@ -36,7 +36,7 @@ def relaunch_table(tuning: Tuning, width: int | None = None) -> str:
 def verdict(tuning: Tuning) -> str:
     """One sentence: what was proven."""
     if not tuning.kept:
-        ran = sum(trial.outcome == "undone" for trial in tuning.trials)
+        ran = sum(trial.outcome != "skipped" for trial in tuning.trials)
         counted = f"{ran} of {len(tuning.trials)} trials ran"
         return f"No faster setting was proven ({counted}). Yours: {rate(tuning, tuning.baseline)}."
     return (

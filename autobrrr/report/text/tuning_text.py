@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.tuning_records import NO_PEAKS
@@ -96,7 +95,7 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
 def verdict(tuning: Tuning) -> str:
     """The sentence at the end: what was kept, and what it brings."""
     if not tuning.kept:
-        return f"no remedy was proven faster{_beyond_bitwise(tuning)}: speed-up 1.0, the job runs as before"
+        return "no remedy was proven faster; the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.no_claim is NoClaim.CROWDED:
         return f"kept {kept} (class {tuning.class_}): faster beside other programs"
@@ -107,13 +106,6 @@ def verdict(tuning: Tuning) -> str:
         f"speed-up {gain_words(tuning.speedup, tuning.interval)}, from a confirmation run of "
         f"all against none; kept {kept} (class {tuning.class_})"
     )
-
-
-def _beyond_bitwise(tuning: Tuning) -> str:
-    """Which wider classes were on for a while, though none stayed; nothing where there was none."""
-    tried = {trial.class_ for trial in tuning.trials if trial.outcome == "undone"} - {"bitwise"}
-    classes = [name for name in CLASSES if name in tried]
-    return f" (tried without gain, also of class {' and '.join(classes)})" if classes else ""
 
 
 def cells(trial: Trial) -> tuple[str, ...]:

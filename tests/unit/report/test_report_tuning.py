@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from autobrrr.records import Advice, Reverted, Trial
-from autobrrr.report.text.tuning_text import beyond, tuning_table, verdict
+from autobrrr.report.text.tuning_text import beyond, tuning_table
 from support.screens.tui import tuned
 from support.sessions.service import TRIAL
 
@@ -84,20 +83,3 @@ def test_what_the_guard_undid_is_said() -> None:
     table = tuning_table(undone)
     assert "the guard reverted optimizer.fused: slower by now" in table
     assert "no remedy was proven faster" in table
-
-
-@pytest.mark.parametrize(
-    ("tried", "said"),
-    [
-        ([], "faster: speed-up"),
-        ([("undone", "bitwise"), ("refused", "stream"), ("skipped", "rounding")], "faster: speed-up"),
-        ([("undone", "rounding"), ("undone", "rounding")], " (tried without gain, also of class rounding):"),
-        ([("undone", "stream"), ("undone", "rounding")], "also of class rounding and stream): speed-up"),
-    ],
-)  # fmt: skip
-def test_what_was_on_beyond_bitwise_is_said_where_nothing_was_kept(
-    tried: list[tuple[str, str]], said: str
-) -> None:
-    trial = TUNING.trials[0]
-    trials = [msgspec.structs.replace(trial, outcome=outcome, class_=cls) for outcome, cls in tried]
-    assert said in verdict(msgspec.structs.replace(TUNING, kept=[], trials=trials))

@@ -48,8 +48,6 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
         first, *others = wrapped(limited_by(named), room - sum(len(text) for text, _, _ in doubt), most)
         rows.append(row(piece(first, strong), *doubt))
         rows += [row(piece(line, plain)) for line in others]
-    elif named.regime != "unknown":
-        rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
     late = "" if found.straggler is None else late_words(found.straggler)
     rows += [row(piece(clipped(late, room), "bad"))] * bool(late)
     said = named.reason if named.limit == "unknown" else named.adds
