@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ..live_torch.available_memory import MemoryLimit, figure, host_limits
 
-LOOK_MS, IDLE_LOOK_MS = 50, 250  # 60 us of CPU a look, half of it without the GIL
+LOOK_MS, IDLE_LOOK_MS = 50, 250  # 0.1 to 0.2 ms of CPU a look, half of it without the GIL
+PLENTY_BYTES = 4 << 30  # so much can't be half taken between two idle looks: pages come at some GiB a second
 SETTLED_S = 2.0  # after a revert: what the remedy took may be given back late
 ANOTHER_S = 1.0  # after a revert, before an older remedy goes too
 
@@ -52,11 +53,12 @@ class MemoryWatch:
         now_s = self._clock()
         if now_s < self._due_s:
             return False
-        self.every_ms = LOOK_MS if on else IDLE_LOOK_MS
-        self._due_s = now_s + self.every_ms / 1000
         if not self._limits:
             self._limits = [(limit, limit.total_bytes) for limit in host_limits(self.root)]
         left = [limit.left() for limit, _ in self._limits]
+        is_plenty = all(each is None or each > PLENTY_BYTES for each in left)
+        self.every_ms = LOOK_MS if on and not is_plenty else IDLE_LOOK_MS
+        self._due_s = now_s + self.every_ms / 1000
         if on:
             self._compare(left, patient=now_s < self._patient_until_s)
             return self.trouble is not None
