@@ -2,7 +2,7 @@
 
 The list of events is cut at what looks like a boundary, and the decoder proves each cut: a
 piece that parses as a list was cut right. What stands around the list is kept for the metadata.
-A stretch that the decoder refuses goes an exact and slow way, event by event, and only it.
+A stretch that the decoder refuses goes a slow way, event by event, and only it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading import trace_events as events
-from autobrrr.trace.reading.loose_events import NOT_UTF8, Due, ListPosition, list_ends, walk
 from autobrrr.trace.reading.other_formats import what_it_is
+from autobrrr.trace.reading.plain_events import NOT_UTF8, ListPosition, list_ends, walk
 from autobrrr.trace.reading.tally import Tally
 from autobrrr.trace.reading.trace_events import ExactEvent, TraceEvent
 
@@ -179,7 +179,7 @@ class Splitter:
                     self.damage = f"from byte {self._offset - self._gap_bytes} on, {_BLANK}"
                     return None
                 if rest.startswith(b"]") and _ends(rest, place, source):
-                    if place.due is Due.ENTRY:
+                    if place.commas:
                         self.mended.add(self._offset, "a comma before the end of the list")
                     self._offset += 1
                     return rest[1:]
@@ -207,9 +207,7 @@ class Splitter:
         found = _GAP.match(text)
         end = found.end() if found is not None else 0
         self._gap_bytes = end if end < len(text) else self._gap_bytes + end
-        commas = text.count(b",", 0, end)
-        if commas:
-            self._place.take_commas(commas, self._offset)
+        self._place.take_commas(text.count(b",", 0, end), self._offset)
         self._offset += end
         return text[end:]
 
@@ -218,14 +216,14 @@ class Splitter:
         place = self._place
         if ended:
             buffer += b"]"
-        if not place.lost and place.due is not Due.COMMA and buffer[1:2] != b"]":
+        if not place.lost and place.commas != 0 and buffer[1:2] != b"]":
             for cut in (len(buffer) - 1,) if ended else _cuts(buffer):
                 kept, buffer[cut] = buffer[cut], 0x5D
                 try:
                     batch, upto = self._proven(buffer, cut + 1)
                     if batch is not None:
                         yield batch
-                        place.due = Due.COMMA
+                        place.commas = 0
                         return upto - 2
                 finally:
                     buffer[cut] = kept
@@ -233,7 +231,7 @@ class Splitter:
                     break
         end = len(buffer) - 1 if ended else len(buffer)
         text = bytes(memoryview(buffer)[1:end])
-        walked = walk(text, self._offset, place, final=ended, patient=not too_large)
+        walked = walk(text, self._offset, place, final=ended or too_large)
         self._enough = 0 if walked.used else 2 * len(buffer)
         if walked.events:
             yield Batch(kind=ExactEvent, events=walked.events, places=walked.places)
@@ -261,12 +259,12 @@ class Splitter:
 
     def _batch(self, piece: memoryview) -> Batch:
         offset = self._offset - 1
-        if self.exact:
-            batch = Batch(
-                kind=ExactEvent, events=events.EXACT_EVENTS.decode(piece), piece=piece, offset=offset
-            )
-        else:
-            batch = Batch(kind=TraceEvent, events=events.EVENTS.decode(piece), piece=piece, offset=offset)
+        kind: type[TraceEvent] | type[ExactEvent] = ExactEvent if self.exact else TraceEvent
+        try:
+            found = (events.EXACT_EVENTS if self.exact else events.EVENTS).decode(piece)
+        except msgspec.ValidationError:  # numbers in quotes
+            kind, found = ExactEvent, events.EXACT_EVENTS.decode(piece)
+        batch = Batch(kind=kind, events=found, piece=piece, offset=offset)
         if not cast(bytearray, piece.obj).isascii():
             self._mind_encoding(piece, offset)
         return batch

@@ -72,6 +72,12 @@ PHASES = frozenset(_OTHER_PHASES + "XB")
 _OTHERS: tuple[type[msgspec.Struct], ...] = (*map(_passed_over, _OTHER_PHASES), BeginEvent)
 
 EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(TraceEvent, *_OTHERS)]])  # type: ignore[valid-type]
-EXACT_EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(ExactEvent, *_OTHERS)]])  # type: ignore[valid-type]
-EXACT_EVENT: msgspec.json.Decoder[ExactEvent] = msgspec.json.Decoder(ExactEvent)
-OTHER = _OTHERS[0]()
+# Not strict: some programs quote their numbers.
+EXACT_EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(
+    list[Union[(ExactEvent, *_OTHERS)]],  # type: ignore[valid-type]
+    strict=False,
+)
+LOOSE_EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(
+    Union[(ExactEvent, *_OTHERS)],
+    strict=False,
+)
