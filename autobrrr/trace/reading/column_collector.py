@@ -37,7 +37,7 @@ from autobrrr.trace.reading.trace_columns import (
     Thread,
     Trace,
 )
-from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, BeginEvent, ExactEvent, Label, TraceEvent
+from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, Begin, ExactEvent, Label, TraceEvent
 from autobrrr.trace.reading.trace_metadata import read_metadata
 
 COUNTED_OPERATORS = re.compile(
@@ -47,7 +47,6 @@ COUNTED_OPERATORS = re.compile(
 )
 _NAME, _CATEGORY, _LANE = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid")
 _NO_ARGS = Args()
-HALVES = "phases B and E"
 
 
 T = TypeVar("T")
@@ -95,10 +94,8 @@ class Collector:
         self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.gpu = Growing(GpuColumns)
         self.host = Growing(HostColumns)
-        self.complete = 0  # events of phase X, of whatever category
+        self.begun = 0  # spans in two events
         self.without_time = Tally()
-        self.halves = Tally()
-        self.begun = 0  # events of phase B, of whatever category
         self.negative_host = 0
 
     @property
@@ -108,8 +105,8 @@ class Collector:
 
     def add(self, batch: Batch) -> None:
         self.seen += len(batch.events)
+        self.begun += sum(type(each) is Begin for each in batch.events)
         all_events = batch.events
-        self._count_halves(batch)
         picked, kind = self._known(all_events, batch.kind)
         if not picked:
             return
@@ -143,16 +140,6 @@ class Collector:
         self._add_gpu(found.chosen(on_gpu))
         self._add_host(found.chosen(~on_gpu))
 
-    def _count_halves(self, batch: Batch) -> None:
-        """Spans of known kinds that stand in two events; torch.profiler writes none."""
-        halves = [each for each in batch.events if type(each) is BeginEvent]
-        self.begun += len(halves)
-        known = [each for each in halves if isinstance(each.cat, str) and self.kinds[each.cat]]
-        if known and not self.halves.count:
-            index = next(place for place, each in enumerate(batch.events) if each is known[0])
-            self.halves.add(batch.place(index), HALVES, 0)
-        self.halves.count += len(known)
-
     def _known(
         self, events: list[object], kind_of_event: type[TraceEvent] | type[ExactEvent]
     ) -> tuple[Sequence[TraceEvent | ExactEvent], NDArray[np.int8]]:
@@ -160,7 +147,6 @@ class Collector:
         complete = cast(
             "list[TraceEvent | ExactEvent]", [each for each in events if type(each) is kind_of_event]
         )
-        self.complete += len(complete)
         kind = _coded(self.kinds, map(_CATEGORY, complete), len(complete)).astype(np.int8)
         unknown = np.flatnonzero(kind == 0)
         if len(unknown) == 0:
@@ -302,7 +288,7 @@ class Collector:
             damage=damage,
             unread=self.without_time.count + splitter.passed_over.count,
             first_unread=_first(self.without_time, splitter.passed_over),
-            irregular=[*notes, *_mended(splitter.mended), *_left_out(self.halves), *_odd(lost)],
+            irregular=[*notes, *_mended(splitter.mended), *_in_two(self.begun), *_odd(lost)],
             negative_host=self.negative_host,
         )
 
@@ -320,8 +306,8 @@ def _mended(tally: Tally) -> list[str]:
     return [f"the file is no proper JSON, {tally.first}{more}; it was read all the same"]
 
 
-def _left_out(halves: Tally) -> list[str]:
-    return [f"spans that stand in two events are not read: {halves.count}, {halves.first}"][: halves.count]
+def _in_two(spans: int) -> list[str]:
+    return [f"{spans} spans that stand in two events are not read"] if spans else []
 
 
 def _odd(lost: list[str]) -> list[str]:

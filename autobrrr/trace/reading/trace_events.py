@@ -55,12 +55,6 @@ class ExactEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: Args | None = None
 
 
-class BeginEvent(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
-    """The first half of a span that stands in two events; counted, not read."""
-
-    cat: object = None
-
-
 def _passed_over(phase: str) -> type[msgspec.Struct]:
     """An event of another phase: none of its fields is decoded."""
     return msgspec.defstruct(f"Phase{ord(phase)}", [], gc=False, tag_field="ph", tag=phase)
@@ -69,7 +63,8 @@ def _passed_over(phase: str) -> type[msgspec.Struct]:
 # The phases of the trace event format: flows, instants, metadata, counters, nested and async events.
 _OTHER_PHASES = "sftiIMCEbenPNODSTpFRVvc(),="
 PHASES = frozenset(_OTHER_PHASES + "XB")
-_OTHERS: tuple[type[msgspec.Struct], ...] = (*map(_passed_over, _OTHER_PHASES), BeginEvent)
+Begin = _passed_over("B")  # of a span in two events
+_OTHERS: tuple[type[msgspec.Struct], ...] = (*map(_passed_over, _OTHER_PHASES), Begin)
 
 EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(TraceEvent, *_OTHERS)]])  # type: ignore[valid-type]
 # Not strict: some programs quote their numbers.

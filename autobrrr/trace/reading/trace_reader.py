@@ -1,7 +1,7 @@
 """Reads one trace: blocks of JSON in, columns out.
 
 Only complete events (phase X) with a known category are kept; flows, instants and metadata
-events are passed over, and spans that stand in two events are counted.
+are passed over, and spans that stand in two events are counted.
 """
 
 from __future__ import annotations
@@ -79,18 +79,12 @@ def read_blocks(
         first = splitter.passed_over.first
         raise UsageError(f"{name} is not a trace: its list holds no events; {first}")
     trace = kept.trace(name, blocks.bytes_read, splitter, damage, blocks.notes)
-    any_kind = kept.complete + kept.begun
-    if any_kind and not len(trace.gpu) and not len(trace.host) and not trace.unread:
+    if kept.seen and not len(trace.gpu) and not len(trace.host) and not trace.unread:
         raise _other_program(name, kept)
     return trace
 
 
 def _other_program(name: str, kept: Collector) -> UsageError:
-    if kept.halves.count:
-        return UsageError(
-            f"{name} has no event that is read; spans in two: {kept.halves.count}, {kept.halves.first}",
-            "export it with torch.profiler's export_chrome_trace",
-        )
     if (accelerator := kept.accelerator()) is not None:
         return UsageError(
             f"{name} is the trace of {accelerator}: analyze reads what NVIDIA and AMD devices record"

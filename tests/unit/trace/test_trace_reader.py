@@ -252,15 +252,14 @@ def test_spans_that_stand_in_two_events_are_counted_and_said(before: str) -> Non
     text = scene.text()
     trace = in_blocks(text, 300)
     assert (len(trace.gpu), len(trace.host)) == (len(plain.gpu), len(plain.host))
-    at = text.index(b'{"ph": "B"')
-    assert f"spans that stand in two events are not read: 2, at byte {at}: phases B" in trace.irregular[-1]
+    assert "4 spans that stand in two events are not read" in trace.irregular
     assert plain.irregular == []
 
 
-def test_a_trace_of_such_spans_alone_is_refused_with_their_number(tmp_path: Path) -> None:
+def test_a_trace_of_such_spans_alone_is_refused(tmp_path: Path) -> None:
     halves = [{"ph": ph, "cat": "cpu_op", "name": "a", "ts": 1} for ph in "BE"]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": halves}))
-    with pytest.raises(UsageError, match="spans in two: 1, at byte"):
+    with pytest.raises(UsageError, match="none is of a kind"):
         read(tmp_path / "trace.json")
 
 
