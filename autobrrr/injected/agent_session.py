@@ -28,6 +28,7 @@ from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.traced_steps import TraceTask
+from .op_replay.record_task import RecordTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_meeting import meet, refuse_sharded
 from .ranks.rank_notes import RankNotes
@@ -49,8 +50,19 @@ RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
-TASKS = (TraceTask, ShadowTask, WindowTask, HostSlackTask, CollectiveTask)
-DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together", "note", "notes")
+TASKS = (TraceTask, RecordTask, ShadowTask, WindowTask, HostSlackTask, CollectiveTask)
+DISTURBING = (
+    "trace",
+    "record",
+    "probe",
+    "window",
+    "slack",
+    "collectives",
+    "apply",
+    "together",
+    "note",
+    "notes",
+)
 RESULTS = frozenset(task.event for task in TASKS)
 
 
@@ -84,6 +96,7 @@ class AgentSession:
             "stamp": self._do_stamp,
             "drain": self._do_drain,
             "trace": self._do_trace,
+            "record": self._do_record,
             "probe": self._do_probe,
             "window": self._do_window,
             "slack": self._do_slack,
@@ -285,6 +298,9 @@ class AgentSession:
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
         return self._begin(TraceTask(self._loop, _whole(command, "steps", 6), self._emit))
+
+    def _do_record(self, command: Mapping[str, object]) -> Reply:
+        return self._begin(RecordTask(self._loop, self._emit))
 
     def _do_probe(self, command: Mapping[str, object]) -> Reply:
         if self._loop.compiled or self._loop.is_compiled():

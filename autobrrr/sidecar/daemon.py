@@ -31,6 +31,7 @@ from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
 from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published.published_figures import Published, published
 from autobrrr.sidecar.published.publisher import publisher
 from autobrrr.sidecar.requests import Service
@@ -85,6 +86,7 @@ def serve(
     )
     tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
     session.read_window = WindowReader(calls)
+    session.replay = StepReplayer(target.pid, calls)
     job = job_roles.job_of(target.pid)
     if job is not None:
         session.intake.turn = RankLock(endpoint.folder, job)

@@ -596,9 +596,9 @@ MEASUREMENTS = {
     ),
     # The probe spreads itself thin over many boundaries: it may take several times as long.
     State.PROBING: AgentMeasurement(
-        command="probe",
+        command="record",
         field="probe",
-        late="the probe did not end in time",
+        late="the replay of a recorded step did not end in time",
         abstained=lambda why, along: ShadowProbe(status="abstained", why=why),
         then=MeasurementSequence._rest,
         patience=4,

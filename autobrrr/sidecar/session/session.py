@@ -27,6 +27,7 @@ from autobrrr.records import (
     ProfilerWindow,
     RanksCompared,
     Reverted,
+    ShadowProbe,
     Trial,
     Tuning,
     Verdict,
@@ -35,6 +36,7 @@ from autobrrr.records import (
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.process.step_replayer import Replay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.log_policy import Chronicle, Journal
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
@@ -70,6 +72,7 @@ class Session:
     Attributes:
         say: Gets every line of narration.
         read_window: Reads the trace of a profiler window, and hands the window back later.
+        replay: Replays a recorded step, and hands the probe back later.
         watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
     """
 
@@ -91,6 +94,7 @@ class Session:
         self.active: RemedySwitch | None = None
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
+        self.replay: Replay | None = None
         self.watch_thread: Callable[[int], object] = lambda tid: None
         self.intake = StepIntake(self.findings, device)
         self._sees_each_step = False  # what it holds, while the tuner compares
@@ -191,6 +195,14 @@ class Session:
             if name == "window" and self.read_window is not None:
                 fd = event.get("fd")
                 self.read_window(told_window(event), fd if isinstance(fd, int) else None, self._took_window)
+                return
+            if name == "recorded" and self.replay is not None:
+                told, fd = event.get("recorded"), event.get("fd")
+                self.replay(
+                    told if isinstance(told, dict) else {},
+                    fd if isinstance(fd, int) else None,
+                    self._took_probe,
+                )
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
@@ -469,6 +481,13 @@ class Session:
         self.findings.profile = window
         self._stale = True
         self._journal.write("window", window)
+
+    def _took_probe(self, probe: ShadowProbe) -> None:
+        if self.state is State.ENDED:
+            return
+        self.findings.probe = probe
+        self._stale = True
+        self._journal.write("probed", {"probed": probe})
 
     def _took_detach(self, reply: Heard) -> None:
         if reply.get("ok") is not True:

@@ -82,7 +82,7 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
     from autobrrr.trace.trace_analysis import analyse_trace
 
     try:
-        refusal = _no_trace(fd)
+        refusal = no_trace(fd)
         if refusal is not None:
             return _abstained(refusal)
         trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd, most_bytes=MOST_BYTES))
@@ -134,7 +134,7 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
     )
 
 
-def _no_trace(fd: int) -> str | None:
+def no_trace(fd: int) -> str | None:
     """Why what came out of the job is not even looked at; it is read as it was opened there, never anew.
 
     Opened anew it would be opened with our rights: root would read for the job what the job may not.

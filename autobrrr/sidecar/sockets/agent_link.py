@@ -22,6 +22,7 @@ Heard = NewType("Heard", dict[str, object])  # of a message, every text in it re
 OnReply = Callable[[Heard], None]
 
 LINK_LOST = "the link to the agent is lost"
+WITH_FILE = ("window", "recorded")
 BURST_BYTES, STEADY_BYTES_PER_S = 16 << 20, 1 << 20  # an agent says some kilobytes a second
 
 
@@ -82,8 +83,8 @@ class AgentLink:
         for raw in messages:
             message = Heard(fields(raw, spoken))
             if isinstance(message.get("event"), str):
-                # A file comes with a window alone, and its number is the kernel's to say, not the agent's.
-                comes = message.get("event") == "window" and message.pop("fd", None) is True
+                # A file comes with these alone, and its number is the kernel's to say, not the agent's.
+                comes = message.get("event") in WITH_FILE and message.pop("fd", None) is True
                 message["fd"] = self.wire.fds.popleft() if comes and self.wire.fds else None
                 events.append(message)
                 continue

@@ -1,0 +1,1 @@
+"""Operator replay: one real step is recorded, and its operators run again on made-up tensors elsewhere."""

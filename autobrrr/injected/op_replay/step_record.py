@@ -1,0 +1,303 @@
+"""A recorded step as a program: calls of operators in order, and the tensors that flow between them.
+
+In: the JSON of torch's ExecutionTraceObserver. Out: `Program`. Composite operators are left out in favor of
+what they call, as autograd sees it. Tensors are told apart by storage and geometry, since torch gives the
+number of a freed one to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+LOADING = "enumerate(DataLoader)"
+STEPPING = "Optimizer.step#"
+WEIGHTS, STATE = (
+    "autobrrr weights",
+    "autobrrr state",
+)  # ranges of the recorder: what they touch was the job's own
+NO_WORK = ("profiler::", "c10d::")  # collectives move gradients, whose size no batch changes
+_OBSERVER = "[pytorch|profiler|"  # nodes of its own
+_NONE = "<None>"
+Times = list[tuple[str, int]]  # names in the order in which they began, and nanoseconds
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "short": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A tensor of the step, as it was."""
+
+    number: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    given: bool  # it was there before, or came from what was not recorded
+    owned: bool = False  # by the model or an optimizer: no batch changes its shape
+    weight: bool = False
+    base: Value | None = None  # whose memory it shares
+    last_use: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One operator call. A tensor among the arguments is a `Value`."""
+
+    name: str  # with overload
+    args: tuple[Any, ...]
+    outputs: list[Value | None]
+    at: int  # its place among all that was recorded, by which its duration is found
+    optimizer: bool
+    done_with: list[Value] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """The calls of a step, and its values."""
+
+    calls: list[Call]
+    values: list[Value]
+    names: list[str]  # of all that was recorded, in the order in which it began
+    unknown: list[tuple[int, str]]  # what computes and can't be run again: place, name
+
+
+def read(torch: ModuleType, document: Mapping[str, Any]) -> Program:
+    """The program of a document.
+
+    Raises:
+        KeyError, ValueError: it has another form.
+    """
+    return _Reader(torch, document).read()
+
+
+class _Reader:
+    def __init__(self, torch: ModuleType, document: Mapping[str, Any]) -> None:
+        self._torch = torch
+        self._nodes = sorted(
+            (node for node in document["nodes"] if node["id"] != node["ctrl_deps"]),
+            key=lambda node: int(node["id"]),
+        )
+        self._children: dict[int, list[dict[str, Any]]] = {}
+        for node in self._nodes:
+            self._children.setdefault(node["ctrl_deps"], []).append(node)
+        known = {node["id"] for node in self._nodes}
+        self._tops = [node for node in self._nodes if node["ctrl_deps"] not in known]
+        self._place = {node["id"]: at for at, node in enumerate(self._nodes)}
+        self._live: dict[int, dict[tuple[Any, ...], Value]] = {}
+        self._owned: dict[int, str] = {}  # by storage: in which range
+        self._composite: dict[str, bool] = {}
+        self._program = Program([], [], [node["name"] for node in self._nodes], [])
+
+    def read(self) -> Program:
+        for node in self._tops:
+            self._walk(node, optimizer=False)
+        program = self._program
+        for index, call in enumerate(program.calls):
+            for value in tensors_in((*call.args, *call.outputs)):
+                value.last_use = index
+                if value.base is not None:
+                    value.base.last_use = index
+        for value in program.values:
+            if value.last_use >= 0 and not value.given:
+                program.calls[value.last_use].done_with.append(value)
+        return program
+
+    def _walk(self, node: dict[str, Any], *, optimizer: bool) -> None:
+        name = node["name"]
+        if name.startswith(LOADING):
+            return
+        if name in (WEIGHTS, STATE):
+            self._claim(node)
+            return
+        schema = _attribute(node, "op_schema")
+        children = self._children.get(node["id"], [])
+        if schema and "::" in name:
+            if name.startswith(NO_WORK):
+                return
+            overload = schema.partition("(")[0]
+            if not (self._is_composite(overload) and any(_is_operator(each) for each in children)):
+                self._call(node, overload, optimizer=optimizer)
+                return
+        elif not children and _attribute(node, "kernel_backend"):
+            self._program.unknown.append((self._place[node["id"]], name))
+        for each in children:
+            self._walk(each, optimizer=optimizer or name.startswith(STEPPING))
+
+    def _claim(self, node: dict[str, Any]) -> None:
+        for each in self._children.get(node["id"], []):
+            for value, *_ in _tensors(each["inputs"]):
+                self._owned.setdefault(value[1], node["name"])
+
+    def _is_composite(self, overload: str) -> bool:
+        if overload not in self._composite:
+            self._composite[overload] = self._torch._C._dispatch_has_kernel_for_dispatch_key(
+                overload, "CompositeImplicitAutograd"
+            )
+        return self._composite[overload]
+
+    def _call(self, node: dict[str, Any], overload: str, *, optimizer: bool) -> None:
+        inputs, outputs = node["inputs"], node["outputs"]
+        args = tuple(
+            self._argument(*one)
+            for one in zip(
+                inputs["values"], inputs["types"], inputs["shapes"], inputs["strides"], strict=True
+            )
+        )
+        taken = {value[1] for value, *_ in _tensors(inputs)}
+        made: list[Value | None] = [
+            self._made(*one, taken) if one is not None else None for one in _flat_outputs(outputs)
+        ]
+        self._program.calls.append(Call(overload, args, made, self._place[node["id"]], optimizer))
+
+    def _argument(self, value: Any, kind: str, shape: Any, stride: Any) -> Any:
+        if kind.startswith("Tensor"):
+            if not _is_defined(value, kind):
+                return None
+            return self._read(value, kind, tuple(shape), tuple(stride))
+        if kind.startswith("GenericList"):
+            kinds = _split(kind[len("GenericList[") : -1])
+            if any(one.startswith(("Tensor", "None")) for one in kinds) and len(kinds) == len(value):
+                return [self._argument(*one) for one in zip(value, kinds, shape, stride, strict=True)]
+            if len(kinds) not in (len(value), 1 if not value else len(value)):
+                raise ValueError("a list was cut")
+            return [_plain(one) for one in value]
+        return _plain(value)
+
+    def _read(
+        self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...]
+    ) -> Value:
+        storage = value[1]
+        geometry = (value[2], shape, stride, kind)
+        known = self._live.setdefault(storage, {})
+        found = known.get(geometry)
+        if found is None:
+            found = known[geometry] = self._value(value, kind, shape, stride, given=True)
+        return found
+
+    def _made(self, value: Any, kind: str, shape: Any, stride: Any, taken: set[int]) -> Value:
+        storage = value[1]
+        geometry = (value[2], tuple(shape), tuple(stride), kind)
+        known = self._live.setdefault(storage, {})
+        if storage in taken:
+            found = known.get(geometry)
+            if found is not None:
+                return found
+        else:
+            known.clear()
+        found = self._value(value, kind, geometry[1], geometry[2], given=False)
+        other = next(iter(known.values()), None)
+        found.base = other.base or other if other is not None else None
+        known[geometry] = found
+        return found
+
+    def _value(
+        self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...], *, given: bool
+    ) -> Value:
+        made = Value(
+            number=len(self._program.values),
+            shape=shape,
+            stride=stride,
+            dtype=_DTYPES[kind[len("Tensor(") : -1]],
+            device=str(value[5]),
+            given=given,
+            owned=given and value[1] in self._owned,
+            weight=given and self._owned.get(value[1]) == WEIGHTS,
+        )
+        self._program.values.append(made)
+        return made
+
+
+def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[int] | None:
+    """The times in the places of a record's names; None where the step that was timed ran something else."""
+    rest = iter([one for one in times if one[0] != "__start_profile"])
+    found: list[int] = []
+    marking = False
+    for name in names:
+        own = name in (WEIGHTS, STATE)
+        marking = own or (marking and name in ("aten::detach", "detach"))
+        if marking or name.startswith(_OBSERVER):
+            found.append(0)
+            continue
+        timed = next(rest, None)
+        if timed is None or timed[0] != name:
+            return None
+        found.append(timed[1])
+    return found if next(rest, None) is None else None
+
+
+def tensors_in(things: Sequence[Any]) -> Iterator[Value]:
+    """All values in arguments."""
+    for thing in things:
+        if isinstance(thing, Value):
+            yield thing
+        elif isinstance(thing, list):
+            yield from tensors_in(thing)
+
+
+def _tensors(side: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any, Any]]:
+    for value, kind, shape, stride in zip(
+        side["values"], side["types"], side["shapes"], side["strides"], strict=True
+    ):
+        if kind.startswith("Tensor"):
+            if _is_defined(value, kind):
+                yield value, kind, shape, stride
+        elif kind.startswith("GenericList") and isinstance(value, list):
+            kinds = _split(kind[len("GenericList[") : -1])
+            if len(kinds) == len(value) and len(shape) == len(value):
+                yield from _tensors({"values": value, "types": kinds, "shapes": shape, "strides": stride})
+
+
+def _flat_outputs(side: Mapping[str, Any]) -> list[tuple[Any, str, Any, Any] | None]:
+    found: list[tuple[Any, str, Any, Any] | None] = []
+    for value, kind, shape, stride in zip(
+        side["values"], side["types"], side["shapes"], side["strides"], strict=True
+    ):
+        if kind.startswith("GenericList") and "Tensor" in kind:
+            kinds = _split(kind[len("GenericList[") : -1])
+            found += _flat_outputs({"values": value, "types": kinds, "shapes": shape, "strides": stride})
+        elif kind.startswith("Tensor") and _is_defined(value, kind):
+            found.append((value, kind, shape, stride))
+        else:
+            found.append(None)
+    return found
+
+
+def _is_defined(value: Any, kind: str) -> bool:
+    return isinstance(value, list) and len(value) >= 6 and kind[len("Tensor(") : -1] in _DTYPES
+
+
+def _is_operator(node: Mapping[str, Any]) -> bool:
+    return bool(_attribute(node, "op_schema"))
+
+
+def _attribute(node: Mapping[str, Any], name: str) -> str:
+    return next((str(one["value"]) for one in node["attrs"] if one["name"] == name), "")
+
+
+def _plain(value: Any) -> Any:
+    if value == _NONE:
+        return None
+    return value
+
+
+def _split(text: str) -> list[str]:
+    """The parts of "Tensor(float),Int,GenericList[Int,Int]"."""
+    return re.findall(r"[^,\[\]]+(?:\[[^\]]*\])?", text)

@@ -1,0 +1,135 @@
+"""Has a recorded step replayed by the job's own Python, on a thread and in a process of its own.
+
+In: the agent's event `recorded` and its open file. Out: a `ShadowProbe`, on the event loop's thread. The
+process imports torch and nothing else of the job's; it runs as the job's user, below everything in priority.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.folders import let_go
+from autobrrr.machine import procfs
+from autobrrr.records import ShadowProbe
+from autobrrr.records.record_base import as_record
+from autobrrr.sidecar.session.window_reader import Call, no_trace
+
+MODULES = ("resized", "step_record", "player", "replay")  # each after what it imports
+ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
+TIMEOUT_S = 90.0
+MOST_ANSWER_BYTES = 1 << 20
+# What decides how torch computes and takes memory there.
+VARIABLES = (
+    *(
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "OMP_PROC_BIND",
+        "KMP_AFFINITY",
+        "KMP_BLOCKTIME",
+        "ATEN_CPU_CAPABILITY",
+    ),
+    *("LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
+)
+OnProbe = Callable[[ShadowProbe], None]
+Replay = Callable[[Mapping[str, object], int | None, OnProbe], None]
+
+# Run by the job's interpreter with `-I -S`: the modules come first on standard input, then the recording.
+_PROGRAM = """
+import marshal, sys, types
+given = sys.stdin.buffer
+package = sys.modules["op_replay"] = types.ModuleType("op_replay")
+package.__path__ = []
+for name, body in marshal.loads(given.read(int(given.readline()))):
+    module = sys.modules["op_replay." + name] = types.ModuleType("op_replay." + name)
+    module.__package__ = "op_replay"
+    exec(compile(body, "<autobrrr " + name + ">", "exec", dont_inherit=True), vars(module))
+sys.modules["op_replay.replay"].main()
+"""
+
+
+class StepReplayer:
+    """Replays one recording at a time.
+
+    Args:
+        call: Runs a function on the event loop's thread.
+    """
+
+    def __init__(self, pid: int, call: Call) -> None:
+        self._pid, self._call = pid, call
+        self._replaying = False
+
+    def __call__(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
+        """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
+        if self._replaying:  # one at a time: an agent may send as many as it likes
+            if fd is not None:
+                let_go(fd)
+            return
+        self._replaying = True
+        threading.Thread(target=self._work, args=(told, fd, done), name="replay", daemon=True).start()
+
+    def _work(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
+        try:
+            found = replayed(self._pid, told, fd)
+        except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, ValueError) as error:
+            found = _abstained(f"the recorded step can't be replayed: {type(error).__name__}: {error}"[:200])
+        self._call(lambda: self._hand_back(found, done))
+
+    def _hand_back(self, found: ShadowProbe, done: OnProbe) -> None:
+        self._replaying = False
+        done(found)
+
+
+def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProbe:
+    """What a replay tells of the recording behind `fd`, which is closed.
+
+    Raises:
+        OSError, SubprocessError, MsgspecError: the process can't be run, failed, or told nonsense.
+    """
+    if fd is None or told.get("status") != "ok":
+        if fd is not None:
+            let_go(fd)
+        why = told.get("why")
+        return _abstained(why if isinstance(why, str) else "the step's record did not come with it")
+    try:
+        refusal = no_trace(fd)
+        if refusal is not None:
+            return _abstained(refusal)
+        recording = os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        let_go(fd)
+    owner = procfs.owner(pid)
+    python = code_bundle.interpreter_of(pid, *owner, version=None) if owner is not None else None
+    if python is None:
+        return _abstained("the job's own Python can't be run from here")
+    modules = marshal.dumps(
+        [(name, (ROOM / f"{name}.py").read_bytes()) for name in MODULES], code_bundle.MARSHAL_VERSION
+    )
+    variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
+    done = code_bundle.run_bounded(
+        [python.name, "-I", "-S", "-B", "-c", _PROGRAM],
+        input=b"%d\n" % len(modules) + modules + recording,
+        timeout=TIMEOUT_S,
+        most_bytes=MOST_ANSWER_BYTES,
+        executable=python.program,
+        env={**variables, **dict(python.variables)},
+        cwd="/",
+        **(
+            {}
+            if python.user is None
+            else {"user": python.user[0], "group": python.user[1], "extra_groups": []}
+        ),
+    )
+    if done.returncode:
+        return _abstained("the replay of the recorded step failed")
+    return as_record(msgspec.json.decode(done.stdout), ShadowProbe)
+
+
+def _abstained(why: str) -> ShadowProbe:
+    return ShadowProbe(status="abstained", why=why)
