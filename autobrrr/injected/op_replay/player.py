@@ -42,6 +42,9 @@ _SCALAR_TYPES = (
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 
 
+ONE_BY_ONE = "the step handles samples one by one"
+
+
 class Failed(Exception):
     """A call can't be run again."""
 
@@ -138,6 +141,7 @@ class Run:
         self._args: list[tuple[Any, ...]] = []
         self._guesses: dict[object, int] = {}  # how many answers each has
         self._behind: dict[int, frozenset[object]] = {}  # by value: the guesses that it follows from
+        self._selected: dict[tuple[int, int], set[int]] = {}
         failed: dict[int, str] = {}
         table: dict[int, Any] = {}
         for index, call in enumerate(player.program.calls):
@@ -149,7 +153,7 @@ class Run:
                 try:
                     outputs = self._first(index, call, table)
                 except Exception as error:  # noqa: BLE001 - whatever an operator says of made-up arguments
-                    if turning and self.width != player.batch:
+                    if turning and self.width != player.batch and not isinstance(error, Failed):
                         self._turn(call)
                     text = str(error).strip().partition("\n")[0][:160]
                     failed[index] = f"{call.name}: {type(error).__name__}: {text}"
@@ -181,14 +185,26 @@ class Run:
             raise Failed("it has more arguments than its schema")
         for value in tensors_in(call.args):
             self._tensor(value, table)
+            if call.optimizer and self.shapes[value.number] != value.shape:  # fused ones don't look
+                raise ValueError("what the optimizer updates grows with the batch")
         args = [self._argument(index, call, at, schema[at]) for at in range(len(call.args))]
         self._draw(call, args, table)
         self._args[index] = tuple(args)
         plain, named = self._ready(schema, args, table)
         outputs = _flat(func(*plain, **named))
-        if len(outputs) != len(call.outputs) and call.outputs != [None]:
-            raise Failed("samples are handled one by one")
+        if call.outputs and len(outputs) > len(call.outputs):
+            raise Failed(ONE_BY_ONE)
+        if call.name == "aten::select.int":
+            self._selects(call)
         return outputs
+
+    def _selects(self, call: Call) -> None:
+        source, dim, place = call.args
+        if source.shape[dim] != self.shapes[source.number][dim]:
+            places = self._selected.setdefault((source.number, dim), set())
+            places.add(place)
+            if len(places) == source.shape[dim] > 1:
+                raise Failed(ONE_BY_ONE)
 
     def _tensor(self, value: Value, table: dict[int, Any]) -> Any:
         found = table.get(value.number)
@@ -233,7 +249,7 @@ class Run:
         if isinstance(given, list):
             if name not in SIZES or not all(type(one) is int for one in given):
                 return given
-            if base in VIEWS:
+            if base in VIEWS or (base.startswith("aten::new_") and math.prod(given) == math.prod(before)):
                 return sizes.viewed(given, before, now)
             answers = sizes.expanded(given, before, now) if base == "aten::expand" else sizes.made(given)
             return self._guess((index, at), answers)

@@ -54,7 +54,7 @@ class RecordTask:
         self._loop, self._emit = loop, emit
         self._torch: ModuleType = loop.torch
         self._plain_ns: list[int] = []
-        self._timed: list[Times] = []
+        self._timed: list[tuple[int, Times]] = []  # of the whole step, and of all in it
         self._folder: str | None = None
         self._on: Callable[[], object] | None = None  # ends what is on
         self._kind = ""
@@ -78,7 +78,7 @@ class RecordTask:
             if found is None:
                 raise Abstain("another profiler was switched on, or a process started, in a recorded step")
             if kind == "timed" and usable:
-                self._timed.append(found)
+                self._timed.append((boundary.last_step_ns, found))
             elif kind == "recorded" and usable:
                 self._finish(step_ns)
                 return None
@@ -115,7 +115,7 @@ class RecordTask:
         if self._kind == "timed":
             self._on = _profiled(self._torch)
             return
-        nodes = len(self._timed[-1])
+        nodes = len(self._timed[-1][1])
         if nodes * NODE_NS > MOST_RECORDING_NS:
             raise Abstain(f"to record a step of {nodes} operators and ranges would hold training up")
         self._folder = self._folder or tempfile.mkdtemp(prefix="autobrrr-record-")
@@ -160,7 +160,7 @@ class RecordTask:
         samples = fields[_SAMPLES] if fields else -1
         loading = [
             max((ns for name, ns in times if name.startswith(LOADING)), default=0)
-            for times in self._timed[DROPPED:]
+            for _, times in self._timed[DROPPED:]
         ]
         told = {
             "timed": self._timed[DROPPED:],

@@ -14,11 +14,13 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from types import ModuleType
 from typing import Any
 
-from .player import Player, Run
-from .step_record import Program, aligned, read
+from .player import ONE_BY_ONE, Player, Run
+from .step_record import LOADING, Program, aligned, read
 
 LEAST_COVERAGE = 0.9
 CRASHES = 4
@@ -52,7 +54,9 @@ def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]
         raise Refusal(f"the step runs {program.unknown[0][1]}, which can't be run again")
     batch = _batch(program, recording["batch"])
     torch.set_num_threads(recording["threads"])
-    in_job = _times_in_job(program, recording["timed"])
+    steps = _timed_steps(program, recording["timed"])
+    if not steps:
+        raise Refusal("steps differ in what they run")
     failed: dict[int, str] = {}
     for _ in range(CRASHES):
         found = _forked(torch, program, batch, failed, recording)
@@ -66,7 +70,7 @@ def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]
         raise Refusal("operators crash on made-up data")
     if "why" in found:
         raise Refusal(found["why"])
-    return _answer(program, batch, found, in_job, recording)
+    return _answer(program, batch, found, steps, recording)
 
 
 def _batch(program: Program, told: int | None) -> int:
@@ -92,13 +96,25 @@ def _batch(program: Program, told: int | None) -> int:
     return sizes.most_common(1)[0][0]
 
 
-def _times_in_job(program: Program, timed: Sequence[Sequence[Sequence[Any]]]) -> list[float]:
-    """What each call took in the job, by the lower quartile; all alike where its steps differ."""
-    steps = [found for found in (aligned(program.names, times) for times in timed) if found is not None]
-    if not steps:
-        return [1.0] * len(program.calls)
-    rows = list(zip(*steps, strict=True))
-    return [float(sorted(rows[call.at])[len(steps) // 4]) for call in program.calls]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedStep:
+    """A step in the job: all of it, its loader's part, and what each call took."""
+
+    step_ns: float
+    loading_ns: float
+    calls_ns: list[float]
+
+
+def _timed_steps(program: Program, timed: Sequence[tuple[int, Sequence[Any]]]) -> list[TimedStep]:
+    """Steps that ran what the recorded one did."""
+    found = []
+    for step_ns, times in timed:
+        by_place = aligned(program.names, times)
+        if by_place is not None:
+            calls_ns = [float(by_place[call.at]) for call in program.calls]
+            loading = (ns for name, ns in times if name.startswith(LOADING))
+            found.append(TimedStep(step_ns=step_ns, loading_ns=max(loading, default=0), calls_ns=calls_ns))
+    return found
 
 
 def _forked(
@@ -167,30 +183,30 @@ def _answer(
     program: Program,
     batch: int,
     found: Mapping[str, Any],
-    in_job: Sequence[float],
+    steps: Sequence[TimedStep],
     recording: Mapping[str, Any],
 ) -> dict[str, Any]:
     failed = {int(index): why for index, why in found["failed"].items()}
-    everything = sum(in_job)
-    covered = sum(ns for index, ns in enumerate(in_job) if index not in failed) / max(1.0, everything)
+    if any(ONE_BY_ONE in why for why in failed.values()):
+        raise Refusal(ONE_BY_ONE)
+    in_job = [median(column) for column in zip(*(step.calls_ns for step in steps), strict=True)]
+    covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
         dearest = max(failed, key=lambda index: in_job[index])
-        raise Refusal(f"{covered:.0%} of operator time can be run again ({failed[dearest]})")
+        raise Refusal(f"only {covered:.0%} of operator time can be run again ({failed[dearest]})")
     if not found["scaled"]:
         raise Refusal("no tensor of the step grows with the batch")
-    step_ns, loading = recording["step_ns"], recording["loading_ns"]
-    if recording["workers"] and loading > LOADED * step_ns:
+    waiting = median(step.loading_ns / step.step_ns for step in steps)
+    if recording["workers"] and waiting > LOADED:
         raise Refusal("the step waits for its loader's workers")
     times = found["times"]
     base = [min(column) for column in zip(*times[str(batch)], strict=True)]
     points = []
-    for text, groups in sorted(times.items(), key=lambda item: int(item[0])):
-        more = loading * (int(text) / batch - 1) if not recording["workers"] else 0.0
+    for width, groups in sorted((int(text), groups) for text, groups in times.items()):
+        loads = 0.0 if recording["workers"] else width / batch - 1
+        ratios = [median(_ratio(step, base, group, loads) for step in steps) for group in groups]
         points.append(
-            {
-                "batch": int(text),
-                "shadow_ns": [max(1, int(step_ns + more + sum(group) - sum(base))) for group in groups],
-            }
+            {"batch": width, "shadow_ns": [max(1, int(recording["step_ns"] * ratio)) for ratio in ratios]}
         )
     each = (found["peak_2x"] - found["peak"]) / batch
     free = recording["free_bytes"]
@@ -210,6 +226,19 @@ def _answer(
             "largest_batch": max(batch, fits) if fits is not None else None,
         },
     }
+
+
+def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: float) -> float:
+    """This step at another size over itself: each call by what its replay grows, the loader by `loads`.
+
+    Both are of one step, so that whatever else the machine had to do then lengthens both.
+    """
+    more = sum(
+        ns * (now / before - 1)
+        for ns, before, now in zip(step.calls_ns, base, times, strict=True)
+        if before and now
+    )
+    return 1 + (more + step.loading_ns * loads) / step.step_ns
 
 
 def _free_bytes() -> int:

@@ -95,6 +95,7 @@ class _Reader:
             (node for node in document["nodes"] if node["id"] != node["ctrl_deps"]),
             key=lambda node: int(node["id"]),
         )
+        self._roots = {node["id"] for node in document["nodes"] if node["id"] == node["ctrl_deps"]}
         self._children: dict[int, list[dict[str, Any]]] = {}
         for node in self._nodes:
             self._children.setdefault(node["ctrl_deps"], []).append(node)
@@ -107,8 +108,10 @@ class _Reader:
         self._program = Program([], [], [node["name"] for node in self._nodes], [])
 
     def read(self) -> Program:
-        for node in self._tops:
-            self._walk(node, optimizer=False)
+        for (
+            node
+        ) in self._tops:  # the update that was under way at the end was not written, what it called was
+            self._walk(node, optimizer=node["ctrl_deps"] not in self._roots)
         program = self._program
         for index, call in enumerate(program.calls):
             for value in tensors_in((*call.args, *call.outputs)):
@@ -148,9 +151,11 @@ class _Reader:
 
     def _is_composite(self, overload: str) -> bool:
         if overload not in self._composite:
-            self._composite[overload] = self._torch._C._dispatch_has_kernel_for_dispatch_key(
-                overload, "CompositeImplicitAutograd"
-            )
+            has = self._torch._C._dispatch_has_kernel_for_dispatch_key
+            try:
+                self._composite[overload] = has(overload, "CompositeImplicitAutograd")
+            except RuntimeError:  # an operator of the job's own
+                self._composite[overload] = False
         return self._composite[overload]
 
     def _call(self, node: dict[str, Any], overload: str, *, optimizer: bool) -> None:
@@ -227,13 +232,13 @@ class _Reader:
 
 def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[int] | None:
     """The times in the places of a record's names; None where the step that was timed ran something else."""
-    rest = iter([one for one in times if one[0] != "__start_profile"])
+    rest = iter([one for one in times if not one[0].startswith(("__start_profile", STEPPING))])
     found: list[int] = []
     marking = False
     for name in names:
         own = name in (WEIGHTS, STATE)
         marking = own or (marking and name in ("aten::detach", "detach"))
-        if marking or name.startswith(_OBSERVER):
+        if marking or name.startswith((_OBSERVER, STEPPING)):
             found.append(0)
             continue
         timed = next(rest, None)

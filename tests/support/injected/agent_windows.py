@@ -1,8 +1,9 @@
-"""A profiler window as the test that plays the sidecar gets it: the event and its file."""
+"""A profiler window or a recorded step, as the test that plays the sidecar gets it: event and file."""
 
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from autobrrr.injected.wire import framing
 from autobrrr.records import ProfilerWindow
@@ -11,11 +12,23 @@ from support.injected.agent import Peer
 
 
 def next_window(peer: Peer) -> tuple[ProfilerWindow, int | None]:
-    """The event `window` with its file; frames are small enough to come whole."""
+    """The event `window` with its file."""
+    event, fd = _next(peer, "window")
+    return told_window(event), fd
+
+
+def next_with_file(peer: Peer, name: str) -> tuple[dict[str, Any], int | None]:
+    """What the next event of this name says, with its file."""
+    event, fd = _next(peer, name)
+    return event[name], fd
+
+
+def _next(peer: Peer, name: str) -> tuple[dict[str, Any], int | None]:
+    """Frames are small enough to come whole."""
     while True:
         for event in peer.events:
-            if event.get("event") == "window":
-                return told_window(event), None
+            if event.get("event") == name:
+                return event, None
         raw, fds, _, _ = socket.recv_fds(peer.link, 1 << 16, 4)
         while len(raw) < 4 or len(raw) < 4 + int.from_bytes(raw[:4], "big"):
             raw += peer.link.recv(1 << 16)
@@ -23,6 +36,6 @@ def next_window(peer: Peer) -> tuple[ProfilerWindow, int | None]:
             length = 4 + int.from_bytes(raw[:4], "big")
             event = framing.decode(raw[4:length])
             raw = raw[length:]
-            if event.get("event") == "window":
-                return told_window(event), fds[0] if fds else None
+            if event.get("event") == name:
+                return event, fds[0] if fds else None
             peer.events.append(event)

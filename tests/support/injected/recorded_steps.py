@@ -1,0 +1,47 @@
+"""A recorded step, as `record_task` makes it in a job: here by the test itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autobrrr.injected.op_replay.step_record import STATE, WEIGHTS
+
+
+def recorded(
+    step: Callable[[], object], weights: Sequence[torch.Tensor], folder: Path, batch: int
+) -> dict[str, Any]:
+    """The recording of a step that has run before; every operator took as long as any other."""
+    for _ in range(2):
+        step()
+    path = folder / "trace.json"
+    observer = torch.profiler.ExecutionTraceObserver()
+    observer.register_callback(str(path))
+    observer.start()
+    for name, tensors in ((WEIGHTS, weights), (STATE, ())):
+        with torch.autograd.profiler.record_function(name):
+            for tensor in tensors:
+                tensor.detach()
+    step()
+    observer.stop()
+    observer.unregister_callback()
+    trace = json.loads(path.read_text())
+    nodes = sorted(trace["nodes"], key=lambda node: int(node["id"]))
+    names = [node["name"] for node in nodes if node["id"] != node["ctrl_deps"]]
+    first = names.index(STATE) + 1
+    return {
+        "trace": trace,
+        "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]])] * 3,
+        "batch": batch,
+        "threads": 1,
+        "step_ns": 1_000 * len(names),
+        "pause_ns": 0,
+        "loading_ns": 0,
+        "workers": False,
+        "free_bytes": 1 << 30,
+        "paths": [],
+    }
