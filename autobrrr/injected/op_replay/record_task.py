@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 from types import ModuleType
+from typing import Any
 
 from ..job_state.operator_log import before_enabling
 from ..live_torch import available_memory
@@ -38,6 +39,7 @@ DROPPED = 1  # timed steps in which the profiler does much for the first time
 MOST_TRIES = 40
 NODE_NS = 25_000  # what the observer takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000
+HELD_NS = 300_000  # so long no operator begins or ends: Python has something else to do
 MOST_BYTES = 64 << 20
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
@@ -54,9 +56,9 @@ class RecordTask:
         self._loop, self._emit = loop, emit
         self._torch: ModuleType = loop.torch
         self._plain_ns: list[int] = []
-        self._timed: list[tuple[int, Times]] = []  # of the whole step, and of all in it
+        self._timed: list[tuple[int, list[list[Any]]]] = []  # a step's nanoseconds, and its events
         self._folder: str | None = None
-        self._on: Callable[[], object] | None = None  # ends what is on
+        self._on: Callable[[], list[list[Any]] | None] | None = None  # ends what is on
         self._kind = ""
         self._tries = self._delay_ns = self._pause_ns = 0
         self._witnesses: list[Patch] = []
@@ -115,18 +117,18 @@ class RecordTask:
         if self._kind == "timed":
             self._on = _profiled(self._torch)
             return
-        nodes = len(self._timed[-1][1])
+        nodes = max(map(len, self._timed[-1][1]), default=0) // 2
         if nodes * NODE_NS > MOST_RECORDING_NS:
             raise Abstain(f"to record a step of {nodes} operators and ranges would hold training up")
         self._folder = self._folder or tempfile.mkdtemp(prefix="autobrrr-record-")
         self._on = _observed(self._torch, self._file, self._loop)
 
-    def _end(self) -> Times | None:
+    def _end(self) -> list[list[Any]] | None:
         """Switch off what is on; what it saw, None where it had to give way."""
         self._loop.hooks.overdue = None
         take_off_all(self._witnesses)
         end, self._on = self._on, None
-        return None if end is None else end() or []  # type: ignore[return-value]
+        return None if end is None else end() or []
 
     def _give_way(self, *_: object, **__: object) -> None:
         """A child would record for ever, and two profilers can't be on."""
@@ -156,25 +158,19 @@ class RecordTask:
         return os.path.join(self._folder or "", "trace.json")
 
     def _finish(self, step_ns: int) -> None:
-        loop, fields = self._loop, self._loop.last_sample
+        fields = self._loop.last_sample
         samples = fields[_SAMPLES] if fields else -1
-        loading = [
-            max((ns for name, ns in times if name.startswith(LOADING)), default=0)
-            for _, times in self._timed[DROPPED:]
-        ]
         told = {
-            "timed": self._timed[DROPPED:],
             "batch": samples if samples > 0 else None,
             "threads": self._torch.get_num_threads(),
             "step_ns": step_ns,
             "pause_ns": self._pause_ns,
-            "loading_ns": int(median(loading)),
-            "workers": bool(loop.loader.workers),
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
             "paths": [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()],
         }
-        path, self._folder = self._file, None
-        self._emit({"finish": lambda: _sent(path, told)})
+        path, timed, self._folder = self._file, self._timed[DROPPED:], None
+        self._timed = []
+        self._emit({"finish": lambda: _sent(path, timed, told)})
 
     def _remove(self) -> None:
         folder, path = self._folder, self._file
@@ -183,30 +179,35 @@ class RecordTask:
             _delete(path)
 
 
-def _profiled(torch: ModuleType) -> Callable[[], Times | None]:
-    """Switch torch's CPU profiler on; what switches it off and says what it saw on this thread."""
+def _profiled(torch: ModuleType) -> Callable[[], list[list[Any]]]:
+    """Switch torch's CPU profiler on; what switches it off and gives its events, by thread."""
     autograd, inside = torch.autograd, torch._C._autograd
     plain = torch._C._profiler._ExperimentalConfig()
     inside._enable_profiler_legacy(
         autograd.ProfilerConfig(autograd.ProfilerState.CPU, False, False, False, False, False, plain)
     )
+    return lambda: inside._disable_profiler_legacy() if autograd._profiler_enabled() else []
 
-    def end() -> Times | None:
-        found: Times = []
-        for events in inside._disable_profiler_legacy() if autograd._profiler_enabled() else ():
-            begun: list[tuple[int, object]] = []
-            here: Times = []
-            for event in events:
-                if event.kind() == "push":
-                    begun.append((len(here), event))
-                    here.append((event.name(), 0))
-                elif event.kind() == "pop" and begun:
-                    at, start = begun.pop()
-                    here[at] = (here[at][0], int(1000 * start.cpu_elapsed_us(event)))  # type: ignore[attr-defined]
-            found = here if len(here) > len(found) else found
-        return found or None
 
-    return end
+def _read(threads: list[list[Any]]) -> tuple[Times, int]:
+    """Names and durations of the busiest thread; nanoseconds of Python at length between operators."""
+    times: Times = []
+    held_ns, before = 0, None
+    begun: list[tuple[int, Any]] = []
+    for event in max(threads, key=len, default=[]):
+        kind = event.kind()
+        outside = not any(times[at][0].startswith((LOADING, "aten::")) for at, _ in begun)
+        if before is not None and outside:
+            gap_ns = int(1000 * before.cpu_elapsed_us(event))
+            held_ns += gap_ns if gap_ns >= HELD_NS else 0
+        before = event
+        if kind == "push":
+            begun.append((len(times), event))
+            times.append((event.name(), 0))
+        elif kind == "pop" and begun:
+            at, start = begun.pop()
+            times[at] = (times[at][0], int(1000 * start.cpu_elapsed_us(event)))
+    return times, held_ns
 
 
 def _observed(torch: ModuleType, path: str, loop: TrainLoop) -> Callable[[], None]:
@@ -255,8 +256,11 @@ def _packages() -> list[str]:
     return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
 
 
-def _sent(path: str, told: dict[str, object]) -> tuple[dict[str, object], int | None]:
+def _sent(
+    path: str, timed: list[tuple[int, list[list[Any]]]], told: dict[str, object]
+) -> tuple[dict[str, object], int | None]:
     """The event with the file's descriptor; the file has no name any more."""
+    told["timed"] = [(step_ns, *_read(threads)) for step_ns, threads in timed]
     try:
         with open(path, "r+b") as file:
             trace = file.read(MOST_BYTES + 1)

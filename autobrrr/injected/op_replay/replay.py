@@ -28,7 +28,7 @@ BUDGET_NS = 4_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
 SPARED = 0.5  # of the free memory
-LOADED = 0.1  # share of a step that waits for workers: from here on it is not known what more samples do
+UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
 NICER = 15  # than the sidecar: training comes first
 NEVER = (1 << 32) - 1
 
@@ -98,22 +98,27 @@ def _batch(program: Program, told: int | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep:
-    """A step in the job: all of it, its loader's part, and what each call took."""
+    """A step in the job: all of it, what is no operator, and what each call took."""
 
     step_ns: float
     loading_ns: float
+    held_ns: float  # Python at length between operators
     calls_ns: list[float]
 
 
-def _timed_steps(program: Program, timed: Sequence[tuple[int, Sequence[Any]]]) -> list[TimedStep]:
+def _timed_steps(program: Program, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
     """Steps that ran what the recorded one did."""
     found = []
-    for step_ns, times in timed:
+    for step_ns, times, held_ns in timed:
         by_place = aligned(program.names, times)
         if by_place is not None:
             calls_ns = [float(by_place[call.at]) for call in program.calls]
             loading = (ns for name, ns in times if name.startswith(LOADING))
-            found.append(TimedStep(step_ns=step_ns, loading_ns=max(loading, default=0), calls_ns=calls_ns))
+            found.append(
+                TimedStep(
+                    step_ns=step_ns, loading_ns=max(loading, default=0), held_ns=held_ns, calls_ns=calls_ns
+                )
+            )
     return found
 
 
@@ -196,14 +201,16 @@ def _answer(
         raise Refusal(f"only {covered:.0%} of operator time can be run again ({failed[dearest]})")
     if not found["scaled"]:
         raise Refusal("no tensor of the step grows with the batch")
-    waiting = median(step.loading_ns / step.step_ns for step in steps)
-    if recording["workers"] and waiting > LOADED:
-        raise Refusal("the step waits for its loader's workers")
+    loading = median(step.loading_ns / step.step_ns for step in steps)
+    held = median(step.held_ns / step.step_ns for step in steps)
+    if loading + held > UNKNOWN:
+        what = "loading" if loading > held else "Python between operators"
+        raise Refusal(f"{what} takes {max(loading, held):.0%} of the step: how it grows is not known")
     times = found["times"]
     base = [min(column) for column in zip(*times[str(batch)], strict=True)]
     points = []
     for width, groups in sorted((int(text), groups) for text, groups in times.items()):
-        loads = 0.0 if recording["workers"] else width / batch - 1
+        loads = width / batch - 1
         ratios = [median(_ratio(step, base, group, loads) for step in steps) for group in groups]
         points.append(
             {"batch": width, "shadow_ns": [max(1, int(recording["step_ns"] * ratio)) for ratio in ratios]}

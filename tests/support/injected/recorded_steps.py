@@ -35,13 +35,11 @@ def recorded(
     first = names.index(STATE) + 1
     return {
         "trace": trace,
-        "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]])] * 3,
+        "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]], 0)] * 3,
         "batch": batch,
         "threads": 1,
         "step_ns": 1_000 * len(names),
         "pause_ns": 0,
-        "loading_ns": 0,
-        "workers": False,
         "free_bytes": 1 << 30,
         "paths": [],
     }

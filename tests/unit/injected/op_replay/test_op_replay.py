@@ -155,7 +155,7 @@ def test_operators_of_the_jobs_own_lower_the_coverage(tmp_path: Path) -> None:
                 one["value"] = (
                     one["value"].replace("aten::mm(", "own::mm(").replace("aten::sum.", "own::sum.")
                 )
-    for _, times in recording["timed"]:
+    for _, times, _ in recording["timed"]:
         times[:] = [(name, 50_000 if name == "aten::mm" else ns) for name, ns in times]
     told = replay.replayed(torch, recording)
     assert told["status"] == "abstained"
@@ -165,7 +165,7 @@ def test_operators_of_the_jobs_own_lower_the_coverage(tmp_path: Path) -> None:
 def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
     model = nn.Linear(8, 5)
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
-    recording["timed"] = [(1, times[:-1]) for _, times in recording["timed"]]
+    recording["timed"] = [(1, times[:-1], 0) for _, times, _ in recording["timed"]]
     assert replay.replayed(torch, recording)["why"] == "steps differ in what they run"
 
 
@@ -184,3 +184,10 @@ def test_a_view_grows_where_its_tensor_does(
     shape: list[int], before: tuple[int, ...], now: tuple[int, ...], viewed: tuple[int, ...]
 ) -> None:
     assert Sizes(6, 12).viewed(shape, before, now) == viewed
+
+
+def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    recording["timed"] = [(step_ns, times, step_ns // 2) for step_ns, times, _ in recording["timed"]]
+    assert "Python between operators takes 50% of the step" in replay.replayed(torch, recording)["why"]
