@@ -51,18 +51,7 @@ MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
 TASKS = (TraceTask, RecordTask, ShadowTask, WindowTask, HostSlackTask, CollectiveTask)
-DISTURBING = (
-    "trace",
-    "record",
-    "probe",
-    "window",
-    "slack",
-    "collectives",
-    "apply",
-    "together",
-    "note",
-    "notes",
-)
+DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together", "note", "notes")
 RESULTS = frozenset(task.event for task in TASKS)
 
 
@@ -96,7 +85,6 @@ class AgentSession:
             "stamp": self._do_stamp,
             "drain": self._do_drain,
             "trace": self._do_trace,
-            "record": self._do_record,
             "probe": self._do_probe,
             "window": self._do_window,
             "slack": self._do_slack,
@@ -299,12 +287,11 @@ class AgentSession:
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
         return self._begin(TraceTask(self._loop, _whole(command, "steps", 6), self._emit))
 
-    def _do_record(self, command: Mapping[str, object]) -> Reply:
-        return self._begin(RecordTask(self._loop, self._emit))
-
     def _do_probe(self, command: Mapping[str, object]) -> Reply:
         if self._loop.compiled or self._loop.is_compiled():
             raise Refused("the job runs compiled code")
+        if command.get("replay") is True:
+            return self._begin(RecordTask(self._loop, self._emit))
         params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
         check = self._loop.check
         return self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns, check))

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .resized import COUNTS, SIZES, VIEWS, Shape, Sizes
-from .step_record import Call, Program, Value, tensors_in
+from .step_record import RecordedStep, StepCall, StepValue, tensors_in
 
 MOST_TURNS = 12  # of guesses
 # Where indices stand, what they index, and along which dimension; None: the second argument says it.
@@ -53,7 +53,7 @@ class _Turn(Exception):
     """A guess is turned round: from the beginning."""
 
 
-class Player:
+class CallPlayer:
     """One program, at one batch size after the other.
 
     Args:
@@ -64,7 +64,7 @@ class Player:
     def __init__(
         self,
         torch: ModuleType,
-        program: Program,
+        program: RecordedStep,
         batch: int,
         failed: dict[int, str],
         begins: Callable[[int], object] = lambda index: None,
@@ -90,7 +90,7 @@ class Player:
             found = self._operators[name] = func, list(func._schema.arguments)
         return found
 
-    def make(self, value: Value, shape: Shape) -> Any:
+    def make(self, value: StepValue, shape: Shape) -> Any:
         """A tensor like one of the step, of another shape."""
         torch = self.torch
         dtype = getattr(torch, value.dtype)
@@ -114,14 +114,14 @@ class Player:
         return (made.expand(shape) if stretched else made).to(value.device)
 
 
-class Run:
+class ReplayedStep:
     """The program at one size: what each call gets, learned by running all of them once.
 
     Attributes:
         shapes: Of all values at this size, by number.
     """
 
-    def __init__(self, player: Player, width: int) -> None:
+    def __init__(self, player: CallPlayer, width: int) -> None:
         self.player, self.width = player, width
         self._turned: dict[object, int] = {}  # by guess: which of its answers
         for _ in range(MOST_TURNS):
@@ -161,7 +161,7 @@ class Run:
             self._store(call, outputs, table)
         player.failed.update(failed)
 
-    def _turn(self, call: Call) -> None:
+    def _turn(self, call: StepCall) -> None:
         """Turn round the last guess that led to a failure, where one is left."""
         behind = {
             *self._now,
@@ -179,7 +179,7 @@ class Run:
             return answers[min(self._turned.get(name, 0), len(answers) - 1)]
         return answers[0]
 
-    def _first(self, index: int, call: Call, table: dict[int, Any]) -> Sequence[Any]:
+    def _first(self, index: int, call: StepCall, table: dict[int, Any]) -> Sequence[Any]:
         func, schema = self.player.operator(call.name)
         if len(call.args) > len(schema):
             raise Failed("it has more arguments than its schema")
@@ -198,7 +198,7 @@ class Run:
             self._selects(call)
         return outputs
 
-    def _selects(self, call: Call) -> None:
+    def _selects(self, call: StepCall) -> None:
         source, dim, place = call.args
         if source.shape[dim] != self.shapes[source.number][dim]:
             places = self._selected.setdefault((source.number, dim), set())
@@ -206,7 +206,7 @@ class Run:
             if len(places) == source.shape[dim] > 1:
                 raise Failed(ONE_BY_ONE)
 
-    def _tensor(self, value: Value, table: dict[int, Any]) -> Any:
+    def _tensor(self, value: StepValue, table: dict[int, Any]) -> Any:
         found = table.get(value.number)
         if found is None:
             found = self._given.get(value.number)
@@ -221,14 +221,14 @@ class Run:
             self._note(value, shape)
         return found
 
-    def _note(self, value: Value, shape: Shape) -> None:
+    def _note(self, value: StepValue, shape: Shape) -> None:
         self.shapes[value.number] = shape
         self.sizes.saw(value.shape, shape)
 
-    def _argument(self, index: int, call: Call, at: int, described: Any) -> Any:
+    def _argument(self, index: int, call: StepCall, at: int, described: Any) -> Any:
         """An argument at this size; tensors stay values."""
         given, name, torch = call.args[at], described.name, self.player.torch
-        if given is None or isinstance(given, Value):
+        if given is None or isinstance(given, StepValue):
             return given
         kind = str(described.real_type)
         if "ScalarType" in kind:
@@ -268,7 +268,7 @@ class Run:
             return self._guess((index, at), [start + (given - start) * sizes.width // sizes.batch, given])
         return given
 
-    def _draw(self, call: Call, args: list[Any], table: dict[int, Any]) -> None:
+    def _draw(self, call: StepCall, args: list[Any], table: dict[int, Any]) -> None:
         """Put indices within what they index in place of those of the step."""
         base = call.name.partition("::")[2].partition(".")[0]
         if base in _INDEXING:
@@ -292,7 +292,7 @@ class Run:
                 dim += len(one.shape) if mask else 1
             args[1] = drawn
 
-    def _drawn(self, value: Value, below: int, table: dict[int, Any]) -> Any:
+    def _drawn(self, value: StepValue, below: int, table: dict[int, Any]) -> Any:
         old = self._tensor(value, table)
         return self.player.torch.randint(0, max(1, below), old.shape, dtype=old.dtype, device=old.device)
 
@@ -310,14 +310,14 @@ class Run:
         return plain, named
 
     def _real(self, thing: Any, table: dict[int, Any]) -> Any:
-        if isinstance(thing, Value):
+        if isinstance(thing, StepValue):
             found = table.get(thing.number)
             return self._given[thing.number] if found is None else found
         if isinstance(thing, list):
             return [self._real(one, table) for one in thing]
         return thing
 
-    def _learn_outputs(self, call: Call, outputs: Sequence[Any]) -> None:
+    def _learn_outputs(self, call: StepCall, outputs: Sequence[Any]) -> None:
         behind = self._now.union(*(self._behind.get(one.number, ()) for one in tensors_in(call.args)))
         same = self.width == self.player.batch
         for at, value in enumerate(call.outputs):
@@ -328,7 +328,7 @@ class Run:
             self._note(value, shape if shape is not None and fits else self.sizes.like(value.shape))
             self._behind[value.number] = frozenset(behind)
 
-    def _store(self, call: Call, outputs: Sequence[Any], table: dict[int, Any]) -> None:
+    def _store(self, call: StepCall, outputs: Sequence[Any], table: dict[int, Any]) -> None:
         """Keep outputs; where a call failed or its output depends on data, a tensor of the right shape."""
         for at, value in enumerate(call.outputs):
             if value is None:

@@ -19,8 +19,8 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
-from .player import ONE_BY_ONE, Player, Run
-from .step_record import LOADING, Program, aligned, read
+from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
+from .step_record import LOADING, RecordedStep, aligned, read
 
 LEAST_COVERAGE = 0.9
 CRASHES = 4
@@ -33,7 +33,7 @@ NICER = 15  # than the sidecar: training comes first
 NEVER = (1 << 32) - 1
 
 
-class Refusal(Exception):
+class NoAnswer(Exception):
     """Why there is no answer; one clause."""
 
 
@@ -42,7 +42,7 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {"step_ns": recording["step_ns"], "total_pause_ns": recording["pause_ns"]}
     try:
         return {**known, **_replayed(torch, recording)}
-    except Refusal as refusal:
+    except NoAnswer as refusal:
         return {"status": "abstained", "why": str(refusal), **known}
     except (KeyError, ValueError, IndexError, TypeError) as error:
         return {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200], **known}
@@ -51,12 +51,12 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
 def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     program = read(torch, recording["trace"])
     if program.unknown:
-        raise Refusal(f"the step runs {program.unknown[0][1]}, which can't be run again")
+        raise NoAnswer(f"the step runs {program.unknown[0][1]}, which can't be run again")
     batch = _batch(program, recording["batch"])
     torch.set_num_threads(recording["threads"])
     steps = _timed_steps(program, recording["timed"])
     if not steps:
-        raise Refusal("steps differ in what they run")
+        raise NoAnswer("steps differ in what they run")
     failed: dict[int, str] = {}
     for _ in range(CRASHES):
         found = _forked(torch, program, batch, failed, recording)
@@ -64,16 +64,16 @@ def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]
             break
         index = found["crashed"]
         if index in failed or index >= len(program.calls):
-            raise Refusal("the replay ended unexpectedly")
+            raise NoAnswer("the replay ended unexpectedly")
         failed[index] = f"{program.calls[index].name}: it crashed on made-up data"
     else:
-        raise Refusal("operators crash on made-up data")
+        raise NoAnswer("operators crash on made-up data")
     if "why" in found:
-        raise Refusal(found["why"])
+        raise NoAnswer(found["why"])
     return _answer(program, batch, found, steps, recording)
 
 
-def _batch(program: Program, told: int | None) -> int:
+def _batch(program: RecordedStep, told: int | None) -> int:
     """B: as the job's inputs showed it, where the step has data of that size; else what most data have."""
     sizes: Counter[int] = Counter()
     for value in program.values:
@@ -90,9 +90,9 @@ def _batch(program: Program, told: int | None) -> int:
     if told is not None and told > 1 and (told in sizes or told in made):
         return told
     if told == 1:
-        raise Refusal("a batch of one sample can't be told from other sizes")
+        raise NoAnswer("a batch of one sample can't be told from other sizes")
     if not sizes:
-        raise Refusal("the step reads no data of a batch")
+        raise NoAnswer("the step reads no data of a batch")
     return sizes.most_common(1)[0][0]
 
 
@@ -106,7 +106,7 @@ class TimedStep:
     calls_ns: list[float]
 
 
-def _timed_steps(program: Program, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
+def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
     """Steps that ran what the recorded one did."""
     found = []
     for step_ns, times, held_ns in timed:
@@ -123,7 +123,7 @@ def _timed_steps(program: Program, timed: Sequence[tuple[int, Sequence[Any], int
 
 
 def _forked(
-    torch: ModuleType, program: Program, batch: int, failed: dict[int, str], recording: Mapping[str, Any]
+    torch: ModuleType, program: RecordedStep, batch: int, failed: dict[int, str], recording: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The timings of a fork; or which call crashed it."""
     at = mmap.mmap(-1, 4)
@@ -135,7 +135,7 @@ def _forked(
         try:
             os.close(reader)
             begins = struct.Struct("I").pack_into
-            player = Player(torch, program, batch, failed, lambda index: begins(at, 0, index))
+            player = CallPlayer(torch, program, batch, failed, lambda index: begins(at, 0, index))
             with os.fdopen(writer, "w") as out:
                 json.dump(_timed(player, recording), out)
             status = 0
@@ -148,16 +148,16 @@ def _forked(
     return json.loads(text) if text else {"crashed": struct.unpack("I", at[:])[0]}
 
 
-def _timed(player: Player, recording: Mapping[str, Any]) -> dict[str, Any]:
+def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
     batch, torch = player.batch, player.torch
     with torch.enable_grad():  # some operators keep what their backward needs only then
-        alone = Run(player, batch)
+        alone = ReplayedStep(player, batch)
         peak = alone.peak_bytes()
         if 3 * peak > SPARED * _free_bytes():
             return {"why": f"a replay of twice the batch needs {3 * peak >> 20} MiB of memory"}
-        runs = {batch: alone, 2 * batch: Run(player, 2 * batch)}
+        runs = {batch: alone, 2 * batch: ReplayedStep(player, 2 * batch)}
         if batch > 2:
-            runs[batch // 2] = Run(player, batch // 2)
+            runs[batch // 2] = ReplayedStep(player, batch // 2)
         count = len(player.program.calls)
         groups: list[dict[int, list[list[int]]]] = []
         first: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
@@ -185,7 +185,7 @@ def _timed(player: Player, recording: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answer(
-    program: Program,
+    program: RecordedStep,
     batch: int,
     found: Mapping[str, Any],
     steps: Sequence[TimedStep],
@@ -193,19 +193,21 @@ def _answer(
 ) -> dict[str, Any]:
     failed = {int(index): why for index, why in found["failed"].items()}
     if any(ONE_BY_ONE in why for why in failed.values()):
-        raise Refusal(ONE_BY_ONE)
+        raise NoAnswer(ONE_BY_ONE)
     in_job = [median(column) for column in zip(*(step.calls_ns for step in steps), strict=True)]
     covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
         dearest = max(failed, key=lambda index: in_job[index])
-        raise Refusal(f"only {covered:.0%} of operator time can be run again ({failed[dearest]})")
+        raise NoAnswer(f"only {100 * covered:.0f} % of operator time can be run again ({failed[dearest]})")
     if not found["scaled"]:
-        raise Refusal("no tensor of the step grows with the batch")
+        raise NoAnswer("no tensor of the step grows with the batch")
     loading = median(step.loading_ns / step.step_ns for step in steps)
     held = median(step.held_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
-        raise Refusal(f"{what} takes {max(loading, held):.0%} of the step: how it grows is not known")
+        raise NoAnswer(
+            f"{what} takes {100 * max(loading, held):.0f} % of the step: how it grows is not known"
+        )
     times = found["times"]
     base = [min(column) for column in zip(*times[str(batch)], strict=True)]
     points = []
@@ -223,7 +225,7 @@ def _answer(
         "batch": batch,
         "points": points,
         "operations": len(program.calls),
-        "notes": [f"{covered:.0%} of operator time was run again"],
+        "notes": [f"{100 * covered:.0f} % of operator time was run again"],
         "memory": {
             "saved_bytes": found["peak"],
             "per_sample_bytes": each,

@@ -42,7 +42,7 @@ _DTYPES = {
 
 
 @dataclass(slots=True, eq=False)
-class Value:
+class StepValue:
     """A tensor of the step, as it was."""
 
     number: int
@@ -53,33 +53,33 @@ class Value:
     given: bool  # it was there before, or came from what was not recorded
     owned: bool = False  # by the model or an optimizer: no batch changes its shape
     weight: bool = False
-    base: Value | None = None  # whose memory it shares
+    base: StepValue | None = None  # whose memory it shares
     last_use: int = -1
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class StepCall:
     """One operator call. A tensor among the arguments is a `Value`."""
 
     name: str  # with overload
     args: tuple[Any, ...]
-    outputs: list[Value | None]
+    outputs: list[StepValue | None]
     at: int  # its place among all that was recorded, by which its duration is found
     optimizer: bool
-    done_with: list[Value] = field(default_factory=list)
+    done_with: list[StepValue] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class Program:
+class RecordedStep:
     """The calls of a step, and its values."""
 
-    calls: list[Call]
-    values: list[Value]
+    calls: list[StepCall]
+    values: list[StepValue]
     names: list[str]  # of all that was recorded, in the order in which it began
     unknown: list[tuple[int, str]]  # what computes and can't be run again: place, name
 
 
-def read(torch: ModuleType, document: Mapping[str, Any]) -> Program:
+def read(torch: ModuleType, document: Mapping[str, Any]) -> RecordedStep:
     """The program of a document.
 
     Raises:
@@ -102,12 +102,12 @@ class _Reader:
         known = {node["id"] for node in self._nodes}
         self._tops = [node for node in self._nodes if node["ctrl_deps"] not in known]
         self._place = {node["id"]: at for at, node in enumerate(self._nodes)}
-        self._live: dict[int, dict[tuple[Any, ...], Value]] = {}
+        self._live: dict[int, dict[tuple[Any, ...], StepValue]] = {}
         self._owned: dict[int, str] = {}  # by storage: in which range
         self._composite: dict[str, bool] = {}
-        self._program = Program([], [], [node["name"] for node in self._nodes], [])
+        self._program = RecordedStep([], [], [node["name"] for node in self._nodes], [])
 
-    def read(self) -> Program:
+    def read(self) -> RecordedStep:
         for (
             node
         ) in self._tops:  # the update that was under way at the end was not written, what it called was
@@ -167,10 +167,10 @@ class _Reader:
             )
         )
         taken = {value[1] for value, *_ in _tensors(inputs)}
-        made: list[Value | None] = [
+        made: list[StepValue | None] = [
             self._made(*one, taken) if one is not None else None for one in _flat_outputs(outputs)
         ]
-        self._program.calls.append(Call(overload, args, made, self._place[node["id"]], optimizer))
+        self._program.calls.append(StepCall(overload, args, made, self._place[node["id"]], optimizer))
 
     def _argument(self, value: Any, kind: str, shape: Any, stride: Any) -> Any:
         if kind.startswith("Tensor"):
@@ -188,7 +188,7 @@ class _Reader:
 
     def _read(
         self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...]
-    ) -> Value:
+    ) -> StepValue:
         storage = value[1]
         geometry = (value[2], shape, stride, kind)
         known = self._live.setdefault(storage, {})
@@ -197,7 +197,7 @@ class _Reader:
             found = known[geometry] = self._value(value, kind, shape, stride, given=True)
         return found
 
-    def _made(self, value: Any, kind: str, shape: Any, stride: Any, taken: set[int]) -> Value:
+    def _made(self, value: Any, kind: str, shape: Any, stride: Any, taken: set[int]) -> StepValue:
         storage = value[1]
         geometry = (value[2], tuple(shape), tuple(stride), kind)
         known = self._live.setdefault(storage, {})
@@ -215,8 +215,8 @@ class _Reader:
 
     def _value(
         self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...], *, given: bool
-    ) -> Value:
-        made = Value(
+    ) -> StepValue:
+        made = StepValue(
             number=len(self._program.values),
             shape=shape,
             stride=stride,
@@ -248,10 +248,10 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[int] |
     return found if next(rest, None) is None else None
 
 
-def tensors_in(things: Sequence[Any]) -> Iterator[Value]:
+def tensors_in(things: Sequence[Any]) -> Iterator[StepValue]:
     """All values in arguments."""
     for thing in things:
-        if isinstance(thing, Value):
+        if isinstance(thing, StepValue):
             yield thing
         elif isinstance(thing, list):
             yield from tensors_in(thing)

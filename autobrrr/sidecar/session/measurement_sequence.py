@@ -403,7 +403,7 @@ class MeasurementSequence:
             self._rest(now_ns)
             return
         override = findings.options.probing == "overridden"
-        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override)
+        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override, replay=True)
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings
@@ -596,7 +596,7 @@ MEASUREMENTS = {
     ),
     # The probe spreads itself thin over many boundaries: it may take several times as long.
     State.PROBING: AgentMeasurement(
-        command="record",
+        command="probe",
         field="probe",
         late="the replay of a recorded step did not end in time",
         abstained=lambda why, along: ShadowProbe(status="abstained", why=why),

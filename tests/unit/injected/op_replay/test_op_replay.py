@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autobrrr.injected.op_replay import replay
-from autobrrr.injected.op_replay.player import Player, Run
+from autobrrr.injected.op_replay.player import CallPlayer, ReplayedStep
 from autobrrr.injected.op_replay.resized import Sizes
 from autobrrr.injected.op_replay.step_record import read
 from support.injected.recorded_steps import recorded
@@ -95,9 +95,9 @@ def test_every_call_of_a_step_runs_again_at_twice_the_batch(job: str, mixed: boo
     recording = recorded(stepper(model, x, classes, mixed=mixed), list(model.parameters()), tmp_path, batch)
     program = read(torch, recording["trace"])
     failed: dict[int, str] = {}
-    player = Player(torch, program, batch, failed)
+    player = CallPlayer(torch, program, batch, failed)
     with torch.enable_grad():
-        once, twice = Run(player, batch), Run(player, 2 * batch)
+        once, twice = ReplayedStep(player, batch), ReplayedStep(player, 2 * batch)
     assert failed == {}
     for value in program.values:
         if value.number in once.shapes:
@@ -120,7 +120,7 @@ def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> Non
     told = replay.replayed(torch, recording)
     assert (told["status"], told["batch"]) == ("ok", 512)
     assert [point["batch"] for point in told["points"]] == [256, 512, 1024]
-    assert told["notes"] == ["100% of operator time was run again"]
+    assert told["notes"] == ["100 % of operator time was run again"]
     assert told["memory"]["peak_2x_bytes"] > 1.5 * told["memory"]["peak_bytes"]
     assert told["memory"]["largest_batch"] > 512
 
@@ -128,14 +128,14 @@ def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> Non
 def test_a_call_that_crashes_costs_that_call_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
-    first = Run._first
+    first = ReplayedStep._first
 
-    def crash(run: Run, index: int, call: object, table: dict[int, object]) -> object:
+    def crash(run: ReplayedStep, index: int, call: object, table: dict[int, object]) -> object:
         if index == 2:
             os.kill(os.getpid(), signal.SIGSEGV)
         return first(run, index, call, table)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Run, "_first", crash)
+    monkeypatch.setattr(ReplayedStep, "_first", crash)
     assert replay.replayed(torch, recording)["status"] == "ok"
 
 
@@ -190,4 +190,4 @@ def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
     model = nn.Linear(8, 5)
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
     recording["timed"] = [(step_ns, times, step_ns // 2) for step_ns, times, _ in recording["timed"]]
-    assert "Python between operators takes 50% of the step" in replay.replayed(torch, recording)["why"]
+    assert "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["why"]
