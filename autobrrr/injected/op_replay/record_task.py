@@ -48,12 +48,16 @@ Emit = Callable[[dict[str, object]], None]
 
 
 class RecordTask:
-    """Some plain steps, some that are timed, then one that is recorded."""
+    """Some plain steps, some that are timed, then one that is recorded.
+
+    Args:
+        sweep: To be replayed at many sizes of the batch.
+    """
 
     name, event = "step record", "recorded"
 
-    def __init__(self, loop: TrainLoop, emit: Emit) -> None:
-        self._loop, self._emit = loop, emit
+    def __init__(self, loop: TrainLoop, sweep: bool, emit: Emit) -> None:
+        self._loop, self._sweep, self._emit = loop, sweep, emit
         self._torch: ModuleType = loop.torch
         self._plain_ns: list[int] = []
         self._timed: list[tuple[int, list[list[Any]]]] = []  # a step's nanoseconds, and its events
@@ -163,6 +167,7 @@ class RecordTask:
         told = {
             "batch": samples if samples > 0 else None,
             "threads": self._torch.get_num_threads(),
+            "sweep": "batch" if self._sweep else None,
             "step_ns": step_ns,
             "pause_ns": self._pause_ns,
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),

@@ -27,6 +27,9 @@ CRASHES = 4
 BUDGET_NS = 4_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
+FACTORS = (0.5, 1, 2)  # of B
+SWEEP = (0.25, 0.5, *(1 << power for power in range(7)))
+SWEEP_NS = 400_000_000  # no size is added to a sweep that would take longer once
 SPARED = 0.5  # of the free memory
 UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
 NICER = 15  # than the sidecar: training comes first
@@ -39,7 +42,11 @@ class NoAnswer(Exception):
 
 def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     """The payload of `probed`."""
-    known: dict[str, Any] = {"step_ns": recording["step_ns"], "total_pause_ns": recording["pause_ns"]}
+    known: dict[str, Any] = {
+        "step_ns": recording["step_ns"],
+        "total_pause_ns": recording["pause_ns"],
+        "sweep": recording["sweep"],
+    }
     try:
         return {**known, **_replayed(torch, recording)}
     except NoAnswer as refusal:
@@ -151,14 +158,20 @@ def _forked(
 def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
     batch, torch = player.batch, player.torch
     with torch.enable_grad():  # some operators keep what their backward needs only then
+        count = len(player.program.calls)
         alone = ReplayedStep(player, batch)
         peak = alone.peak_bytes()
-        if 3 * peak > SPARED * _free_bytes():
-            return {"why": f"a replay of twice the batch needs {3 * peak >> 20} MiB of memory"}
-        runs = {batch: alone, 2 * batch: ReplayedStep(player, 2 * batch)}
-        if batch > 2:
-            runs[batch // 2] = ReplayedStep(player, batch // 2)
-        count = len(player.program.calls)
+        usual: list[list[int]] = [[] for _ in range(count)]
+        alone.play(usual)
+        once_ns = sum(map(sum, usual))
+        runs = {batch: alone}
+        for factor in SWEEP if recording["sweep"] else FACTORS:
+            width = max(1, int(batch * factor))
+            if 1.5 * factor * peak > SPARED * _free_bytes():
+                if factor <= 2:
+                    return {"why": f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory"}
+            elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
+                runs[width] = ReplayedStep(player, width)
         groups: list[dict[int, list[list[int]]]] = []
         first: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
         for width, run in runs.items():

@@ -38,6 +38,7 @@ def recorded(
         "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]], 0)] * 3,
         "batch": batch,
         "threads": 1,
+        "sweep": None,
         "step_ns": 1_000 * len(names),
         "pause_ns": 0,
         "free_bytes": 1 << 30,
