@@ -12,7 +12,6 @@ import mmap
 import os
 import struct
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -24,6 +23,7 @@ from .step_record import LOADING, RecordedStep, aligned, read
 
 LEAST_COVERAGE = 0.9
 CRASHES = 4
+LIKE_INPUT, DIMENSIONS, MOST_BATCHES = 0.5, (1.0, 0.6), 3  # what speaks for a size being B
 BUDGET_NS = 4_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
@@ -59,48 +59,48 @@ def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]
     program = read(torch, recording["trace"])
     if program.unknown:
         raise NoAnswer(f"the step runs {program.unknown[0][1]}, which can't be run again")
-    batch = _batch(program, recording["batch"])
     torch.set_num_threads(recording["threads"])
     steps = _timed_steps(program, recording["timed"])
     if not steps:
         raise NoAnswer("steps differ in what they run")
+    refused: NoAnswer | None = None
+    for batch in _batches(program, recording["batch"]):
+        try:
+            found = _uncrashed(torch, program, batch, recording)
+            return _answer(program, batch, found, steps, recording)
+        except NoAnswer as refusal:
+            refused = refused or refusal
+    raise refused or NoAnswer("the step reads no data of a batch")
+
+
+def _uncrashed(
+    torch: ModuleType, program: RecordedStep, batch: int, recording: Mapping[str, Any]
+) -> dict[str, Any]:
     failed: dict[int, str] = {}
     for _ in range(CRASHES):
         found = _forked(torch, program, batch, failed, recording)
+        if "why" in found:
+            raise NoAnswer(found["why"])
         if "crashed" not in found:
-            break
+            return found
         index = found["crashed"]
         if index in failed or index >= len(program.calls):
-            raise NoAnswer("the replay ended unexpectedly")
+            break
         failed[index] = f"{program.calls[index].name}: it crashed on made-up data"
-    else:
-        raise NoAnswer("operators crash on made-up data")
-    if "why" in found:
-        raise NoAnswer(found["why"])
-    return _answer(program, batch, found, steps, recording)
+    raise NoAnswer("operators crash on made-up data")
 
 
-def _batch(program: RecordedStep, told: int | None) -> int:
-    """B: as the job's inputs showed it, where the step has data of that size; else what most data have."""
-    sizes: Counter[int] = Counter()
+def _batches(program: RecordedStep, told: int | None) -> list[int]:
+    """What B may be, the likeliest first: most of a step's data have it as their first dimension."""
+    likely: dict[int, float] = {told: LIKE_INPUT} if told is not None and told > 1 else {}
     for value in program.values:
         if value.given and not value.owned and value.last_use >= 0:
-            sizes.update({*value.shape[:2]} - {1})
-    made = {
-        size
-        for call in program.calls
-        for given in call.args
-        if isinstance(given, list)
-        for size in given
-        if type(size) is int
-    }
-    if told is not None and told > 1 and (told in sizes or told in made):
-        return told
+            for size, weight in zip(value.shape, DIMENSIONS, strict=False):
+                if size > 1:
+                    likely[size] = likely.get(size, 0.0) + weight
     if told == 1:
         raise NoAnswer("a batch of one sample can't be told from other sizes")
-    if not sizes:
-        raise NoAnswer("the step reads no data of a batch")
-    return sizes.most_common(1)[0][0]
+    return sorted(likely, key=lambda size: -likely[size])[:MOST_BATCHES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,8 @@ def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
                     return {"why": f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory"}
             elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
                 runs[width] = ReplayedStep(player, width)
+        if any(ONE_BY_ONE in why for why in player.failed.values()):
+            return {"why": ONE_BY_ONE}
         groups: list[dict[int, list[list[int]]]] = []
         first: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
         for width, run in runs.items():
@@ -205,8 +207,6 @@ def _answer(
     recording: Mapping[str, Any],
 ) -> dict[str, Any]:
     failed = {int(index): why for index, why in found["failed"].items()}
-    if any(ONE_BY_ONE in why for why in failed.values()):
-        raise NoAnswer(ONE_BY_ONE)
     in_job = [median(column) for column in zip(*(step.calls_ns for step in steps), strict=True)]
     covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
