@@ -7,9 +7,11 @@ least of several rounds: other programs only ever lengthen a call.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
+import signal
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +36,7 @@ SPARED = 0.5  # of the free memory
 UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
 NICER = 15  # than the sidecar: training comes first
 NEVER = (1 << 32) - 1
+PR_SET_PDEATHSIG = 1
 
 
 class NoAnswer(Exception):
@@ -141,6 +144,7 @@ def _forked(
         status = 1
         try:
             os.close(reader)
+            _end_with_parent()
             begins = struct.Struct("I").pack_into
             player = CallPlayer(torch, program, batch, failed, lambda index: begins(at, 0, index))
             with os.fdopen(writer, "w") as out:
@@ -271,9 +275,15 @@ def _free_bytes() -> int:
     return 0
 
 
+def _end_with_parent() -> None:
+    """A replay whose sidecar has ended is killed by the kernel."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Read a recording from standard input, tell the payload on standard output."""
     recording = json.loads(sys.stdin.buffer.read())
+    _end_with_parent()
     os.nice(NICER)
     sys.path += recording["paths"]
     import torch
