@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import ModuleType
 
-from .batch_probe.probe_task import ShadowTask
 from .job_facts import job_facts
 from .live_torch.compiled_code import compiles_now
 from .live_torch.parameter_device import parameter_device
@@ -50,7 +49,7 @@ RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
-TASKS = (TraceTask, RecordTask, ShadowTask, WindowTask, HostSlackTask, CollectiveTask)
+TASKS = (TraceTask, RecordTask, WindowTask, HostSlackTask, CollectiveTask)
 DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together", "note", "notes")
 RESULTS = frozenset(task.event for task in TASKS)
 
@@ -290,11 +289,10 @@ class AgentSession:
     def _do_probe(self, command: Mapping[str, object]) -> Reply:
         if self._loop.compiled or self._loop.is_compiled():
             raise Refused("the job runs compiled code")
-        if command.get("replay") is True:
-            return self._begin(RecordTask(self._loop, self._emit))
-        params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
-        check = self._loop.check
-        return self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns, check))
+        sweep = command.get("sweep")
+        if sweep not in (None, "batch"):
+            raise Refused(f"a step is replayed at other sizes of its batch, not of its {sweep}")
+        return self._begin(RecordTask(self._loop, sweep == "batch", self._emit))
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True

@@ -150,7 +150,7 @@ class CollectiveWaits(Record, frozen=True, kw_only=True):
 
 
 class ShadowPoint(Record, frozen=True, kw_only=True):
-    """Replays of the recorded step at one batch size; own durations of each replay."""
+    """A step at one batch size, as replays of its operators tell it; a duration for each group of them."""
 
     batch: int
     shadow_ns: list[int]
@@ -172,10 +172,9 @@ class BatchMemory(Record, frozen=True, kw_only=True):
 
 
 class ShadowProbe(Record, frozen=True, kw_only=True):
-    """The shadow-step batch probe (event `probed`); with `sweep`, one along that size, asked for.
+    """What a recorded step takes at other batch sizes (event `probed`); with `sweep`, at many of them.
 
-    `partial` is what the replays made so far show, while it goes on (event `probing`). Along a
-    length or a width, these stand in place of every `batch`.
+    `partial` is what the replays made so far show, while it goes on (event `probing`).
     """
 
     status: Literal["ok", "abstained", "partial"]

@@ -24,7 +24,7 @@ from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.measure.profiler_window import WindowTask
 from autobrrr.records import ProfilerWindow
 from autobrrr.sidecar.session.window_reader import read_window, told_window
-from benchmarks.cost.probe_pauses import KINDS
+from benchmarks.cost.sized_models import KINDS
 
 STEPS = 4
 MS = 1e6
@@ -70,7 +70,7 @@ def main() -> None:
     for name in args.kinds.split(","):
         make, batch = KINDS[name]
         torch.manual_seed(0)
-        step = make(batch).step
+        step = make(batch)
         for _ in range(20):
             step()
         seen = [window(step) for _ in range(args.windows)]

@@ -403,7 +403,7 @@ class MeasurementSequence:
             self._rest(now_ns)
             return
         override = findings.options.probing == "overridden"
-        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override, replay=True)
+        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override)
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings

@@ -485,7 +485,10 @@ class Session:
     def _took_probe(self, probe: ShadowProbe) -> None:
         if self.state is State.ENDED:
             return
-        self.findings.probe = probe
+        if self.state is State.SWEEPING:
+            self.findings.sweep = msgspec.structs.replace(probe, sweep="batch")
+        else:
+            self.findings.probe = probe
         self._stale = True
         self._journal.write("probed", {"probed": probe})
 

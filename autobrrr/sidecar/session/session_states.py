@@ -17,7 +17,7 @@ class State(Enum):
     PROFILING = "profiling"  # a few steps under torch.profiler
     DELAYING = "delaying"  # the host is held up in a few steps: does the device wait?
     SAMPLING = "sampling"  # stacks of the training thread
-    PROBING = "probing"  # the shadow-step batch probe
+    PROBING = "probing"  # operator replay at other batch sizes
     SWEEPING = "sweeping"  # the same along a size, on request
     JUDGED = "judged"  # all is measured; goes on watching
     TUNING = "tuning"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from autobrrr.injected.wire import ring_layout
 from support import real_jobs
 from support.injected.agent import AgentJob, Step
+from support.injected.agent_windows import next_with_file
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -82,7 +84,9 @@ def watch(kind: str, folder: Path) -> Seen:
         if kind in PROBED:
             reply = peer.ask("probe")
             assert reply["ok"], reply
-            probed = peer.event("probed")["probed"]
+            probed, fd = next_with_file(peer, "recorded")
+            if fd is not None:
+                os.close(fd)
         now = peer.ask("facts")
         peer.wait_steps(peer.steps()[-1].seq + 12)
         left = peer.ask("detach", keep=False)["left"]

@@ -43,7 +43,7 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
     with AgentJob(JOB, tmp_path) as job:
         peer = job.peer()
         peer.wait_steps(20)
-        assert peer.ask("probe", replay=True)["ok"]
+        assert peer.ask("probe")["ok"]
         told, fd = next_with_file(peer, "recorded")
         probe = replayed(job.process.pid, told, fd)
         assert (probe.status, probe.batch) == ("ok", 32), probe.why

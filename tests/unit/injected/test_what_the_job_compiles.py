@@ -15,13 +15,11 @@ import torch
 from torch import nn
 
 from autobrrr.injected.audit import tensor_digests
-from autobrrr.injected.batch_probe.step_recorder import Recorder
 from autobrrr.injected.live_torch.compiled_code import before_compiling
 from autobrrr.injected.live_torch.dispatch_modes import leave
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.parameter_device import parameter_device
 from autobrrr.injected.live_torch.patches import take_off_all
-from autobrrr.injected.live_torch.torch_types import Abstain
 from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.skipped_steps import Marks
 from autobrrr.injected.loop.step_hook import Hot
@@ -97,19 +95,6 @@ WAYS: list[Callable[[nn.Module], object]] = [
     optimized,
     exported,
 ]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_recording_gives_way_to_what_the_job_compiles_or_traces(way: Callable[[nn.Module], object]) -> None:
-    model, recorder = Net(), Recorder(torch)
-    wanted, call = way(model), nn.Module.__call__
-    torch._dynamo.reset()
-    recorder.start()
-    assert torch.equal(way(model), wanted)  # type: ignore[arg-type]
-    with pytest.raises(Abstain, match="compiled or traced"):
-        recorder.stop()
-    assert torch._C._len_torch_function_stack() == 0
-    assert nn.Module.__call__ is call
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -199,7 +199,7 @@ def test_an_overridden_probe_tells_the_agent_so(tmp_path: Path) -> None:
     stage.run(12)
     stage.event("traced", traced(stage.model))
     stage.run(12)
-    assert stage.agent.commands[-1] == ("probe", {"override": True, "replay": True})
+    assert stage.agent.commands[-1] == ("probe", {"override": True})
 
 
 def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
