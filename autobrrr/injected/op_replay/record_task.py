@@ -54,7 +54,7 @@ class RecordTask:
         sweep: To be replayed at many sizes of the batch.
     """
 
-    name, event = "step record", "recorded"
+    name, event, resumable = "step record", "recorded", False
 
     def __init__(self, loop: TrainLoop, sweep: bool, emit: Emit) -> None:
         self._loop, self._sweep, self._emit = loop, sweep, emit
@@ -116,8 +116,6 @@ class RecordTask:
         self._kind = "timed" if len(usual) < TIMED_STEPS else "recorded"
         boundary.mark |= ring_layout.TRACED
         self._witnesses = [*before_enabling(self._give_way), *patched(os, "fork", first(self._give_way))]
-        limit = perf_counter_ns() + max(20 * boundary.last_step_ns, 2_000_000_000)
-        self._loop.hooks.overdue = lambda: self._give_way() if perf_counter_ns() > limit else None
         if self._kind == "timed":
             self._on = _profiled(self._torch)
             return
@@ -129,7 +127,6 @@ class RecordTask:
 
     def _end(self) -> list[list[Any]] | None:
         """Switch off what is on; what it saw, None where it had to give way."""
-        self._loop.hooks.overdue = None
         take_off_all(self._witnesses)
         end, self._on = self._on, None
         return None if end is None else end() or []

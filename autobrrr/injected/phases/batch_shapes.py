@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType
 
-from ..job_code.installed_code import home_of, is_library
+from ..job_state.installed_code import home_of, is_library
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.handler_errors import let_through
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT, InSlot, Watch, beneath, unwatch, watch
@@ -148,18 +147,6 @@ def test_what_the_user_puts_over_a_watch_stays() -> None:
     unwatch(ours)
     assert vars(model)[SLOT] is theirs
     assert is_compiled(model)
-
-
-def test_a_replay_is_not_watched() -> None:
-    seen: list[int] = []
-    model = nn.Sequential(nn.Linear(4, 3))
-    watch(model, lambda *_: seen.append(1), None)
-    ours = vars(model)[SLOT]
-    with StateGuard(torch, Guarded([model], list(model.parameters()))) as guard:
-        model(torch.ones(2, 4))
-    assert not seen
-    assert guard.changes == []
-    assert vars(model)[SLOT] is ours
 
 
 def cloned(model: nn.Linear) -> nn.Linear:
