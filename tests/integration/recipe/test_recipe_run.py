@@ -28,8 +28,8 @@ ACCELERATE = [str(BIN / "accelerate"), "launch", "--cpu", "--num_processes", "1"
 HOW = {
     "plain": (PYTHON, "epochs.py", FOREACH + LOADING, "processes beside 1"),
     "torchrun": (TORCHRUN, "ranks.py", FOREACH + RANKS, "rank 1 bucket 64 view True"),
-    "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "updates foreach None"),
-    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "updates foreach None workers 0"),
+    "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "updates foreach True"),
+    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "updates foreach True workers 1"),
     "HF Trainer": (PYTHON, "trainer.py", LOADING, "steps 12"),
 }
 
