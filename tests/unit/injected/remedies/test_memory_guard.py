@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.memory_watch import ANOTHER_S, SETTLED_S, MemoryWatch
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
+from autobrrr.injected.wire.ring_writer import StepRing
 from support.injected.memory_root import MIB, MemoryRoot
 from support.injected.remedies import training
 from support.simulated.bare_torch import bare_torch
@@ -97,6 +99,23 @@ def test_a_remedy_that_takes_half_of_what_was_free_is_reverted(tmp_path: Path) -
     assert active.memory.peak_bytes == 710 * MIB
     active.undo(applied)
     assert not active.watched
+
+
+def test_the_next_step_boundary_reverts_it_and_the_session_hears_why(tmp_path: Path) -> None:
+    root, pages = MemoryRoot(tmp_path, limit_mib=1000), StepRing()
+    told: list[dict[str, object]] = []
+    active, clock = guarded(root, remedy())
+    loop = TrainLoop(torch, pages, active, told.append)
+    active.apply(loop.job, "a", {})
+    root.use(600)
+    clock.now_s += 1
+    assert active.look_at_memory()
+    loop._close(1)
+    assert active.applied == []
+    (lost,) = [event for event in told if event.get("event") == "remedy_lost"]
+    assert str(lost["why"]).startswith("memory ran short")
+    pages.close_fd()
+    pages.release()
 
 
 def test_the_newest_remedy_goes_first_and_an_older_one_only_if_that_did_not_help(tmp_path: Path) -> None:
