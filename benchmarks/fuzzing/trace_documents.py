@@ -309,7 +309,6 @@ def _encoded(text: bytes, dice: random.Random) -> bytes:
             codecs.BOM_UTF8 + text,
             text.decode().encode("utf-16"),
             text.decode().encode("utf-16-be"),
-            text.decode().encode("utf-32"),
             text.decode().encode("latin-1", "replace"),
         )
     )

@@ -44,7 +44,7 @@ def _refusal(case: Case, error: UsageError) -> list[str]:
         return []
     if "\n" in error.message:
         return ["the refusal has more than one line"]
-    if known is not None and known[0]:
+    if known is not None and known[0] and "UTF-16" not in error.message:
         return [f"refused, and JSON sees {sum(known[0].values())} events: {error.message}"]
     return []
 

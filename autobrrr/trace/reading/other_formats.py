@@ -33,6 +33,7 @@ _BY_NAME = (
     ((".ncu-rep",), "it is a report of Nsight Compute"),
     ((".pftrace", ".perfetto-trace", ".pb"), "it is a Perfetto trace in protobuf"),
 )
+_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[")
 _XPLANE = re.compile(rb"/(host|device):[A-Za-z]")  # how the first plane of a profile is called
 _MARKUP = re.compile(rb"\s*<(?:!doctype html|html|\?xml|!--|[a-z]+[ >])", re.IGNORECASE)
 _KEY = re.compile(rb'[{,]\s*"([A-Za-z_][\w .-]{0,40})"\s*:')
@@ -65,6 +66,8 @@ def what_it_is(head: bytes, name: str, *, bytes_seen: int) -> NoTrace:
     for magic, text, hint in _OTHERS:
         if head.startswith(magic):
             return NoTrace(text=text, hint=hint)
+    if head[:2] in _UTF16:
+        return NoTrace(text="it is UTF-16", hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {name}")
     if _MARKUP.match(head):
         return NoTrace(text="it is a web page or XML", hint="download the file itself")
     if head[257:262] == b"ustar":

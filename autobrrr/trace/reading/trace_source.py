@@ -6,8 +6,6 @@ that decoding runs meanwhile. Damage to the compressed stream ends the blocks an
 
 from __future__ import annotations
 
-import codecs
-import json
 import os
 import queue
 import sys
@@ -21,7 +19,6 @@ from msgspec import Struct
 
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading.gunzip import Gunzip
-from autobrrr.trace.reading.other_formats import packed_by
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -68,7 +65,7 @@ def named_traces(words: Sequence[str]) -> list[TraceFile]:
 
 
 class Blocks:
-    """The JSON bytes of one input, block by block, as UTF-8.
+    """The JSON bytes of one input, block by block.
 
     After the iteration `bytes_read` is the inflated size, `damage` says why it ended early, if it did,
     and `notes` what else was odd about the stream.
@@ -103,7 +100,7 @@ class Blocks:
         try:
             compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
             read_bytes = 0
-            for block in self._as_utf8(self._inflated() if compressed else iter(self._next, b"")):
+            for block in self._inflated() if compressed else iter(self._next, b""):
                 read_bytes += len(block)
                 if self._most_bytes is not None and read_bytes > self._most_bytes:
                     self.damage = f"it has more than {self._most_bytes >> 20} MB: the rest is not read"
@@ -126,27 +123,6 @@ class Blocks:
         yield from packed
         self.damage = packed.damage
         self.notes += packed.notes
-
-    def _as_utf8(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same text, in UTF-8 also where a shell has written the file in UTF-16."""
-        first = next(blocks, b"")
-        encoding = json.detect_encoding(first) if len(first) >= 4 else "utf-8"
-        if encoding.startswith("utf-8") or packed_by(first, "") is not None or first.startswith(b"\0\0\0\0"):
-            yield first
-            yield from blocks
-            return
-        decoder = codecs.getincrementaldecoder(encoding)("replace")
-        text = decoder.decode(first).lstrip("\ufeff")
-        if text.lstrip()[:1] not in ("{", "["):  # binary, with a zero where such a text would have one
-            yield first
-            yield from blocks
-            return
-        self.notes.append(f"the file is written in {encoding}: bytes are counted as if it were UTF-8")
-        yield text.encode("utf-8", "replace")
-        for block in blocks:
-            yield decoder.decode(block).encode("utf-8", "replace")
-        if decoder.getstate()[0]:
-            self.damage = self.damage or "it ends inside a character"
 
 
 def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:

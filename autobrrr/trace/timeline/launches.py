@@ -21,7 +21,6 @@ class LaunchCalls(Struct, frozen=True, kw_only=True):
     correlation: NDArray[np.int64]  # sorted, unique
     row: Rows  # into HostColumns, shape [ids]
     launching: Flags  # whether a call's name is that of a launch, shape [host events]
-    shared: int  # calls whose id an earlier one had
 
     def of(self, gpu: GpuColumns) -> Rows:
         """The launch call of each operation, a row of HostColumns; `NO_LAUNCH` where there is none."""
@@ -43,9 +42,7 @@ def find_calls(trace: Trace) -> LaunchCalls:
     first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.bool_)
     named = np.array([is_launch(name) for name in trace.names], np.bool_)
     launching = (host.kind == CALL) & named[host.name] if len(host) else np.empty(0, np.bool_)
-    return LaunchCalls(
-        correlation=ids[first], row=rows[first], launching=launching, shared=int((~first).sum())
-    )
+    return LaunchCalls(correlation=ids[first], row=rows[first], launching=launching)
 
 
 def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.int64]) -> int:
