@@ -112,11 +112,9 @@ class Splitter:
             UsageError: this is no trace.
         """
         source = _Blocks(blocks)
-        rest: bytes | None = self._find_list(source)
-        while rest is not None:
-            rest = yield from self._list(rest, source)
-            if rest is not None:
-                rest = self._after_list(rest, source)
+        rest = yield from self._list(self._find_list(source), source)
+        if rest is not None:
+            self._after_list(rest, source)
 
     def _find_list(self, source: _Blocks) -> bytes:
         """Reads on to the list of events; returns what was read of it."""
@@ -276,40 +274,28 @@ class Splitter:
         except UnicodeDecodeError as error:
             self.mended.add(offset + error.start, NOT_UTF8)
 
-    def _after_list(self, rest: bytes, source: _Blocks) -> bytes | None:
-        """Reads on to a second list, or to the end; returns what was read of that list."""
-        tail, searched = bytearray(rest), 0
-        while True:
-            for found in _START.finditer(tail, searched):
-                if self._closes(self.around + tail[: found.end() - 1] + b"[]}"):
-                    at = self._offset + found.start()
-                    self.mended.add(at, "traceEvents stands there once more, and its events were read too")
-                    return self._begin(tail, found.end())
-            searched = max(0, len(tail) - _LONGEST_START)
-            if len(tail) > _AROUND_LIMIT_BYTES:
-                more = sum(map(len, iter(source.next, b"")))
-                self.mended.add(self._offset + len(tail), f"the {more} bytes from there on were not read")
-                break
-            block = source.next()
-            if not block:
-                break
+    def _after_list(self, rest: bytes, source: _Blocks) -> None:
+        """Reads on to the end of the document."""
+        tail = bytearray(rest)
+        while len(tail) <= _AROUND_LIMIT_BYTES and (block := source.next()):
             tail += block
+        if more := sum(map(len, iter(source.next, b""))):
+            self.mended.add(self._offset + len(tail), f"the {more} bytes from there on were not read")
         self._mind_tail(tail)
         self.around += tail
-        return None
 
     def _mind_tail(self, tail: bytearray) -> None:
         if self._place.bare:
             if tail.strip(_SPACE):
                 self.passed_over.add(self._offset, f"{len(tail)} bytes behind the end of the list")
             return
+        if _PHASE.search(tail):
+            self.passed_over.add(self._offset, "events behind the end of their list")
         try:
             msgspec.json.decode(self.around + tail, type=_Around)
             (self.around + tail).decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             cut = str(error) == _TRUNCATED
-            if _PHASE.search(tail):
-                self.passed_over.add(self._offset, "events behind the end of their list")
             at = self._offset + len(tail) * cut
             self.mended.add(at, "the document does not end" if cut else "what stands around the events")
 

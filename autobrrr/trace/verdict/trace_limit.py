@@ -8,7 +8,7 @@ thresholds were set on 45 public traces, whose limits had been written down befo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Struct
 
@@ -128,14 +128,7 @@ def named_part(shares: Mapping[str, float]) -> Limit | None:
         return "shared"
     if first == OTHER or lead < NAMED_AT or lead - rival < LEAD:
         return None
-    known: dict[str, Limit] = {
-        "host": "host",
-        "input": "input",
-        "sync": "sync",
-        "communication": "communication",
-        "startup": "startup",
-    }
-    return known.get(first)
+    return cast(Limit, first)
 
 
 def _undecided(shares: Mapping[str, float]) -> Limit:

@@ -6,6 +6,8 @@ points, and a second signal that is read off something else names it too.
 
 from __future__ import annotations
 
+from typing import cast
+
 from msgspec import Struct
 
 from autobrrr.quantities import share as percent
@@ -104,7 +106,7 @@ def _decide(
     says = {each.signal: each for each in evidence}
     for one, other in AGREEMENT.get(first, ()):
         if says[one].says == first and says[other].says == first:
-            return _regime(first), _named(first, lead, says[other], blame, figures), None
+            return cast(Regime, first), _named(first, lead, says[other], blame, figures), None
     against = [each for each in evidence if first in each.against]
     if against:
         note = against[0]
@@ -126,20 +128,6 @@ def _needs(first: str, figures: DeviceAnalysis) -> str | None:
     """What would decide; shapes that were recorded need not be recorded again."""
     needs = _NEEDS.get(first)
     return None if needs == _RECORD_SHAPES and figures.signals.shapes_recorded else needs
-
-
-def _regime(name: str) -> Regime:
-    known: dict[str, Regime] = {
-        "overhead": "overhead",
-        "input": "input",
-        "sync": "sync",
-        "host": "host",
-        "communication": "communication",
-        "memory": "memory",
-        "compute": "compute",
-        "underfilled": "underfilled",
-    }
-    return known.get(name, "unknown")
 
 
 def _named(first: str, lead: float, second: Evidence, blame: str, figures: DeviceAnalysis) -> str:

@@ -43,10 +43,6 @@ def trace_warnings(
         names = ", ".join(str(device.device) for device in devices)
         found.append(f"{len(devices)} devices in one file ({names}): each has figures of its own")
     found += _dropped(trace, calls, devices)
-    if calls.shared:
-        found.append(
-            f"{calls.shared} host calls share a correlation id with an earlier one; the earlier counts"
-        )
     if not bool((trace.host.kind == OPERATOR).any()):
         found.append("no operators on the host were recorded: causes of late launches stay untraced")
     found += _steps(marks)
@@ -106,8 +102,6 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             " negative duration;"
             " counted as 0"
         )
-    if odd["zero_duration"]:
-        found.append(f"{where}{odd['zero_duration']} operations last 0 (microsecond timestamps)")
     if odd["no_correlation"]:
         found.append(f"{where}{odd['no_correlation']} operations have no correlation id")
     if odd["unmatched"]:
@@ -116,10 +110,6 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             f"{where}{odd['unmatched']} of {device.gpu_events} operations have no launch call in the file;"
             f" {percent(share)} of the idle time falls to them"
         )
-    if odd["overlap_on_one_stream"]:
-        found.append(
-            f"{where}{odd['overlap_on_one_stream']} operations overlap an earlier one of their stream"
-        )
     if device.idle_clock_corrected is not None:
         clock = device.idle_clock_corrected
         found.append(
@@ -127,10 +117,6 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             " operations begin"
             f" before their launch; idle parts stand uncorrected, idle_clock_corrected moves the device by"
             f" {duration(clock.shift_ns)}"
-        )
-    elif odd["launched_after_start"]:
-        found.append(
-            f"{where}{odd['launched_after_start']} operations begin before their launch call (strays)"
         )
     if device.signals.graph_launches:
         found.append(
