@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ def recorded(
     observer = torch.profiler.ExecutionTraceObserver()
     observer.register_callback(str(path))
     observer.start()
-    for name, tensors in ((WEIGHTS, weights), (STATE, ())):
+    for name, tensors in ((WEIGHTS, weights), (STATE, _state(weights))):
         with torch.autograd.profiler.record_function(name):
             for tensor in tensors:
                 tensor.detach()
@@ -33,6 +34,8 @@ def recorded(
     nodes = sorted(trace["nodes"], key=lambda node: int(node["id"]))
     names = [node["name"] for node in nodes if node["id"] != node["ctrl_deps"]]
     first = names.index(STATE) + 1
+    while names[first] in ("aten::detach", "detach"):
+        first += 1
     return {
         "trace": trace,
         "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]], 0)] * 3,
@@ -44,3 +47,11 @@ def recorded(
         "free_bytes": 1 << 30,
         "paths": [],
     }
+
+
+def _state(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of the optimizers that update these weights, and their gradients."""
+    optimizers = [each for each in gc.get_objects() if isinstance(each, torch.optim.Optimizer)]
+    states = [each.state[weight] for each in optimizers for weight in weights if weight in each.state]
+    kept = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+    return [*kept, *(weight.grad for weight in weights if weight.grad is not None)]
