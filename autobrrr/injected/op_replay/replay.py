@@ -25,7 +25,7 @@ from .step_record import LOADING, RecordedStep, aligned, read
 
 LEAST_COVERAGE = 0.9
 CRASHES = 4
-LIKE_INPUT, DIMENSIONS, MOST_BATCHES = 0.5, (1.0, 0.6), 3  # what speaks for a size being B
+LIKE_INPUT, DIMENSIONS, CLEARLY = 0.5, (1.0, 0.6), 1.5  # what speaks for a size being B, and how clearly
 BUDGET_NS = 4_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
@@ -66,14 +66,8 @@ def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]
     steps = _timed_steps(program, recording["timed"])
     if not steps:
         raise NoAnswer("steps differ in what they run")
-    refused: NoAnswer | None = None
-    for batch in _batches(program, recording["batch"]):
-        try:
-            found = _uncrashed(torch, program, batch, recording)
-            return _answer(program, batch, found, steps, recording)
-        except NoAnswer as refusal:
-            refused = refused or refusal
-    raise refused or NoAnswer("the step reads no data of a batch")
+    batch = _batch(program, recording["batch"])
+    return _answer(program, batch, _uncrashed(torch, program, batch, recording), steps, recording)
 
 
 def _uncrashed(
@@ -93,17 +87,27 @@ def _uncrashed(
     raise NoAnswer("operators crash on made-up data")
 
 
-def _batches(program: RecordedStep, told: int | None) -> list[int]:
-    """What B may be, the likeliest first: most of a step's data have it as their first dimension."""
-    likely: dict[int, float] = {told: LIKE_INPUT} if told is not None and told > 1 else {}
+def _batch(program: RecordedStep, told: int | None) -> int:
+    """B: most of a step's data have it as their first dimension.
+
+    Raises:
+        NoAnswer: the step reads no data, or another size may be B as well. The length of time-first sequences
+            also grows without an error, and the answer would be wrong.
+    """
+    if told == 1:
+        raise NoAnswer("a batch of one sample can't be told from other sizes")
+    likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
     for value in program.values:
         if value.given and not value.owned and value.last_use >= 0:
             for size, weight in zip(value.shape, DIMENSIONS, strict=False):
                 if size > 1:
                     likely[size] = likely.get(size, 0.0) + weight
-    if told == 1:
-        raise NoAnswer("a batch of one sample can't be told from other sizes")
-    return sorted(likely, key=lambda size: -likely[size])[:MOST_BATCHES]
+    best = sorted(likely, key=lambda size: -likely[size])[:2]
+    if not best:
+        raise NoAnswer("the step reads no data of a batch")
+    if len(best) > 1 and likely[best[0]] < CLEARLY * likely[best[1]]:
+        raise NoAnswer(f"its batch may be {best[0]} or {best[1]}")
+    return best[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
