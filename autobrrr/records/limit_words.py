@@ -32,8 +32,8 @@ def limit_name(limit: Limit, compute: float | None = None) -> str:
     return "limited by several parts" if limit == "mixed" else f"limited by {limit}"
 
 
-def limit_words(limit: Limit, confidence: Confidence) -> str:
+def limit_words(limit: Limit, confidence: Confidence, compute: float | None = None) -> str:
     """ "limited by kernels (high)": the head of every output."""
     if limit == "unknown":
         return limit_name(limit)
-    return f"{limit_name(limit)} ({'mixed' if limit == 'mixed' else confidence})"
+    return f"{limit_name(limit, compute)} ({'mixed' if limit == 'mixed' else confidence})"

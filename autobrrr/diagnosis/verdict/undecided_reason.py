@@ -22,7 +22,7 @@ from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, pa
 from autobrrr.diagnosis.verdict.named_reason import Sentence
 from autobrrr.records import FrameSamples, Regime, Shares
 
-WITHHELD = "verdict withheld: machine busy"  # how busy, and by whom: records.busy_words
+WITHHELD = "the machine is too busy"  # how busy, and by whom: records.busy_words
 STACKS = ("host_frames", "loader_frames", "phase_frames")  # of samples over all the time
 FROM_MEANS = ("input", "host", "communication")  # parts whose clocks see the long steps too
 

@@ -136,13 +136,13 @@ def test_attach_stays_and_detach_ends_it(fake: Callable[..., FakeJob], tmp_path:
     assert (again.code, "has no session" in again.stderr) == (1, True)
 
 
-def test_live_lines_show_the_regime_and_the_session_goes_on(
+def test_live_lines_show_the_verdict_and_the_session_goes_on(
     fake: Callable[..., FakeJob], tmp_path: Path
 ) -> None:
     job = fake()
     found = autobrrr(tmp_path, "attach", str(job.pid), "--for", "3s", "--plain")
     assert found.code == 0, found.stderr
-    assert "(pid " in found.stdout.splitlines()[0]
+    assert "Limited by host: " in found.stdout.splitlines()[0]
     assert start(job).detach().left == ()
 
 

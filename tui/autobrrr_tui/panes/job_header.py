@@ -84,7 +84,7 @@ def brief(view: View, width: int) -> Row:
     found = view.snapshot
     head = f"regime: {view.regime}"
     if found is not None and found.limit != "unknown":
-        head = limit_words(found.limit, found.limit_confidence)
+        head = limit_words(found.limit, found.limit_confidence, found.shares.compute)
     pieces: list[Piece] = [piece(f"  {head}", "regime")]
     if found is not None:
         step = "" if found.step_ns.median is None else f"   {duration(found.step_ns.median)}/step"
