@@ -271,7 +271,7 @@ def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
         host=diagnosis.machine(0.15),
     )
     assert verdict(measured).regime == "unknown"
-    assert "withheld" in verdict(measured).reason
+    assert verdict(measured).reason == WITHHELD
 
 
 def traced_while_busy(delay: float, kernels: float = 0.15) -> Measurements:
