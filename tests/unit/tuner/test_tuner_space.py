@@ -55,15 +55,6 @@ def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
     assert rare == sorted(rare)
 
 
-def test_a_layout_that_a_script_may_not_take_is_tried_only_by_name() -> None:
-    facts = SimulatedJob().facts
-    assert "layout.channels_last" not in names(
-        candidates(facts=facts, cores=2, verdict=verdict(layout_channels_last=1.5), allowed=BOTH)
-    )
-    only = ("layout.channels_last",)
-    assert names(candidates(facts=facts, cores=2, verdict=None, allowed=BOTH, only=only)) == list(only)
-
-
 def test_garbage_collection_is_left_alone_but_where_a_gain_is_predicted_or_by_name() -> None:
     facts = SimulatedJob().facts
     asked = {"facts": facts, "cores": 2, "allowed": BOTH}
