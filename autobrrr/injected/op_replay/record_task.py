@@ -191,13 +191,16 @@ def _profiled(torch: ModuleType) -> Callable[[], list[list[Any]]]:
     return lambda: inside._disable_profiler_legacy() if autograd._profiler_enabled() else []
 
 
-def _read(threads: list[list[Any]]) -> tuple[Times, int]:
+def _read(threads: list[list[Any]], step_ns: int) -> tuple[Times, int]:
     """Names and durations of the busiest thread; nanoseconds of Python at length between operators."""
     times: Times = []
-    held_ns, before = 0, None
+    held_ns, started, before = 0, None, None
     begun: list[tuple[int, Any]] = []
     for event in max(threads, key=len, default=[]):
         kind = event.kind()
+        if kind == "mark" or (started is None and kind != "push"):
+            continue  # the profiler's own, or what began before the step: our own work lies between
+        started = started or event
         outside = not any(times[at][0].startswith((LOADING, "aten::")) for at, _ in begun)
         if before is not None and outside:
             gap_ns = int(1000 * before.cpu_elapsed_us(event))
@@ -209,6 +212,11 @@ def _read(threads: list[list[Any]]) -> tuple[Times, int]:
         elif kind == "pop" and begun:
             at, start = begun.pop()
             times[at] = (times[at][0], int(1000 * start.cpu_elapsed_us(event)))
+    if (
+        started is not None
+    ):  # the step's time begins behind our work, so what is left lies before its operators
+        first_ns = step_ns - int(1000 * started.cpu_elapsed_us(before))
+        held_ns += first_ns if first_ns >= HELD_NS else 0
     return times, held_ns
 
 
@@ -262,7 +270,7 @@ def _sent(
     path: str, timed: list[tuple[int, list[list[Any]]]], told: dict[str, object]
 ) -> tuple[dict[str, object], int | None]:
     """The event with the file's descriptor; the file has no name any more."""
-    told["timed"] = [(step_ns, *_read(threads)) for step_ns, threads in timed]
+    told["timed"] = [(step_ns, *_read(threads, step_ns)) for step_ns, threads in timed]
     try:
         with open(path, "r+b") as file:
             trace = file.read(MOST_BYTES + 1)

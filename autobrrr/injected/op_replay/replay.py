@@ -222,8 +222,9 @@ def _answer(
         raise NoAnswer(f"only {100 * covered:.0f} % of operator time can be run again ({failed[dearest]})")
     if not found["scaled"]:
         raise NoAnswer("no tensor of the step grows with the batch")
-    loading = median(step.loading_ns / step.step_ns for step in steps)
-    held = median(step.held_ns / step.step_ns for step in steps)
+    # The least: a thread that waits for a CPU looks like Python at length.
+    loading = min(step.loading_ns / step.step_ns for step in steps)
+    held = min(step.held_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
         raise NoAnswer(
