@@ -87,7 +87,7 @@ def test_a_job_is_compiled_switched_and_left_as_it_was(tmp_path: Path) -> None:
 def test_code_that_is_compiled_again_each_step_is_reverted_and_ran_once_a_step(
     tmp_path: Path,
 ) -> None:
-    with AgentJob(JOB.replace("SEEN", "self.seen[0] += 1"), tmp_path) as running:
+    with AgentJob(JOB.replace("SEEN", "self.seen.append(0)"), tmp_path) as running:
         peer = running.peer()
         peer.wait_steps(100)
         on = peer.ask("apply", remedy="compile.default", options={})
