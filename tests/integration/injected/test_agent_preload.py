@@ -57,7 +57,7 @@ def test_the_recipe_is_on_from_the_first_update_and_its_outcome_told(tmp_path: P
         peer.close()
         job.tell()
         out = job.output()
-    assert "after two steps 2 foreach foreach None" in out
+    assert "after two steps 2 foreach foreach True" in out
     assert "at the end foreach 0" in out
     told = [line for line in lines(tmp_path) if "remedy" in line]
     assert {line["remedy"] for line in told if line["status"] == "applied"} == {
