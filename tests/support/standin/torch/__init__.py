@@ -19,7 +19,7 @@ from .version import __version__
 with open(os.path.join(os.path.dirname(__file__), "lib", "libtorch_python.so"), "rb") as _file:
     _mapped = mmap.mmap(_file.fileno(), 0, prot=mmap.PROT_READ)
 
-from . import autograd, nn, optim, utils
+from . import autograd, cuda, nn, optim, utils
 
 _threads = 1
 
@@ -65,4 +65,14 @@ def set_warn_always(on):
     pass
 
 
-__all__ = ["Tensor", "__version__", "autograd", "get_num_threads", "nn", "optim", "set_num_threads", "utils"]
+__all__ = [
+    "Tensor",
+    "__version__",
+    "autograd",
+    "cuda",
+    "get_num_threads",
+    "nn",
+    "optim",
+    "set_num_threads",
+    "utils",
+]

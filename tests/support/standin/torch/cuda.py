@@ -1,0 +1,15 @@
+"""No device: what the agent asks of one."""
+
+from __future__ import annotations
+
+
+def is_available() -> bool:
+    return False
+
+
+def is_initialized() -> bool:
+    return False
+
+
+def is_current_stream_capturing() -> bool:
+    return False
