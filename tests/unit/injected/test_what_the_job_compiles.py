@@ -8,7 +8,6 @@ from _thread import get_ident
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from autobrrr.injected.audit import tensor_digests
 from autobrrr.injected.live_torch.compiled_code import before_compiling
 from autobrrr.injected.live_torch.dispatch_modes import leave
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.live_torch.parameter_device import parameter_device
 from autobrrr.injected.live_torch.patches import take_off_all
 from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.skipped_steps import Marks
@@ -283,22 +281,3 @@ def test_a_model_is_exported_while_root_modules_are_looked_for() -> None:
         exported(Net())
     finally:
         search.take_off()
-
-
-class Heard(nn.Parameter):
-    heard: ClassVar[list[object]] = []
-
-    @classmethod
-    def __torch_function__(cls, target: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        cls.heard.append(target)
-        return super().__torch_function__(target, types, args, kwargs or {})
-
-
-def test_parameters_of_the_jobs_own_kind_run_no_code_as_the_agent_looks_at_them() -> None:
-    model, job = Net(), Job(torch)
-    model.line.weight = Heard(model.line.weight.detach())
-    optimizer = torch.optim.SGD(model.parameters())
-    job.saw_optimizer(optimizer)
-    Heard.heard.clear()
-    assert str(parameter_device(job)) == "cpu"
-    assert not Heard.heard
