@@ -1,4 +1,4 @@
-"""Where the ranks of a job find the register that they share: through the job's own store, or in it.
+"""Where the ranks of a job find the register that they share: through the job's own store.
 
 In: the job's torch. Out: a register and the count that all ranks have in common. Called on the agent's
 thread; may take seconds, and nothing of the job waits meanwhile.
@@ -15,7 +15,6 @@ from ..live_torch.live_job import Job
 from ..remedies.registry import Refused
 from . import job_store
 from .shared_log import NotThisMachine, RegisterLost, SharedLog
-from .store_log import StoreLog
 
 WHERE = "log"
 MOST_TRIES = 4
@@ -27,7 +26,7 @@ class RankMeeting:
 
     rank: int
     ranks: int
-    log: SharedLog | StoreLog
+    log: SharedLog
     store: job_store.JobStore
     count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
 
@@ -43,11 +42,8 @@ def refuse_sharded(job: Job) -> None:
         raise Refused("the job's parameters are sharded over the ranks")
 
 
-def meet(torch: ModuleType, *, far: bool = False) -> RankMeeting:
+def meet(torch: ModuleType) -> RankMeeting:
     """Find the others' log, or make one for them.
-
-    Args:
-        far: Some of them are on other machines.
 
     Raises:
         RegisterLost: there is no way to the others; the message says why.
@@ -61,7 +57,7 @@ def meet(torch: ModuleType, *, far: bool = False) -> RankMeeting:
     store = job_store.of_job(torch)
     rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
     try:
-        log = StoreLog(store, rank, ranks) if far else _shared(store)
+        log = _shared(store)
     except RegisterLost:
         store.leave()
         raise

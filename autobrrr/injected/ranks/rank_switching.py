@@ -1,8 +1,7 @@
 """Remedies that go on and off on all ranks at one step: the protocol on the live loop.
 
 In: what the sidecar wants changed, what other ranks want, step boundaries. Out: remedies applied and reverted
-on the training thread at the agreed boundary, replies and events. On one machine the training thread waits
-for nobody; over several it waits for an answer of the job's store, where the agent's thread has none yet.
+on the training thread at the agreed boundary, replies and events. The training thread waits for nobody.
 """
 
 from __future__ import annotations

@@ -5,11 +5,8 @@ coordinator puts `go`. A rank that comes to `at` and knows no outcome puts `drop
 for all. Every message is a value that is written once, so one that comes late, twice or never changes nothing
 that stands.
 
-A rank that is ready may not decide alone: `go` may stand already. So it has to ask before it goes past `at`.
-On one machine the register answers at once (`shared_log.py`): the training thread asks there and then, and
-ranks never differ. Over several (`store_log.py`) an answer takes a while: the agent's thread asks from
-`settle_from` on, and a rank that comes to `at` without one waits for it. No protocol can do without that; a
-rank that gets no answer for some seconds leaves, and says that the ranks may differ.
+A rank that is ready may not decide alone: `go` may stand already. So it asks before it goes past `at`. The
+register (`shared_log.py`) answers at once: the training thread asks there and then, and ranks never differ.
 
 What a rank has said of a plan may go once it says something of a later one: by then it has carried out or
 refused that plan, and nobody's decision rests on it any more.

@@ -89,9 +89,9 @@ class RemedySwitch:
 
         self._agent.command("undo", replied, token=token)
 
-    def together(self, on_done: OnSwitched, *, far: bool) -> None:
+    def together(self, on_done: OnSwitched) -> None:
         """From now on switch them on all ranks of the job, or on none."""
-        self._agent.command("together", lambda reply: on_done(_switched(reply)), far=far)
+        self._agent.command("together", lambda reply: on_done(_switched(reply)))
 
     def as_told(self, active: object) -> None:
         """Another rank has switched some on all ranks: what the agent says is on."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from autobrrr.injected.ranks import job_store
 from autobrrr.injected.ranks.job_store import JobStore, of_job
-from autobrrr.injected.ranks.rank_notes import RankNotes
 from autobrrr.injected.ranks.shared_log import RECORD_BYTES, NotThisMachine, RegisterLost, SharedLog
-from autobrrr.injected.ranks.store_log import StoreLog
-from autobrrr.injected.ranks.switch_protocol import READY, outcome_key, plan_key, ready_key
+from autobrrr.injected.ranks.switch_protocol import plan_key
 from support.simulated.stores import KeptInMemory
 
 
@@ -166,84 +163,3 @@ def test_a_job_without_a_group_has_no_store() -> None:
     )
     with pytest.raises(RegisterLost, match="no second connection"):
         of_job(torch).get("log")
-
-
-def test_notes_are_put_read_and_gone_when_their_agent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = KeptInMemory()
-    monkeypatch.setattr(job_store, "of_job", lambda torch: store_in(kept))
-    one, other = RankNotes(ModuleType("torch")), RankNotes(ModuleType("torch"))
-    assert kept.kept == {}, "nothing is asked unless a session asks"
-    assert one.put("round", "open a", "") == "open a"
-    assert other.put("round", "open b", "") == "open a"
-    assert other.put("round", "closed a", "open a") == "closed a"
-    assert one.put("ready/0", "here", "") == "here"
-    kept.kept["autobrrr/ranks/0/notes/steps/7"] = b"x" * 5000
-    assert other.get(["round", "ready/0", "ready/1", "steps/7"]) == {"round": "closed a", "ready/0": "here"}
-    one.leave()
-    assert other.get(["round", "ready/0"]) == {"round": "closed a"}, "it is the other's by now"
-    other.leave()
-    assert set(kept.kept) == {"autobrrr/ranks/0/notes/steps/7"}
-
-
-@pytest.mark.parametrize(
-    "key", ["", "../default_pg", "Ready/0", "ready/0/1", "ready/" + "1" * 11, "ready/0\n"]
-)
-def test_a_note_is_at_no_key_of_the_jobs(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_store, "of_job", lambda torch: store_in(KeptInMemory()))
-    notes = RankNotes(ModuleType("torch"))
-    with pytest.raises(ValueError, match="a key is a word"):
-        notes.put(key, "text", "")
-    with pytest.raises(ValueError, match="a key is a word"):
-        notes.get([key])
-    with pytest.raises(ValueError, match="at most 16"):
-        notes.get(["ready/0"] * 17)
-
-
-def logs_in(kept: KeptInMemory, ranks: int) -> list[StoreLog]:
-    return [StoreLog(store_in(kept), rank, ranks) for rank in range(ranks)]
-
-
-def test_what_a_rank_on_another_machine_put_first_stands() -> None:
-    one, other = logs_in(KeptInMemory(), 2)
-    assert other.get("1/outcome") is None
-    assert one.put("1/outcome", "go") == "go"
-    assert other.put("1/outcome", "drop") == "go"
-    assert other.get("1/outcome") == "go"
-
-
-@pytest.mark.parametrize("plans", [0, 1, 2, 3, 6, 7, 8, 100])
-def test_a_rank_that_comes_late_finds_the_last_plan(plans: int) -> None:
-    one, other = logs_in(KeptInMemory(), 2)
-    for number in range(1, plans + 1):
-        one.put(plan_key(number), "plan")
-    assert other.plans() == plans
-
-
-def test_the_last_rank_to_leave_deletes_what_all_have_put() -> None:
-    kept = KeptInMemory()
-    one, other = logs_in(kept, 2)
-    for number in range(1, 20):
-        one.put(plan_key(number), "plan")
-        for rank, log in enumerate((one, other)):
-            log.put(ready_key(number, rank), READY)
-        other.put(outcome_key(number), "go")
-    assert sum("ready" in key for key in kept.kept) == 2, "what was said of earlier plans has gone"
-    one.leave()
-    assert other.get(outcome_key(19)) == "go"
-    assert "autobrrr/ranks/0/log/19/outcome" in kept.kept, "a rank that is still there may have to ask"
-    other.leave()
-    assert kept.kept == {}
-
-
-def test_plans_are_made_further_ahead_where_the_store_is_slow() -> None:
-    class Slow(KeptInMemory):
-        def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
-            time.sleep(0.1)
-            return super().compare_set(key, expected_value, desired_value)
-
-    quick, slow = (StoreLog(store_in(kept), 0, 1) for kept in (KeptInMemory(), Slow()))
-    for log in (quick, slow):
-        log.put(plan_key(1), "plan")
-    assert slow.timing.lead_s >= 0.8
-    assert slow.timing.settle_s >= 0.4
-    assert slow.timing.lead_s > quick.timing.lead_s
