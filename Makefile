@@ -112,7 +112,7 @@ $(CUDA_STAMP): constraints.txt tests/emulated/requirements.txt
 	$(PYTHON) -m venv $(CUDA_VENV)
 	$(CUDA_BIN)/python -m pip install -q --no-deps -r tests/emulated/requirements.txt
 	grep -v '^torch==' constraints.txt > $(CUDA_VENV)/constraints.txt
-	$(CUDA_BIN)/python -m pip install -q -c $(CUDA_VENV)/constraints.txt $(OF_TORCH) pytest pytest-timeout -e '.[relaunch]'
+	$(CUDA_BIN)/python -m pip install -q -c $(CUDA_VENV)/constraints.txt $(OF_TORCH) pytest pytest-timeout -e .
 	@touch $(CUDA_STAMP)
 
 clean:

@@ -6,7 +6,6 @@ The script is never edited; its files are as they were afterwards, unless `--all
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import re
 import shlex
@@ -20,14 +19,14 @@ from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
-from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
+from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
 if TYPE_CHECKING:
     from autobrrr.relaunch.search.point_search import Search
     from autobrrr.relaunch.search.search_space import Parameter, Space
+    from autobrrr.relaunch.search.study_storage import Storage
     from autobrrr.relaunch.study.propose_space import Observed
-    from autobrrr.relaunch.study.study_storage import Storage
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
@@ -89,8 +88,6 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
     _refuse(args)
-    if importlib.util.find_spec("scipy") is None:
-        raise NotInstalled("scipy", "tune -- CMD", "relaunch")
     try:
         return _study(args, words)
     except Unmeasurable as refusal:
@@ -165,7 +162,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
 
 def _storage(url: str) -> Storage:
     """Opened before anything is started."""
-    from autobrrr.relaunch.study.study_storage import address, connect
+    from autobrrr.relaunch.search.study_storage import address, connect
 
     return connect(address(url), narrate)
 
@@ -192,10 +189,11 @@ def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
 
 
 def _shared(args: argparse.Namespace, command: list[str], space: Space, storage: Storage) -> Search:
-    from autobrrr.relaunch.study.shared_study import SharedSearch, study_name
+    from autobrrr.relaunch.search.point_search import Search
+    from autobrrr.relaunch.search.study_journal import study_name
 
     name = args.study or study_name(command, Path.cwd(), space)
-    search = SharedSearch(space, storage, name=name, trials=args.trials)
+    search = Search(space, storage=storage, name=name, trials=args.trials)
     counts = f"{len(search.results)} trials done, {search.elsewhere} running elsewhere"
     narrate(f"study {name} in {storage.address.shown}: {counts}")
     return search

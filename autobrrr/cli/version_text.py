@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autobrrr import __version__
 
-PACKAGES = ("torch", "numpy", "msgspec", "optuna", "scipy", "textual", "psutil", "nvidia-ml-py")
+PACKAGES = ("torch", "numpy", "msgspec", "optuna", "textual", "psutil", "nvidia-ml-py")
 
 
 def version_text(root: Path = Path("/")) -> str:

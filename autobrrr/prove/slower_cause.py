@@ -22,6 +22,7 @@ from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.paired_comparison import typical_ns
 from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
 from autobrrr.relaunch.trial.trial_agents import CLOSELY
+from autobrrr.tuner.confidence_sequence import student_quantile
 
 LOOKS = (6, 9, 14, 21)  # windows of each side after which it is asked whether they say it
 FRAMES_MS, LONGEST_MS, EVERY_MS, PATIENCE_S = 500, 10_000, 4, 10.0
@@ -138,12 +139,10 @@ def _of_means(window: Window) -> Window:
 
 def _surely(values: Sequence[float], alpha: float) -> float | None:
     """The mean, where it is above zero by Student's test; None: it may be chance."""
-    from scipy import stats
-
     if len(values) < 3:
         return None
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean if mean > stats.t.ppf(1 - alpha, len(values) - 1) * error else None
+    return mean if mean > student_quantile(1 - alpha, len(values) - 1) * error else None
 
 
 def _place(

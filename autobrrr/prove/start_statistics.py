@@ -7,14 +7,13 @@ so starts are the observations, and A/A turns count towards their spread.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.confidence_sequence import Interval, student_quantile
 
 ALPHA = 0.01
 FEWEST_STARTS = 2
@@ -101,14 +100,7 @@ def noise_half(starts: Sequence[StartResult], alpha: float) -> float:
 def _half(starts: Sequence[StartResult], alpha: float, variance: float) -> float:
     """Half of Student's interval of a mean over starts, each with this variance."""
     count = len(starts)
-    return _quantile(alpha, 2 * count - 1) * math.sqrt(variance / count)
-
-
-@functools.cache
-def _quantile(alpha: float, freedom: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf(1 - alpha / 2, freedom))
+    return student_quantile(1 - alpha / 2, 2 * count - 1) * math.sqrt(variance / count)
 
 
 def _variance(starts: Sequence[StartResult]) -> float:

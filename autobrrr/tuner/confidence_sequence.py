@@ -6,6 +6,7 @@ variance: the chance that it *ever* excludes the true mean is at most alpha.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,3 +82,27 @@ def winsorised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     # Where half of the values lie together, their distance is no measure of the rest.
     spread = max(1.4826 * float(np.median(np.abs(values - middle))), float(values.std()) / 16)
     return np.clip(values, middle - OUTLIER_SPREADS * spread, middle + OUTLIER_SPREADS * spread)
+
+
+@functools.cache
+def student_quantile(p: float, freedom: int) -> float:
+    """Student's t with this probability below it, 0.5 < p < 1, for a whole number of degrees of freedom.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4, with the angle found by halving.
+    """
+
+    def within(angle: float) -> float:
+        """P(|T| < sqrt(freedom) * tan(angle))."""
+        odd = freedom % 2
+        term, total = 1.0, 0.0
+        for k in range(odd + 2, freedom + 1, 2):  # one term for each power of the cosine, from `odd` on
+            total += term * math.cos(angle) ** (k - 2)
+            term *= (k - 1) / k
+        inside = math.sin(angle) * total
+        return 2 / math.pi * (angle + inside) if odd else inside
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < 2 * p - 1 else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)

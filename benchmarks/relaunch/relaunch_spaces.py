@@ -1,7 +1,7 @@
 """How near to the best of a whole space does a search come that tries a quarter of it?
 
     python -m benchmarks.relaunch.relaunch_spaces measure [--only NAME] # every point of each space, tried
-    python -m benchmarks.relaunch.relaunch_spaces [--seeds 50] [--raw]   # the product's search on them
+    python -m benchmarks.relaunch.relaunch_spaces [--seeds 50] [--raw] [--tpe]   # a search on them
 
 `measure` starts the job anew for every point, beside the command as given, as `tune` does, and keeps the
 log-ratios with their intervals. The replay draws each answer anew within its interval; found is what the
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from optuna.samplers import TPESampler
 
 from autobrrr.records import Trial
 from autobrrr.relaunch.search import point_search as searching
@@ -52,7 +53,7 @@ class Studied:
 
 SPACES = {
     "images": Studied(
-        flags=("--work", "images", "--batch-size", "16"),
+        flags=("--work", "images", "--batch-size", "16", "--num-workers", "0"),
         specs=("--batch-size=choice:8,16,32,64", "--num-workers=int:0..1", THREADS, "optimizer.fused"),
         hints=Hints(regime="input", cores=2),
     ),
@@ -148,17 +149,18 @@ def smooth(table: dict[str, object]) -> None:
         row["low"] = row["log_speed"] - half
 
 
-def replay(name: str, table: dict[str, object], seed: int, hinted: bool) -> tuple[float, int, int]:
+def replay(name: str, table: dict[str, object], seed: int, hinted: bool, tpe: bool) -> tuple[float, int, int]:
     """Share of the best speed that the search found, trials, and points in all."""
     _, space = space_of(SPACES[name])
     rows = {tuple(row["point"]): row for row in table["points"] if row["log_speed"] is not None}  # type: ignore[attr-defined]
     draw = np.random.default_rng(seed)
     search = Search(space, seed=seed)
+    if tpe:
+        search._study.sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=3)
     if hinted:
         search.prefer(seeds(space, SPACES[name].hints))
     while (point := search.ask()) is not None:
-        row = rows.get(point)
-        if row is None:
+        if (row := rows.get(point)) is None:
             search.tell(Result(point=point, value=None, kind="crash"))
             continue
         half = row["log_speed"] - row["low"]
@@ -175,6 +177,7 @@ def main() -> None:
     parser.add_argument("do", nargs="?", default="replay", choices=["replay", "measure"])
     parser.add_argument("--only", choices=list(SPACES))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tpe", action="store_true", help="let Optuna's TPE draw instead")
     parser.add_argument("--raw", action="store_true", help="take the best as measured for the best")
     args = parser.parse_args()
     tables = json.loads(TABLES.read_text()) if TABLES.exists() else {}
@@ -183,9 +186,6 @@ def main() -> None:
         for name in names:
             tables[name] = measure(name)
             TABLES.write_text(json.dumps(tables, indent=1) + "\n")
-        return
-    if not any(name in tables for name in names):
-        print("no space has been measured yet: measure one first", file=sys.stderr)
         return
     print(
         "| space | points | best | begins with | trials | found, median | 5th percentile | seeds at >= 95 % |"
@@ -196,7 +196,7 @@ def main() -> None:
             smooth(tables[name])
         best = math.exp(max(row["log_speed"] or 0.0 for row in tables[name]["points"]))
         for hinted in (False, True):
-            runs = [replay(name, tables[name], seed, hinted) for seed in range(args.seeds)]
+            runs = [replay(name, tables[name], seed, hinted, args.tpe) for seed in range(args.seeds)]
             shares = [run[0] for run in runs]
             print(
                 f"| {name} | {runs[0][2]} | {best:.2f}x | {'the diagnosis' if hinted else 'nothing'}"

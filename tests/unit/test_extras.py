@@ -15,7 +15,7 @@ from autobrrr.errors import install_line
 from autobrrr.roofline import roofline_measure
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ("torch", "scipy")  # what the core does without
+CORE = ("torch",)  # what the core does without
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,6 @@ CORE = ("torch", "scipy")  # what the core does without
     [
         (["demo"], "torch", "torch"),
         (["roofline"], "torch", "torch"),
-        (["tune", "--param", "--x=int:0..1", "--", "python", "train.py"], "scipy", "relaunch"),
         (["attach", "1", "--web"], "textual-serve", "web"),
     ],
 )
@@ -67,13 +66,13 @@ def test_every_extra_that_is_named_is_there() -> None:
         for extra in extra
         if extra
     }
-    assert {"torch", "relaunch", "web", "postgres"} <= told
+    assert {"torch", "web", "postgres"} <= told
     assert told <= extras
 
 
 @pytest.mark.integration
 def test_the_core_runs_where_no_extra_is_installed(tmp_path: Path) -> None:
-    """What attach, diagnose, tune, the screen and recipes load, with torch and scipy forbidden."""
+    """What attach, diagnose, tune, the screen and recipes load, with torch forbidden."""
     code = f"""
 import sys
 for name in {CORE!r}:

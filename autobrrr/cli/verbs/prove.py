@@ -22,7 +22,7 @@ from autobrrr import paths
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, NotInstalled, UsageError
+from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
     from autobrrr.records.proof_records import PackageChange, Proof
@@ -77,14 +77,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import importlib.util
 
     gate = None if args.gate is None else _gate(args.gate)
     check_places(args.markdown, args.junit, args.html)
     if args.for_s < LEAST_S:
         raise UsageError(f"--for is too short: {LEAST_S:.0f}s at least")
-    if importlib.util.find_spec("scipy") is None:
-        raise NotInstalled("scipy", "prove", "relaunch")
     earlier = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a CI job that is cancelled
     try:
         proof = _proof(args, gate)

@@ -114,3 +114,19 @@ def _is_finished(file: Path) -> bool:
         return bool(storage(file).get_all_studies()[0].user_attrs.get("finished"))
     except (IndexError, KeyError, ValueError, OSError):
         return True  # it can't be read: set aside, never overwritten
+
+
+def study_name(command: Sequence[str], folder: Path, space: Space) -> str:
+    """The name that workers agree on without a word: of the command, the script's text and the space.
+
+    The folder's place may differ from machine to machine, as may the interpreter's; their names may not.
+    """
+    script = script_of(command)
+    words = [Path(word).name if i == 0 or word == script else word for i, word in enumerate(command)]
+    try:
+        text = hashlib.sha256((folder / script).read_bytes()).hexdigest() if script else ""
+    except OSError:
+        text = ""
+    levels = [(each.name, each.levels) for each in space.parameters]
+    what = [words, folder.name, text, levels, space.accumulate, space.allowed]
+    return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"

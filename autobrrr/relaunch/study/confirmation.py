@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from autobrrr.relaunch.study.paired_comparison import ALPHA, Duel
-from autobrrr.tuner.confidence_sequence import Interval, mean_interval
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval, student_quantile
 
 NOTICEABLE = 0.01
 
@@ -57,4 +56,4 @@ def joint(starts: Sequence[Sequence[float]]) -> Interval | None:
 def _student_half(means: NDArray[np.float64]) -> float:
     """Half of Student's interval for the mean of these, shape [starts], two or more."""
     between = float(means.std(ddof=1)) / math.sqrt(len(means))
-    return between * float(stats.t.ppf(1 - ALPHA / 2, len(means) - 1))
+    return between * student_quantile(1 - ALPHA / 2, len(means) - 1)

@@ -18,9 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 from autobrrr import recipe
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError
+from autobrrr.relaunch.search import study_storage
+from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Space
-from autobrrr.relaunch.study import study_storage
-from autobrrr.relaunch.study.shared_study import SharedSearch, Worker
 from support import relaunch, training
 from support.outside import postgres
 
@@ -32,7 +32,8 @@ Tune = Callable[[str], tuple[int, str]]
 WORKER = """
 import sys
 from autobrrr.cli import main
-from autobrrr.relaunch.study import study as course, study_storage as storage
+from autobrrr.relaunch.search import study_storage as storage
+from autobrrr.relaunch.study import study as course
 storage.BEAT_S, storage.GRACE_S = 1, 6
 course.CANDIDATE = course.CLOSING = course.Rule(budget_ns=1_000_000_000, half=0.1)
 sys.exit(main(sys.argv[1:]))
@@ -136,7 +137,7 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
     assert [each.returncode for each in living] == [0, 0], told
     trials = study(url, "three").trials
     points = [f"--slowness={level}" for level in (1, 3, 4)]
-    assert sorted(results(trials)) == sorted(["as given", *points])
+    assert set(results(trials)) == {"as given", *points}
     lost = [each for each in trials if each.user_attrs.get("pid") == killed and not each.values]
     assert [each.state for each in lost] == [TrialState.FAIL]
     again = [each for each in trials if lost[0].number in each.system_attrs.get("retry_history", ())]
@@ -183,7 +184,7 @@ def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: po
         try:
             barrier.wait(20)
             opened = study_storage.connect(place)  # empty: they race for the tables too
-            search = SharedSearch(SPACE, opened, name="race", worker=Worker(host=f"m{number}", pid=1))
+            search = Search(SPACE, storage=opened, name="race", worker=(f"m{number}", 1))
             barrier.wait(60)
             while (point := search.ask()) is not None:
                 got.append(point)
@@ -201,7 +202,7 @@ def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: po
     assert not errors
     assert sorted(got) == sorted(SPACE.points())
     opened = study(server.url(f"db{server.databases}"), "race")
-    assert sorted(results(opened.trials)) == sorted(["as given", *map(SPACE.label, SPACE.points())])
+    assert set(results(opened.trials)) == {"as given", *map(SPACE.label, SPACE.points())}
     assert opened.user_attrs["space"] == [["--workers", [*range(5)]], ["--threads", [*range(3)]]]
 
 
@@ -216,7 +217,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_i
     beats_before = beats()
     said: list[str] = []
     opened = study_storage.connect(study_storage.address(server.url(server.new_database())), said.append)
-    search = SharedSearch(SPACE, opened, name="away")
+    search = Search(SPACE, storage=opened, name="away")
     point = search.ask()
     assert point is not None
     server.stop()
@@ -246,8 +247,8 @@ def test_a_worker_that_measures_for_long_says_that_it_lives_also_after_the_conne
     beats_before = beats()
     monkeypatch.setattr(study_storage, "BEAT_S", 1)
     database = server.new_database()
-    search = SharedSearch(
-        SPACE, study_storage.connect(study_storage.address(server.url(database))), name="long"
+    search = Search(
+        SPACE, storage=study_storage.connect(study_storage.address(server.url(database))), name="long"
     )
 
     def next_beat(last: str) -> str:

@@ -50,7 +50,6 @@ def test_the_machine_is_not_measured_for_what_can_t_be(
 
 
 def test_a_launcher_with_an_open_quote_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("scipy")
     assert main(["tune", "--launcher", "torchrun 'x", "--param", "gc.freeze", "--", "python", "t.py"]) == 2
     assert "--launcher: not a command: No closing quotation" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.tuner.confidence_sequence import mean_interval, winsorised
+from autobrrr.tuner.confidence_sequence import mean_interval, student_quantile, winsorised
 
 values = st.lists(st.floats(-1, 1, allow_nan=False), min_size=3, max_size=60)
 
@@ -84,3 +84,13 @@ def test_one_wild_pair_does_not_hide_an_effect() -> None:
     found = mean_interval(drawn, 0.05)
     assert found is not None
     assert found.low > 0
+
+
+@pytest.mark.parametrize(
+    ("p", "freedom", "t"),
+    [(0.975, 1, 12.7062), (0.975, 2, 4.3027), (0.995, 5, 4.0321), (0.95, 10, 1.8125), (0.9995, 31, 3.6335)],
+)
+def test_the_quantiles_of_students_distribution_are_those_of_the_tables(
+    p: float, freedom: int, t: float
+) -> None:
+    assert student_quantile(p, freedom) == pytest.approx(t, abs=1e-4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,14 +12,15 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
+from autobrrr.relaunch.search import study_storage
+from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.study import study_storage
-from autobrrr.relaunch.study.shared_study import SharedSearch, Worker, study_name
+from autobrrr.relaunch.search.study_journal import study_name
 from support.relaunch import parameter
 
 pytestmark = pytest.mark.integration  # real SQLite files, and threads that wait for each other
 
-Join = Callable[..., SharedSearch]
+Join = Callable[..., Search]
 
 
 SMALL = Space(parameters=(parameter("--batch-size", 3, 1), parameter("--workers", 2)))
@@ -66,9 +66,9 @@ def join(file: Path) -> Join:
     count = iter(range(1, 100))
     opened = study_storage.connect(study_storage.address(f"sqlite:///{file}"))
 
-    def worker(space: Space = SMALL, trials: int | None = None, name: str = "s") -> SharedSearch:
-        me = Worker(host=f"machine{next(count)}", pid=7)
-        return SharedSearch(space, opened, name=name, trials=trials, worker=me)
+    def worker(space: Space = SMALL, trials: int | None = None, name: str = "s") -> Search:
+        me = (f"machine{next(count)}", 7)
+        return Search(space, storage=opened, name=name, trials=trials, worker=me)
 
     return worker
 
@@ -95,7 +95,7 @@ def counted(file: Path) -> list[Point]:
     ]
 
 
-def go_on(workers: list[SharedSearch]) -> None:
+def go_on(workers: list[Search]) -> None:
     """All measure in turn, each with a trial open while the others ask."""
     asked = {i: worker.ask() for i, worker in enumerate(workers)}
     while any(point is not None for point in asked.values()):
@@ -123,37 +123,9 @@ def test_three_workers_measure_each_point_once_and_all_know_all_results(join: Jo
     }
 
 
-def test_the_command_as_given_stands_in_the_study_once(join: Join, file: Path) -> None:
-    workers = [join(), join()]
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
-    study.enqueue_trial({"--batch-size": 1, "--workers": 0})  # two made the study at a time
-    go_on(workers)
-    given = [trial for trial in trials_of(file) if trial.user_attrs.get("point") == "as given"]
-    assert [trial.value for trial in given] == [0.0]
-
-
 def test_the_number_of_trials_is_that_of_all_workers(join: Join, file: Path) -> None:
     go_on([join(trials=3), join(trials=3)])
     assert len(counted(file)) == 3
-
-
-def test_a_worker_that_had_looked_too_early_does_not_exceed_the_number(
-    join: Join, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = join(trials=1), join(trials=1)
-    second.prefer([(2, 1)])  # another point than the first one's
-    assert first.ask() is not None
-    looks: list[Callable[[], list[optuna.trial.FrozenTrial]]] = [second._look, list]
-
-    def look() -> list[optuna.trial.FrozenTrial]:
-        return looks.pop()()
-
-    monkeypatch.setattr(second, "_look", look)
-    assert second.ask() is None
-    assert looks == []
-    assert second.elsewhere == 1
-    running = [trial for trial in trials_of(file) if trial.state == TrialState.RUNNING]
-    assert [trial.user_attrs["host"] for trial in running] == ["machine1"]
 
 
 def test_a_large_space_is_searched_together_by_the_sampler(join: Join, file: Path) -> None:
@@ -162,17 +134,6 @@ def test_a_large_space_is_searched_together_by_the_sampler(join: Join, file: Pat
     assert len(counted(file)) == len(set(counted(file))) == 6
     assert not workers[0].exhaustive
     assert not [trial for trial in trials_of(file) if trial.state == TrialState.FAIL]
-
-
-def test_of_two_trials_for_one_point_only_the_first_counts(join: Join, file: Path) -> None:
-    first, second = join(), join()
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
-    for _ in range(2):  # both looked before the other had entered its trial
-        study.enqueue_trial({"--batch-size": 0, "--workers": 0})
-    one, other = first.ask(), second.ask()
-    assert one == (0, 0)
-    assert other is not None
-    assert other != one
 
 
 def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Join, file: Path) -> None:
@@ -193,42 +154,6 @@ def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Jo
     assert sorted(counted(file)) == sorted(SMALL.points())
     retried = [trial for trial in trials_of(file) if trial.system_attrs.get("retry_history")]
     assert [trial.user_attrs["host"] for trial in retried] == ["machine2"]
-
-
-def test_a_worker_that_is_taken_for_dead_while_it_asks_asks_again(
-    join: Join, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = set(threading.enumerate())
-    slow, others = join(), optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
-    ask, lost = slow._study.ask, list[int]()
-
-    def asks(*args: object) -> optuna.Trial:
-        trial = ask(*args)  # type: ignore[arg-type]
-        if len(lost) < 3:  # the command as given, and a point twice
-            lost.append(trial.number)
-            others.tell(trial.number, state=TrialState.FAIL)
-        return trial
-
-    monkeypatch.setattr(slow._study, "ask", asks)
-    go_on([slow])
-    assert lost == [0, 1, 2]
-    assert sorted(counted(file)) == sorted(SMALL.points())
-    assert set(threading.enumerate()) == before
-
-
-def test_a_worker_that_died_before_its_first_beat_is_noticed(join: Join, file: Path) -> None:
-    living = join()
-    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
-    study.ask()  # takes out the command as given, and is killed
-    study.enqueue_trial({"--batch-size": 0, "--workers": 0})
-    study.ask()
-    go_on([living])
-    assert living.elsewhere == 1
-    silent_for(file, study_storage.GRACE_S // 2 + 1)
-    assert living.ask() is None  # who waits for it does not keep it alive
-    silent_for(file, study_storage.GRACE_S // 2 + 1)
-    go_on([living])
-    assert sorted(counted(file)) == sorted(SMALL.points())
 
 
 def test_a_point_over_which_workers_die_is_given_up(join: Join, file: Path) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.relaunch.study import study_storage
+from autobrrr.relaunch.search import study_storage
 
 
 def test_the_driver_gets_the_password_and_people_do_not() -> None:
