@@ -1,4 +1,5 @@
-# setup: .venv with pinned dependencies; demo: the main job; check: seconds; test: everything; docs: the site.
+# setup: .venv with pinned dependencies; demo: the main job; check: seconds; test: minutes; nightly: all that is
+# rare or long; docs: the site.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +16,7 @@ WORKERS := -n $(shell expr $$(nproc) + 1) $(SPREAD)
 SUITES := tests/unit tests/contract tests/golden tests/integration
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo check unit lint lines test docs pages format bench planted gpu emulated clean
+.PHONY: setup demo check unit lint lines test nightly docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -66,11 +67,17 @@ lines: setup
 
 # Beside each other what can be; a test that fails in the crowd of them has to pass alone. Then what needs a quiet machine.
 # What is timed there starts from nothing, as a user's job does.
-CROWDED := $(SUITES) -m "integration and not quiet"
+define crowded_then_alone
+	$(BIN)/python -m pytest $(WORKERS) $(SUITES) -m "integration and not quiet and $(1)" || \
+	  $(BIN)/python -m pytest $(SUITES) -m "integration and not quiet and $(1)" \
+	    --last-failed --last-failed-no-failures none
+	AUTOBRRR_TEST_COLD=1 $(BIN)/python -m pytest $(SUITES) -m "quiet and $(1)"
+endef
 test: check
-	$(BIN)/python -m pytest $(WORKERS) $(CROWDED) || \
-	  $(BIN)/python -m pytest $(CROWDED) --last-failed --last-failed-no-failures none
-	AUTOBRRR_TEST_COLD=1 $(BIN)/python -m pytest $(SUITES) -m quiet
+	$(call crowded_then_alone,not nightly)
+
+nightly: setup
+	$(call crowded_then_alone,nightly)
 
 format: setup
 	$(BIN)/ruff format .

@@ -139,6 +139,7 @@ def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path
     eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_fifty_cycles_leak_nothing(
     job: StartJob,

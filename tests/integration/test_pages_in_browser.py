@@ -148,6 +148,7 @@ def drawn(name: str, folder: Path) -> Path:
     return file
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_a_page_is_quiet_and_no_wider_than_its_window(
@@ -162,6 +163,7 @@ def test_a_page_is_quiet_and_no_wider_than_its_window(
     assert browser.complaints() == []
 
 
+@pytest.mark.nightly
 def test_on_a_telephone_nothing_scrolls_to_the_side(browser: Browser, page: Path) -> None:
     browser.open(page, width=360)
     browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
@@ -171,6 +173,7 @@ def test_on_a_telephone_nothing_scrolls_to_the_side(browser: Browser, page: Path
     assert browser.run(wider) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_a_chart_is_seen_whole_without_a_scroll_to_the_side(
     browser: Browser, folder: Path, width: int
@@ -191,6 +194,7 @@ def test_a_chart_is_seen_whole_without_a_scroll_to_the_side(
         assert lowest >= 8  # pixels of a letter's box
 
 
+@pytest.mark.nightly
 def test_names_in_the_chart_of_steps_are_whole_or_left_to_the_list(browser: Browser, folder: Path) -> None:
     browser.open(drawn("session", folder))
     data = json.loads(str(browser.run("return document.getElementById('step-data').textContent")))
@@ -199,6 +203,7 @@ def test_names_in_the_chart_of_steps_are_whole_or_left_to_the_list(browser: Brow
     assert set(named) <= {band["text"] for band in data["bands"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_a_line_does_not_end_within_a_word_of_a_name(browser: Browser, folder: Path, width: int) -> None:
     browser.open(drawn("trace", folder), width=width)
@@ -218,6 +223,7 @@ def test_a_line_does_not_end_within_a_word_of_a_name(browser: Browser, folder: P
     assert browser.run(cut) == []
 
 
+@pytest.mark.nightly
 def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:
     browser.open(page, width=PAPER)
     browser.command("Emulation.setEmulatedMedia", media="print")
@@ -228,11 +234,13 @@ def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:
     browser.command("Emulation.setEmulatedMedia", media="")
 
 
+@pytest.mark.nightly
 def test_everything_to_press_or_see_has_a_name(browser: Browser, page: Path) -> None:
     browser.open(page)
     assert browser.nameless() == []
 
 
+@pytest.mark.nightly
 def test_a_script_that_is_not_the_page_s_own_does_not_run(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.run(
@@ -243,6 +251,7 @@ def test_a_script_that_is_not_the_page_s_own_does_not_run(browser: Browser, page
     assert "Content Security Policy" in " ".join(browser.complaints())
 
 
+@pytest.mark.nightly
 def test_the_data_of_a_page_can_be_saved(browser: Browser, page: Path, folder: Path) -> None:
     browser.open(page)
     name = browser.run("return document.getElementById('save').dataset.name")
@@ -254,6 +263,7 @@ def test_the_data_of_a_page_can_be_saved(browser: Browser, page: Path, folder: P
     assert json.loads(saved.read_text())["schema"] == 1
 
 
+@pytest.mark.nightly
 def test_colours_can_be_switched_and_stay(browser: Browser, folder: Path) -> None:
     page = drawn("session", folder)
     browser.open(page, scheme="light")
@@ -268,6 +278,7 @@ def test_colours_can_be_switched_and_stay(browser: Browser, folder: Path) -> Non
     assert browser.complaints() == []
 
 
+@pytest.mark.nightly
 def test_a_table_is_sorted_by_its_figures(browser: Browser, folder: Path) -> None:
     browser.open(drawn("trace", folder))
     values = """const all = [...document.querySelectorAll('table')];
@@ -282,6 +293,7 @@ def test_a_table_is_sorted_by_its_figures(browser: Browser, folder: Path) -> Non
     assert len(set(falling)) > 1
 
 
+@pytest.mark.nightly
 def test_a_gap_s_row_leads_to_it_and_keys_move_the_timeline(browser: Browser, folder: Path) -> None:
     browser.open(drawn("trace", folder))
     shown, wanted = (

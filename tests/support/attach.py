@@ -11,11 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from autobrrr.attach.bundle import code_bundle
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 PACKAGE = Path(code_bundle.__file__).resolve().parents[2]
-VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+RELEASES = ("3.10", "3.11", "3.12", "3.13", "3.14")
+RARE = {"3.10", "3.12", "3.14"} - {f"{sys.version_info[0]}.{sys.version_info[1]}"}
+VERSIONS = [
+    pytest.param(release, marks=pytest.mark.nightly) if release in RARE else release for release in RELEASES
+]
 # Programs of further Pythons, with ":" between them; `.ci/python-3.14` makes one.
 MORE_PYTHONS = "AUTOBRRR_TEST_PYTHONS"
 
@@ -67,7 +73,7 @@ def interpreters() -> dict[str, str]:
     """Pythons of this machine by version; the running one, pyenv's, and those on PATH."""
     found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
     more = [Path(named) for named in os.environ.get(MORE_PYTHONS, "").split(":") if named]
-    for version in VERSIONS:
+    for version in RELEASES:
         places = [
             *(place for place in more if place.name == f"python{version}"),
             *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")),

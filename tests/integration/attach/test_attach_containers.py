@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
 from support.attach import KINDS, SLEEPS, STANDIN, TRAINS, child, eventually, interpreters
@@ -112,6 +113,13 @@ BLOCK = {
 }
 
 
+COMMON = {"from outside", "as docker exec", "dropped capabilities"}
+
+
+def most_nightly(setups: Iterable[str]) -> list[str | ParameterSet]:
+    return [name if name in COMMON else pytest.param(name, marks=pytest.mark.nightly) for name in setups]
+
+
 @dataclass(frozen=True, slots=True)
 class Looked:
     """A running job, and the words that run a tool where it is looked at."""
@@ -172,7 +180,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
 """
 
 
-@pytest.mark.parametrize("name", ALLOW)
+@pytest.mark.parametrize("name", most_nightly(ALLOW))
 def test_attach_works_where_a_container_allows_it(name: str, tmp_path: Path) -> None:
     with running(ALLOW[name], tmp_path) as looked:
         code, checks = looked.doctor()
@@ -183,7 +191,7 @@ def test_attach_works_where_a_container_allows_it(name: str, tmp_path: Path) -> 
         assert int(done.stdout.split()[-1]) == (1 if "-p" in ALLOW[name].job else looked.pid)
 
 
-@pytest.mark.parametrize("name", BLOCK)
+@pytest.mark.parametrize("name", most_nightly(BLOCK))
 def test_the_doctor_names_what_a_container_has_in_the_way(name: str, tmp_path: Path) -> None:
     setup, (check, detail, fix) = BLOCK[name]
     with running(setup, tmp_path) as looked:
@@ -213,6 +221,7 @@ def test_another_c_library_beside_pythons_own_is_left_alone(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_another_system_inside(tmp_path: Path) -> None:
     """Another C library and another Python, started by its linker, that see nothing of the machine."""
     python = interpreters().get("3.14")

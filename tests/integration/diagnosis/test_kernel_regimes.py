@@ -9,7 +9,12 @@ import pytest
 
 from support.training import TrainingJob, autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.quiet,
+    pytest.mark.nightly,
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ print("turns", TURNS, "steps", steps)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("users_global_pre", [True, False])
 def test_two_thousand_times_on_and_off_never_disturb_the_users_own_hooks(
     tmp_path: Path, users_global_pre: bool

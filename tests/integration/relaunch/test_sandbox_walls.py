@@ -122,6 +122,7 @@ def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) 
         staged.unlink()
 
 
+@pytest.mark.nightly
 def test_shared_memory_that_is_a_plain_folder_stays_as_it_is_too(tmp_path: Path) -> None:
     """As in a chroot whose /dev is mounted without what is mounted below it."""
     text = (
@@ -143,6 +144,7 @@ def test_shared_memory_that_is_a_plain_folder_stays_as_it_is_too(tmp_path: Path)
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.nightly
 def test_a_script_may_work_in_shared_memory(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="autobrrr-test-", dir="/dev/shm") as place:
         trial = begin(tree(Path(place)), tmp_path)
@@ -154,6 +156,7 @@ def test_a_script_may_work_in_shared_memory(tmp_path: Path) -> None:
         assert sorted(os.listdir(f"{place}/user")) == ["data.bin", "notes.txt", "train.py"]
 
 
+@pytest.mark.nightly
 def test_what_lies_in_shared_memory_can_be_read_beside_a_copy(tmp_path: Path) -> None:
     staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
     text = (
@@ -172,6 +175,7 @@ def test_what_lies_in_shared_memory_can_be_read_beside_a_copy(tmp_path: Path) ->
         staged.unlink()
 
 
+@pytest.mark.nightly
 def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Path) -> None:
     file = tree(tmp_path)
     before = relaunch.fingerprint(file.parent)
@@ -356,6 +360,7 @@ def test_of_a_copy_what_the_trial_wrote_is_kept_and_what_was_there_is_not(tmp_pa
     assert not (file.parent / "model.pt").exists()
 
 
+@pytest.mark.nightly
 def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
     before = relaunch.fingerprint(file.parent)

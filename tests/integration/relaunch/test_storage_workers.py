@@ -24,7 +24,7 @@ from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Spac
 from support import relaunch, training
 from support.outside import postgres
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
 
 Tune = Callable[[str], tuple[int, str]]

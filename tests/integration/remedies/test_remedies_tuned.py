@@ -78,6 +78,7 @@ def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(job: StartJob
         assert target.alive()
 
 
+@pytest.mark.nightly
 @pytest.mark.quiet
 def test_workers_of_a_loader_are_proven_by_alternating_epochs_and_leave_no_process(
     job: StartJob, tmp_path: Path

@@ -19,6 +19,7 @@ def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(300 * share, 300) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.parametrize("share", range(10))
 def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:

@@ -33,6 +33,7 @@ class Bursts(SimulatedJob):
         self._clock_ns = int(ends[-1])
 
 
+@pytest.mark.nightly
 @pytest.mark.integration  # long simulations
 def test_long_steps_that_come_in_a_row_are_not_laid_to_the_remedy() -> None:
     said = []

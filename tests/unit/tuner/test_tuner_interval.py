@@ -47,6 +47,7 @@ def test_it_narrows_as_values_come(seed: int) -> None:
     assert late.high - late.low < 0.6 * (early.high - early.low)
 
 
+@pytest.mark.nightly
 @pytest.mark.integration  # a long simulation
 def test_looked_at_after_every_value_it_is_wrong_no_more_often_than_alpha() -> None:
     draw = np.random.default_rng(11)

@@ -48,6 +48,7 @@ def test_two_ranks_never_differ_through_a_change_and_its_undo() -> None:
     assert found.states > 200_000
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_three_ranks_never_differ() -> None:
     found = explored(RankModel(3))
@@ -62,6 +63,7 @@ def test_ranks_that_hear_from_a_far_register_never_differ() -> None:
     assert found.outcomes == {ALL, NONE}
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_nor_do_they_through_a_change_and_its_undo_when_old_answers_are_deleted() -> None:
     found = explored(RankModel(2, plans=2, far=True))
