@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import autobrrr
 from autobrrr.injected.phases import resource_usage
 
 INJECTED = Path(autobrrr.__file__).resolve().parent / "injected"
 
 
+@pytest.mark.integration
 def test_all_that_the_agent_imports_a_job_has_already() -> None:
     names = set()
     for file in INJECTED.rglob("*.py"):

@@ -123,6 +123,7 @@ def test_who_wants_to_know_is_told_before_code_is_compiled_and_before_it_is_call
         take_off_all(patches)
 
 
+@pytest.mark.integration
 def test_what_dynamo_replaces_as_it_first_compiles_holds_nothing_of_ours() -> None:
     lines = (
         "import torch",
@@ -220,6 +221,7 @@ print(*(each.write(b"x") for each in files), os.path.getsize(sys.argv[1]))
 """
 
 
+@pytest.mark.integration
 def test_a_file_that_the_job_opens_under_a_number_of_ours_is_neither_written_nor_closed(
     tmp_path: Path,
 ) -> None:
@@ -265,6 +267,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.integration
 def test_a_script_that_compiles_in_one_graph_does_so_while_it_is_audited(tmp_path: Path) -> None:
     account = tmp_path / "account"
     done = subprocess.run(

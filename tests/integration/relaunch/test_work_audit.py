@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import pytest
 
 from autobrrr.prove import work_rules
 from autobrrr.prove.run_account import RunAccount
+from support.processes import warm_python
 
+pytestmark = pytest.mark.integration
 RUN = """
 import sys, torch
 from torch import nn
@@ -52,12 +54,20 @@ CHANGES = {
 }
 
 
+def account_of(script: str, file: Path) -> RunAccount:
+    """What a script tells that is run to its end."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = warm_python.start([sys.executable, "-c", script, str(file)], environment)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    found = RunAccount(file=file)
+    found.look()
+    return found
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_every_step_and_sample_is_counted(tmp_path: Path, change: str) -> None:
-    script = RUN.replace("{change}", change)
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a")], check=True, timeout=60)
-    found = RunAccount(file=tmp_path / "a")
-    found.look()
+    found = account_of(RUN.replace("{change}", change), tmp_path / "a")
     assert found.noted("broken") == []
     assert [(each.step, each.samples) for each in found.steps] == [(0, first_samples(change)), (1, 8), (2, 8)]
     assert found.evaluated_last == 8
@@ -99,11 +109,9 @@ for _ in range(5):
 def test_operators_that_a_compiled_kernel_stands_for_are_none_that_were_left_out(
     change: str, tmp_path: Path
 ) -> None:
-    sides = []
-    for name, each in (("before", ""), ("after", change)):
-        script = RECALLS.replace("{change}", each)
-        subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=True, timeout=120)
-        sides.append(RunAccount(file=tmp_path / name))
-        sides[-1].look()
+    sides = [
+        account_of(RECALLS.replace("{change}", each), tmp_path / name)
+        for name, each in (("before", ""), ("after", change))
+    ]
     codes = {each.code.value for each in work_rules.refusals(*sides, "rounding")}
     assert "stale_outputs" not in codes
