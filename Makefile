@@ -77,6 +77,7 @@ test: check
 	$(call crowded_then_alone,not nightly)
 
 nightly: setup
+	AUTOBRRR_TEST_EXAMPLES=1000 $(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
 	$(call crowded_then_alone,nightly)
 
 format: setup

@@ -6,12 +6,11 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
 from autobrrr.injected.remedies.families import REGISTRY
+from support import examples
 
-settings.register_profile("house", deadline=None)  # how long an example takes is the machine's affair
-settings.load_profile("house")
+examples.load()
 
 
 @pytest.fixture

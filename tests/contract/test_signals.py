@@ -81,7 +81,7 @@ def test_a_signal_abstains_where_the_agent_did(name: str) -> None:
         assert "not repeatable" in reading.note
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(measured=diagnosis_any.absurd())
 def test_a_signal_never_fails_on_absurd_values(measured: Measurements) -> None:
     for name, signal in SIGNALS.items():

@@ -6,14 +6,13 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.wire.ring_writer import StepRing
+from support import examples
 
-settings.register_profile("house", deadline=None)  # how long an example takes is the machine's affair
-settings.load_profile("house")
+examples.load()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup, escape
 
@@ -53,7 +53,6 @@ def is_safe(text: str) -> bool:
 
 
 @given(ANY)
-@settings(deadline=None)
 def test_whatever_comes_in_is_safe(text: str) -> None:
     shown = readable(text)
     assert is_safe(shown)
@@ -87,7 +86,6 @@ def test_a_text_is_no_longer_than_asked_for_and_a_cut_is_marked(most: int, text:
 
 
 @given(JSON)
-@settings(deadline=None)
 def test_a_cleaned_tree_can_be_a_record_and_a_line(value: object) -> None:
     found = cleaned(value)
     line = msgspec.json.encode(found).decode()
@@ -108,7 +106,6 @@ def test_a_foreign_text_is_no_text_to_a_type_checker_nor_to_json() -> None:
 
 
 @given(st.dictionaries(ANY.filter(lambda name: name != "v"), JSON, max_size=4))
-@settings(deadline=None, max_examples=50)
 def test_every_text_of_an_agent_s_message_is_safe_before_anyone_sees_it(said: dict[str, object]) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
@@ -122,7 +119,6 @@ def test_every_text_of_an_agent_s_message_is_safe_before_anyone_sees_it(said: di
 
 
 @given(ANY.filter(bool))
-@settings(deadline=None, max_examples=50)
 def test_lines_for_a_terminal_are_safe_and_lines(text: str) -> None:
     line = JobLine(pid=7, script=text, rank=None, torch=text, attached=False, attachable=False, why=text)
     _, one = ls.table([line]).split("\n")
@@ -142,7 +138,6 @@ def test_a_line_of_narration_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @given(ANY)
-@settings(deadline=None, max_examples=50)
 def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
@@ -163,7 +158,6 @@ def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
 
 
 @given(ANY)
-@settings(deadline=None, max_examples=50)
 def test_what_a_log_says_is_safe_where_it_is_read(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
@@ -131,7 +131,6 @@ def test_what_is_no_elf_file(data: bytes) -> None:
         elf_symbols.Elf(of_bytes(data))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 0x10FF), st.binary(min_size=1, max_size=16))
 def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> None:
     whole = small(0x6FFFFEF5, gnu_table(b"wanted"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.attach import job_listing, job_roles, triage
@@ -46,7 +46,6 @@ def test_what_python_takes_for_a_number_and_the_kernel_never_writes(text: str | 
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_any_text_is_a_number_in_ascii_or_none(text: str) -> None:
     found = kernel_text.number(text)
     assert found is None or (text.isascii() and int(text) == found)
@@ -68,7 +67,6 @@ def test_a_line_that_a_name_forges_does_not_count(proc: FakeProc) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None)
 def test_any_bytes_in_proc_give_an_answer(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     fake = FakeProc(tmp_path_factory.mktemp("proc"))
     folder = fake.add(10, torch=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr import recipe
@@ -162,13 +162,11 @@ def test_keys_inside_values_are_not_taken_for_keys() -> None:
     assert places.line(["nowhere"]) == 1
 
 
-@settings(max_examples=300)
 @given(st.text())
 def test_any_text_is_a_recipe_or_one_line(text: str) -> None:
     assert is_valid_or_one_line(lambda: recipe.parse(text))
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=400), st.integers(0, 10_000), st.integers(0, 300))
 def test_a_damaged_recipe_is_a_recipe_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int, cut: int
@@ -192,7 +190,6 @@ tables = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["match", "remedies", "args", "evidence", "numerics", "x"]), tables))
 def test_any_table_is_a_recipe_or_one_line(table: dict[str, object]) -> None:
     assert is_valid_or_one_line(lambda: recipe.parse(tomli_w.dumps({"schema": 1, **table})))
@@ -254,7 +251,6 @@ recipes = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(recipes)
 def test_what_is_written_reads_back_equal(made: Recipe) -> None:
     assert recipe.parse(recipe.dump(made)) == made

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import NotInstalled, UsageError
@@ -177,7 +177,6 @@ def test_who_sends_a_request_that_never_ends_does_not_keep_the_session(
 
 
 @given(st.text(st.characters(), min_size=1), st.text(st.characters()))
-@settings(deadline=None, max_examples=40)
 def test_hostile_names_are_values_of_labels_and_nothing_else(script: str, reason: str) -> None:
     listener = _Shared.listener()
     listener.take(published(found(job=tui.job(script=script), reason=reason), None))

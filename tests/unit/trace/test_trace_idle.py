@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.trace.timeline.intervals import joined, overlap_ns, union
@@ -64,7 +64,6 @@ host_event = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(operation, min_size=1, max_size=25), st.lists(host_event, max_size=25))
 def test_on_random_traces_all_parts_sum_to_the_nanosecond(
     operations: list[tuple[int, int | None, tuple[int, int] | None, int, int, int]],

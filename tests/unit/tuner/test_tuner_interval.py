@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.tuner.confidence_sequence import mean_interval, student_quantile, winsorised
@@ -37,7 +37,6 @@ def test_too_few_values_have_no_interval(count: int) -> None:
     assert mean_interval([0.1] * count, 0.05) is None
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_it_narrows_as_values_come(seed: int) -> None:
     drawn = list(np.random.default_rng(seed).normal(0.03, 0.02, 400))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -274,7 +274,6 @@ def test_the_budget_is_kept() -> None:
         assert job.now_ns() < (budget_s + 3) * SECOND_NS
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 12_000), st.integers(0, 100))
 def test_stopped_at_any_moment_only_what_is_kept_stays_on(after_steps: int, seed: int) -> None:
     job = SimulatedJob(
@@ -293,7 +292,6 @@ def test_stopped_at_any_moment_only_what_is_kept_stays_on(after_steps: int, seed
         assert found.note is not None
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 8_000))
 def test_a_job_that_ends_is_an_error_of_its_own(after_steps: int) -> None:
     with pytest.raises(TargetGone):

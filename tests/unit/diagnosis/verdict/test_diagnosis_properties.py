@@ -21,7 +21,7 @@ ALLOWED = {
     "input": [{"loader_wait", "loader_queue"}, {"loader_wait", "loader_frames"}],
     "host": [{"host_time", "host_frames"}, {"profiler_window", "host_frames"}],
 }
-LOOK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+LOOK = settings(suppress_health_check=list(HealthCheck))
 
 
 def assert_right_or_silent(judgement: Judgement, measured: Measurements | None = None) -> None:

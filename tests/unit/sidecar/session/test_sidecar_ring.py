@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.injected.wire import ring_layout
@@ -55,7 +55,6 @@ def test_an_empty_ring_has_nothing_new() -> None:
     assert reader.steps == 0
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(0, 7), max_size=30))
 def test_whatever_the_rhythm_no_record_is_missed_or_seen_twice(rhythm: list[int]) -> None:
     writer = RingWriter(8)

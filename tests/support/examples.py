@@ -1,0 +1,16 @@
+"""How many examples a property is tried with: few, and `AUTOBRRR_TEST_EXAMPLES` of them at night."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+EXAMPLES = int(os.environ.get("AUTOBRRR_TEST_EXAMPLES", "25"))
+settings.register_profile(
+    "house", deadline=None, max_examples=EXAMPLES
+)  # how long one takes is the machine's affair
+
+
+def load() -> None:
+    settings.load_profile("house")
