@@ -11,17 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from autobrrr.attach.bundle import code_bundle
+from support.day_cases import by_day
+from support.processes import warm_python
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 PACKAGE = Path(code_bundle.__file__).resolve().parents[2]
 RELEASES = ("3.10", "3.11", "3.12", "3.13", "3.14")
 RARE = {"3.10", "3.12", "3.14"} - {f"{sys.version_info[0]}.{sys.version_info[1]}"}
-VERSIONS = [
-    pytest.param(release, marks=pytest.mark.nightly) if release in RARE else release for release in RELEASES
-]
+VERSIONS = by_day(RELEASES, lambda release: release not in RARE)
 # Programs of further Pythons, with ":" between them; `.ci/python-3.14` makes one.
 MORE_PYTHONS = "AUTOBRRR_TEST_PYTHONS"
 
@@ -108,6 +106,7 @@ def child(
     python: str = sys.executable,
     *,
     standin: bool = False,
+    real: bool = False,
     prefix: tuple[str, ...] = (),
     source: str | None = None,
     words: tuple[str, ...] = (),
@@ -118,6 +117,7 @@ def child(
     Args:
         kind: One of `KINDS`, or any name where `source` is given.
         standin: The stand-in torch is imported first.
+        real: The real torch is there already: forked from a process that has imported it.
         prefix: What stands before the interpreter (`unshare -m`).
         words, options: Arguments of the script, and of the interpreter.
     """
@@ -126,13 +126,13 @@ def child(
     first = "import torch\n" if standin or (source is None and kind in NEEDS_TORCH) else ""
     text = f"{first}beats = 0\nprint('ready', flush=True)\n{body}\n"
     environment = {**os.environ, "PYTHONPATH": str(STANDIN) if standin or kind in NEEDS_TORCH else ""}
-    process = subprocess.Popen(
-        [*prefix, python, *options, "-c", text, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    command = [*prefix, python, *options, "-c", text, *words]
+    if real:
+        process = warm_python.start(command, {**environment, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+    else:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate()

@@ -6,16 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
 from support.attach import KINDS, SLEEPS, STANDIN, TRAINS, child, eventually, interpreters
+from support.day_cases import by_day
 from support.outside import containers
 from support.outside.containers import (
     DOCKER,
@@ -116,10 +116,6 @@ BLOCK = {
 COMMON = {"from outside", "as docker exec", "dropped capabilities"}
 
 
-def most_nightly(setups: Iterable[str]) -> list[str | ParameterSet]:
-    return [name if name in COMMON else pytest.param(name, marks=pytest.mark.nightly) for name in setups]
-
-
 @dataclass(frozen=True, slots=True)
 class Looked:
     """A running job, and the words that run a tool where it is looked at."""
@@ -180,7 +176,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
 """
 
 
-@pytest.mark.parametrize("name", most_nightly(ALLOW))
+@pytest.mark.parametrize("name", by_day(ALLOW, COMMON.__contains__))
 def test_attach_works_where_a_container_allows_it(name: str, tmp_path: Path) -> None:
     with running(ALLOW[name], tmp_path) as looked:
         code, checks = looked.doctor()
@@ -191,7 +187,7 @@ def test_attach_works_where_a_container_allows_it(name: str, tmp_path: Path) -> 
         assert int(done.stdout.split()[-1]) == (1 if "-p" in ALLOW[name].job else looked.pid)
 
 
-@pytest.mark.parametrize("name", most_nightly(BLOCK))
+@pytest.mark.parametrize("name", by_day(BLOCK, COMMON.__contains__))
 def test_the_doctor_names_what_a_container_has_in_the_way(name: str, tmp_path: Path) -> None:
     setup, (check, detail, fix) = BLOCK[name]
     with running(setup, tmp_path) as looked:

@@ -32,6 +32,7 @@ from support.attach import (
     interpreters,
     probe_bundle,
 )
+from support.day_cases import by_day
 from support.training import TrainingJob, autobrrr
 
 pytestmark = pytest.mark.integration
@@ -389,7 +390,7 @@ def test_a_job_that_sleeps_without_progress_is_given_up_on(
 
 
 @pytest.mark.parametrize("release", VERSIONS)
-@pytest.mark.parametrize("state", ["join", "asyncio"])
+@pytest.mark.parametrize("state", by_day(["join", "asyncio"], "join".__eq__))
 def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
     state: str, release: str, go_in: Callable[..., AgentConnection]
 ) -> None:

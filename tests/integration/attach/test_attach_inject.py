@@ -18,10 +18,23 @@ from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
-from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
+from support.attach import (
+    KINDS,
+    RELEASES,
+    SLEEPS,
+    TRAINS,
+    VERSIONS,
+    Child,
+    child,
+    eventually,
+    interpreters,
+    leaves,
+)
+from support.day_cases import by_day
 
 pytestmark = pytest.mark.integration
 
+OWN = by_day(RELEASES, lambda release: sys.version.startswith(f"{release}."))
 AWAKE = ("spin", "malloc", "gil_held", "compiling", "short_sleeps", "with_sleeper")
 DISTRO = Path("/usr/bin/python3")
 
@@ -56,7 +69,7 @@ def test_injected_code_runs_and_the_target_works_on(kind: str, version: str, tmp
         eventually(lambda: target.threads() == threads)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", OWN)
 def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path: Path) -> None:
     source = "import sys\nn = 0\nwhile True:\n    n += 1\n    assert n == n and [n] * 3 == [n, n, n]"
     with child("arithmetic", python(version), source=source) as target:
@@ -83,8 +96,10 @@ def imports_nothing_more(pid: int) -> bool:
     return before == look() and before[1] == "S"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("state", SLEEPS)
+@pytest.mark.parametrize("version", OWN)
+@pytest.mark.parametrize(
+    "state", by_day(SLEEPS, {"join", "event_timeout", "read", "select", "kernel"}.__contains__)
+)
 def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
     state: str, version: str, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ def trains(first: str = "", *, real: bool = False) -> Iterator[Child]:
     """A process that trains, with the stand-in torch or the real one, once `first` has run."""
     before, loop = (REAL, "train()") if real else ("import torch", KINDS["training"])
     source = f"{before}\n{first}\nprint('works', flush=True)\n{loop}"
-    with child("refused", source=source, standin=not real) as target:
+    with child("refused", source=source, standin=not real, real=real) as target:
         assert target.process.stdout is not None
         assert target.process.stdout.readline() == "works\n"
         yield target
@@ -53,7 +53,7 @@ def refusal(target: Child, tmp_path: Path, *, shipped: bool = False) -> CannotAt
     return caught.value
 
 
-CALLS = {"socket": 41, "connect": 42, "memfd_create": 319, "sendmsg": 46, "openat": 257, "mmap": 9}
+CALLS = {"socket": 41, "memfd_create": 319, "openat": 257}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -66,11 +66,10 @@ def test_a_seccomp_filter_is_named_with_what_it_refuses(call: str, tmp_path: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel shows filters to root alone")
-@pytest.mark.parametrize("call", ["socket", "memfd_create"])
-def test_a_seccomp_filter_that_would_kill_the_job_is_named_and_it_lives(call: str, tmp_path: Path) -> None:
-    with trains(f"{SECCOMP}refuse({CALLS[call]}, action=0x80000000)", real=True) as target:
+def test_a_seccomp_filter_that_would_kill_the_job_is_named_and_it_lives(tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse({CALLS['socket']}, action=0x80000000)", real=True) as target:
         said = refusal(target, tmp_path, shipped=True)
-        assert f"kills it for {call}" in said.message
+        assert "kills it for socket" in said.message
 
 
 SYMLINK, SYMLINKAT, PIDFD_OPEN = 88, 266, 434
@@ -84,14 +83,6 @@ def test_a_job_that_may_make_no_link_is_entered_all_the_same(calls: tuple[int, .
         link.socket.close()
         os.close(link.ring_fd)
         eventually(lambda: target.threads() == threads)
-
-
-@pytest.mark.parametrize("call", ["socket", "memfd_create", "sendmsg"])
-def test_a_job_that_may_make_no_link_says_what_else_it_may_not(call: str, tmp_path: Path) -> None:
-    with trains(f"{SECCOMP}refuse({SYMLINK}, {SYMLINKAT}, {CALLS[call]})", real=True) as target:
-        said = refusal(target, tmp_path, shipped=True)
-        assert "its seccomp filter refuses it" in said.message
-        assert call in said.message
 
 
 # Reads everything, writes nowhere.

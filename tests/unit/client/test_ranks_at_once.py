@@ -185,6 +185,7 @@ def test_a_rank_that_is_late_to_come_holds_the_others_up_for_a_while_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ranks_at_once, "MEET_S", 0.05)
+    monkeypatch.setattr(ranks_at_once, "COMPARED_S", 0.05)
     session = FakeSession(0, set())
     RanksAtOnce([100, 101]).take_part(100, session, lambda text: None)  # type: ignore[arg-type]
     assert session.told is None

@@ -375,7 +375,7 @@ def test_enter_explains_the_remedy_under_the_cursor() -> None:
     assert at_desk(tui.judged(), work).asked == ["optimizer.fused"]
 
 
-@pytest.mark.parametrize("view", [tui.judged(), tui.kept(), tui.trying(), tui.ranks(), tui.gpu()])
+@pytest.mark.parametrize("view", [tui.kept(), tui.ranks()])
 def test_help_twice_says_what_the_words_of_this_page_mean(view: View) -> None:
     async def work(desk: Desk) -> None:
         for number in range(len(MODES)):

@@ -433,6 +433,7 @@ def test_a_remedy_that_does_not_exist_is_a_usage_error(only: str) -> None:
         tuned(SimulatedJob(), only=(only,))
 
 
+@pytest.mark.nightly
 @pytest.mark.integration  # a long simulation
 def test_a_remedy_that_does_nothing_is_seldom_kept() -> None:
     kept = sum(bool(tuned(SimulatedJob(seed=seed), only=("optimizer.fused",)).kept) for seed in range(120))
@@ -541,6 +542,7 @@ def test_what_makes_usual_steps_shorter_and_all_of_them_longer_is_not_claimed() 
         assert (found.kept, found.speedup, job.names_on) == ([], 1.0, [])
 
 
+@pytest.mark.nightly
 @pytest.mark.integration  # long simulations
 def test_long_steps_of_a_remedy_count_in_a_job_of_few_steps_too() -> None:
     kept = 0

@@ -1,0 +1,16 @@
+"""Cases of which a few run in `make test`, one of each kind, and all in `make nightly`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+
+Case = TypeVar("Case")
+
+
+def by_day(cases: Iterable[Case], chosen: Callable[[Case], bool]) -> list[Case | ParameterSet]:
+    """Parameters of a test: those that are not chosen are marked `nightly`."""
+    return [case if chosen(case) else pytest.param(case, marks=pytest.mark.nightly) for case in cases]
