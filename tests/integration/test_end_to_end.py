@@ -14,6 +14,7 @@ import pytest
 from autobrrr.cli import main
 from support import training
 from support.attach import eventually
+from support.day_cases import by_day
 from support.training import Finished, TrainingJob, autobrrr, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -59,7 +60,7 @@ def test_what_a_killed_loader_job_leaves_goes_with_the_tests(job: StartJob) -> N
     killed.kill()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", by_day(KINDS, {"plain", "loader", "trainer"}.__contains__))
 def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tmp_path: Path) -> None:
     attached = job(kind)
     found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json")
@@ -72,7 +73,7 @@ def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tm
     assert trained == untouched
 
 
-@pytest.mark.parametrize("how", ["join", "asyncio"])
+@pytest.mark.parametrize("how", by_day(["join", "asyncio"], "join".__eq__))
 def test_a_job_that_trains_in_a_thread_is_diagnosed_there_and_trains_on_to_the_same_bits(
     how: str, job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
@@ -88,7 +89,7 @@ def test_a_job_that_trains_in_a_thread_is_diagnosed_there_and_trains_on_to_the_s
 
 def test_a_users_global_hook_is_called_by_the_users_steps_alone(job: StartJob, tmp_path: Path) -> None:
     hooked = job("hooked")
-    assert autobrrr(tmp_path, "diagnose", str(hooked.pid), "--json").code == 0
+    assert autobrrr(tmp_path, "diagnose", str(hooked.pid), "--json", "--for", "5s").code == 0
     hooked.finish()
     assert "foreign 0 []" in hooked.lines
 
@@ -97,12 +98,13 @@ def test_what_a_job_warns_and_logs_names_the_same_callers_while_it_is_diagnosed(
     job: StartJob, tmp_path: Path
 ) -> None:
     warns = job("warns")
-    assert autobrrr(tmp_path, "diagnose", str(warns.pid), "--json").code == 0
+    assert autobrrr(tmp_path, "diagnose", str(warns.pid), "--json", "--for", "5s").code == 0
     warns.finish()
     assert "first 24" in warns.lines
     assert "other {}" in warns.lines
 
 
+@pytest.mark.nightly
 def test_tiny_layers_in_a_loop_are_called_overhead_or_nothing(job: StartJob, tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--json", "--for", "30s").json
     assert found["regime"] in ("overhead", "mixed", "unknown"), found["reason"]
@@ -111,12 +113,14 @@ def test_tiny_layers_in_a_loop_are_called_overhead_or_nothing(job: StartJob, tmp
         assert sum(evidence["says"] == "overhead" for evidence in found["evidence"]) >= 2
 
 
+@pytest.mark.nightly
 def test_large_matrix_products_are_never_called_overhead(job: StartJob, tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(job("matmul").pid), "--json", "--for", "30s").json
     assert found["regime"] not in ("overhead", "input", "host"), found["reason"]
     assert found["reason"]
 
 
+@pytest.mark.nightly
 def test_a_starved_loop_is_called_input_or_nothing(job: StartJob, tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(job("starved").pid), "--json", "--for", "30s").json
     assert found["regime"] in ("input", "mixed", "unknown"), found["reason"]
@@ -170,17 +174,17 @@ def test_fifty_cycles_leak_nothing(
     assert trained == untouched(trained.steps)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.0, 1.5, 2.5, 4.0, 6.0, 9.0])
 def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
-    after_s: float, job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
+    job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
     target = job("plain", *EVERY)
     before = _footprint(target.pid)
-    assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "1ms", "--json").code == 0
-    time.sleep(after_s)
-    for pid in _sidecars(tmp_path):
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: _footprint(target.pid) == before)
+    for after_s in (0.0, 0.2, 1.0, 2.5, 6.0):
+        assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "1ms", "--json").code == 0
+        time.sleep(after_s)
+        for pid in _sidecars(tmp_path):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: _footprint(target.pid) == before)
     trained = target.finish()
     assert trained == untouched(trained.steps)
 
