@@ -36,6 +36,7 @@ def lock(tmp_path: Path, wheels: Path, name: str, *lines: str) -> Path:
     return file
 
 
+@pytest.mark.nightly
 def test_two_environments_are_judged_as_two_commands_are(tmp_path: Path, wheels: Path) -> None:
     files = [
         lock(tmp_path, wheels, f"{number}.txt", f"training=={number}.0", "borrowed==1.0") for number in (1, 2)

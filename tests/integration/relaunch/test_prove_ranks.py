@@ -28,6 +28,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_two_ranks_are_refused_by_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "user"
     folder.mkdir()

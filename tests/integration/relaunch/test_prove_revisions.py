@@ -35,6 +35,7 @@ def test_committed_sides_are_judged_and_nothing_is_touched(tmp_path: Path, top: 
     assert relaunch.fingerprint(top) == before
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_not_tracked_is_missed_aloud(tmp_path: Path, top: Path) -> None:
     (top / "settings.py").write_text("RATE = 1\n")
     commit(top, {"train.py": f"import settings\n{SCRIPT}"})
@@ -46,6 +47,7 @@ def test_a_file_that_is_not_tracked_is_missed_aloud(tmp_path: Path, top: Path) -
     assert "not tracked" in said
 
 
+@pytest.mark.nightly
 def test_code_of_the_working_tree_on_both_sides_is_refused(tmp_path: Path, top: Path) -> None:
     words = ("--git", SPAN, "--", sys.executable, str(top / "train.py"), proof_verb.STEPS)
     code, found, _ = proof_verb.proven(tmp_path, top, *words)

@@ -12,6 +12,7 @@ import pytest
 
 from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
 from support import proof_verb, relaunch
+from support.day_cases import by_day
 from support.proof_scripts import BACKWARD, Change, written
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -48,6 +49,7 @@ def test_a_side_that_crashes_is_named_with_its_last_words(tmp_path: Path, folder
     assert relaunch.fingerprint(folder) == before
 
 
+@pytest.mark.nightly
 def test_a_side_that_does_not_train_is_named(tmp_path: Path, folder: Path) -> None:
     words = pair(folder, ("step = 0\n", "sys.exit()\n"))
     code, found, _ = proof_verb.proven(tmp_path, folder, *words)
@@ -55,6 +57,7 @@ def test_a_side_that_does_not_train_is_named(tmp_path: Path, folder: Path) -> No
     assert "after: " in found["error"]
 
 
+@pytest.mark.nightly
 def test_a_side_that_ends_early_is_refused(tmp_path: Path, folder: Path) -> None:
     code, found, _ = proof_verb.proven(
         tmp_path, folder, *pair(folder, ("    if step == STEPS:", "    if step == 9:"))
@@ -71,6 +74,7 @@ def test_the_same_file_twice_is_compared_and_told_if_it_is_too_short(tmp_path: P
     assert "train longer" in found["reason"]
 
 
+@pytest.mark.nightly
 def test_a_side_is_judged_without_a_printed_word(tmp_path: Path, folder: Path) -> None:
     line = '        print("step", step, "loss", float(loss), flush=True)\n'
     words = pair(folder, (line, ""), (BACKWARD, f"    if step % 2 == 0:\n    {BACKWARD}"))
@@ -87,6 +91,7 @@ def test_what_is_another_run_each_time_is_not_proven(tmp_path: Path, folder: Pat
     assert found["speed"] is None
 
 
+@pytest.mark.nightly
 def test_a_python_without_torch_is_told(tmp_path: Path, folder: Path) -> None:
     other = tmp_path / "python-other"
     other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
@@ -105,7 +110,10 @@ def test_a_python_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> Non
 
 @pytest.mark.parametrize(
     ("number", "stage"),
-    [(signal.SIGINT, "counting"), (signal.SIGTERM, "counting"), (signal.SIGINT, "start 1")],
+    by_day(
+        [(signal.SIGINT, "counting"), (signal.SIGTERM, "counting"), (signal.SIGINT, "start 1")],
+        (signal.SIGINT, "start 1").__eq__,
+    ),
 )
 def test_an_interrupted_proof_leaves_nothing(tmp_path: Path, folder: Path, number: int, stage: str) -> None:
     forever = ("    if step == STEPS:\n        break\n", "")

@@ -176,6 +176,7 @@ def test_random_lengths_alone_bring_nothing(tmp_path: Path) -> None:
     assert high > 0.95
 
 
+@pytest.mark.nightly
 def test_a_real_job_shows_its_tokens_and_its_padding_is_no_gain(tmp_path: Path) -> None:
     with stable(tmp_path, REAL, training.environment(tmp_path), "--batch-size=choice:4,16") as trials:
         space = trials.space

@@ -94,9 +94,7 @@ def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
     [
         (["--param", "--nope=int:1..2"], (), 2, "the script does not have this flag"),
         (["--param", "--mode=choice:fast"], (), 2, "may change training results"),
-        (["--horizon", "5m"], (), 2, "--horizon"),
         (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: invalid size"),
-        (["--trials", "0"], (), 2, "--trials"),
         (["--recipe", "/no/such/folder/r.toml"], (), 2, "does not exist"),
         ([], (), 2, "no terminal to ask on"),
         (["--param", "gc.freeze", "--allow-writes"], ("--unknown",), 2, "unrecognized arguments"),
