@@ -111,10 +111,11 @@ CUDA_VENV := .venv-cuda
 CUDA_BIN := $(CUDA_VENV)/bin
 CUDA_STAMP := $(CUDA_VENV)/.ready
 EMULATED := build/emulated
+WHEN ?= not nightly
 OF_TORCH := filelock typing_extensions setuptools sympy networkx jinja2 fsspec
 emulated: $(CUDA_STAMP)
 	$(CUDA_BIN)/python tests/emulated/device/build.py $(EMULATED)
-	$(EMULATED)/emurun $(CUDA_BIN)/python -m pytest tests/emulated
+	$(EMULATED)/emurun $(CUDA_BIN)/python -m pytest tests/emulated -m "$(WHEN)"
 
 $(CUDA_STAMP): constraints.txt tests/emulated/requirements.txt
 	$(PYTHON) -m venv $(CUDA_VENV)

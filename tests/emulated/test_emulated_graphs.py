@@ -15,6 +15,7 @@ from autobrrr.injected.live_torch.patches import take_off_all
 BACKLOG = int(0.3 * 1.98e9)
 
 
+@pytest.mark.nightly
 def test_a_replay_takes_its_kernels_one_after_the_other(device):
     x = torch.zeros(1000, device="cuda")
     device.plant("elementwise", 1000.0)
@@ -31,6 +32,7 @@ def test_a_replay_takes_its_kernels_one_after_the_other(device):
     assert first.elapsed_time(last) == pytest.approx(7.0 + 6 * 0.0008)  # and what lies between its nodes
 
 
+@pytest.mark.nightly
 def test_nothing_runs_while_it_is_captured(device):
     x = torch.zeros(1000, device="cuda")
     torch.cuda.synchronize()
@@ -42,6 +44,7 @@ def test_nothing_runs_while_it_is_captured(device):
     assert device.ahead_us() == 0
 
 
+@pytest.mark.nightly
 def test_a_replay_copies_what_was_captured(device):
     source, target = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -52,6 +55,7 @@ def test_a_replay_copies_what_was_captured(device):
     assert target.tolist() == [3.0] * 8
 
 
+@pytest.mark.nightly
 def test_a_call_that_waits_ends_a_capture(device):
     x = torch.zeros(1000, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -103,6 +107,7 @@ def test_the_agent_sees_a_capture_of_another_thread_that_it_watches(device) -> N
     assert torch.cuda.CUDAGraph.capture_begin is original
 
 
+@pytest.mark.nightly
 def test_a_model_is_recorded_and_trained(device):
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]).cuda()
     given = torch.randn(8, 64, device="cuda", requires_grad=True)

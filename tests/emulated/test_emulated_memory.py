@@ -12,6 +12,8 @@ import torch
 GIB = 1 << 30
 ASK = """
 import pynvml as nvml
+
+pytestmark = pytest.mark.nightly  # of the emulated device itself
 nvml.nvmlInit()
 handle = nvml.nvmlDeviceGetHandleByIndex(0)
 users = {{one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import torch
+
+pytestmark = pytest.mark.nightly  # of the emulated device itself
 
 US = 1e-6
 BACKLOG = int(

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+pytestmark = pytest.mark.nightly  # of the emulated device itself
+
 
 def recorded(path: Path, work) -> list[dict[str, object]]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.nightly, pytest.mark.timeout(300)]
 BEGIN = """
 import ctypes, json, os, sys, time, torch, torch.distributed as dist
 rank = int(os.environ["RANK"])

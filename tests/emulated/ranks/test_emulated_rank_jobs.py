@@ -51,8 +51,10 @@ def _held(said: str, when: str) -> dict[str, tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("given", "limits"),
     [
-        ({"KERNELS": "gemm=1500"}, {"kernels", "unknown"}),
-        ({"KERNELS": "gemm=1500;AllReduce_Sum_f32=1000"}, {"kernels", "unknown"}),  # beside the backward
+        pytest.param({"KERNELS": "gemm=1500"}, {"kernels", "unknown"}, marks=pytest.mark.nightly),
+        pytest.param(  # beside the backward
+            {"KERNELS": "gemm=1500;AllReduce_Sum_f32=1000"}, {"kernels", "unknown"}, marks=pytest.mark.nightly
+        ),
         ({"KERNELS": "AllReduce_Sum_f32=20000"}, {"communication"}),
         ({"KERNELS": "gemm=300", "LATE_RANK": "1", "LATE_MS": "40"}, {"host", "unknown"}),
     ],
@@ -79,6 +81,7 @@ def test_ranks_are_limited_by_what_was_planted_and_keep_nothing(
     nothing_stays(job, tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_remedy_is_tried_on_the_devices_of_both_ranks_and_goes(ranks: StartRanks, tmp_path: Path) -> None:
     job = ranks(KERNELS="gemm=50")
     words = ("--only", "optimizer.fused", "--for", "14s", "--json")
