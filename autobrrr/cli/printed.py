@@ -16,7 +16,7 @@ from autobrrr.report.text_table import fitted
 LEAST_COLUMNS = 30
 COLOURED = {  # a pattern, and the style of its groups
     r"\bregime: (?P<word>\w+)": "bold",
-    r"(?P<word>limited by [a-z]+(?: parts)?)": "bold",
+    r"(?P<word>limited by [a-z]+(?: parts| collection)?)": "bold",
     r"(?P<sure>\(high\)|confidence high)": "green",
     r"(?P<doubt>\(low\)|confidence low|\bprovisional\b)": "yellow",
     r"\b(?P<better>(?:1\.0*[1-9]\d*|[2-9]\d*\.\d+|[1-9]\d+\.\d+)x)(?= \[|$)": "green",

@@ -14,8 +14,3 @@ WORDS: Final[dict[str, str]] = {
     "underfilled": "kernels far below both roofs",
     "other": "not measured",
 }
-PHASE_WORDS: Final[dict[str, str]] = {
-    "data_wait": "waiting for data",
-    "host_to_device": "copies to the device",
-    "other": "between the phases",
-}

@@ -31,6 +31,11 @@ RANK_BURSTS_ALONE = 0.9  # ... of all such steps of any rank; as many of them in
 RANK_BURSTS_COST = 0.05  # ... and it takes so much of the time
 MORE_DATA = 0.05  # a batch is clearly larger
 
+LONG_LOOKS = 8  # at places in which long steps were, for them to be named
+WHERE_AT = 0.03  # of the step: a line of the user's is worth telling
+MOST_WHERE = 5
+OWN_WORK_AT = 0.10  # of the step: code of their own comes before the lines that only run the model
+GARBAGE_SHOWN_AT = 0.01
 GARBAGE_AT = 0.05  # of the step: below it, keeping the collector out of the way was worth nothing on 46 jobs
 
 LIMIT_AT = 0.55  # of the step: who takes it limits it, whatever the regimes inside are

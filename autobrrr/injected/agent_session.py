@@ -315,7 +315,8 @@ class AgentSession:
         for_ms = _whole(command, "for_ms", 1500)
         every_ms = _whole(command, "every_ms", 10)
         self._link.send({"reply": command.get("id"), "ok": True})
-        owner = self._loop.hot.owner
+        hot, usual = self._loop.hot, command.get("usual_ns")
+        owner = hot.owner
         sampled = stack_sampler.sample(
             self._torch,
             owner or stack_sampler.main_ident(),
@@ -324,6 +325,8 @@ class AgentSession:
             every_s=max(every_ms, 1) / 1000,
             tid=self._loop.train_tid,
             ended=self._link.lost,
+            running_ns=hot.running_ns,
+            usual_ns=usual if type(usual) is int else None,
         )
         self._link.send({"event": "frames", "frames": sampled})
         return None

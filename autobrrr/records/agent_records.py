@@ -207,6 +207,10 @@ class FrameCount(Record, frozen=True, kw_only=True):
     in_between: int = 0  # of them, in torch's or a framework's code on the way to the operators
     stayed: int = 0  # of them, those that found the thread where the look before had
     asleep: int = 0  # of these, those in between which it neither ran nor waited for a CPU
+    own: bool = True  # the user's code; else a library's, without any of theirs above it
+    does: str = ""  # in torch's loader: "sampler", "worker start", "waits for workers", "loads", "collate"
+    ns: int = 0  # time until these looks, each since the one before
+    long_ns: int = 0  # of it in steps far longer than usual
 
 
 class CodeSite(Record, frozen=True, kw_only=True):
@@ -233,6 +237,9 @@ class FrameSamples(Record, frozen=True, kw_only=True):
     queue_empty_share: float | None = None  # prefetch queue empty when looked at; None: no workers
     code: list[CodeSite] = []  # in the code that was on the stack
     paths: list[CallPath] = []  # the most frequent ones
+    ns: int = 0  # over which it was looked at
+    workers: list[tuple[str, int]] = []  # lines at which workers were found at work, and how often
+    worker_looks: int = 0  # at workers, those too that found one idle
 
 
 class WindowOp(Record, frozen=True, kw_only=True):

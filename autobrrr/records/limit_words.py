@@ -29,6 +29,8 @@ def limit_name(limit: Limit, compute: float | None = None) -> str:
         return "limit: unknown"
     if limit == "kernels" and (compute or 0.0) >= MOST:
         return "limited by computation"
+    if limit == "garbage":
+        return "limited by garbage collection"
     return "limited by several parts" if limit == "mixed" else f"limited by {limit}"
 
 

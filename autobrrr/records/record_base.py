@@ -31,6 +31,7 @@ Limit = Literal[
     "sync",
     "communication",
     "kernels",
+    "garbage",
     "startup",
     "shared",
     "mixed",

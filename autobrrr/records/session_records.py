@@ -10,7 +10,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
-from autobrrr.records.verdict_records import Advice, Evidence, Shares
+from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, Shares, Where
 
 
 class StepStats(Record, frozen=True, kw_only=True):
@@ -163,6 +163,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     limit_reason: str = ""
     adds: str = ""  # what the reason says beyond the limit's; texts show it below that
     provisional: bool = False  # named while the machine is too busy to be sure
+    where: list[Where] = []  # lines of the user's own code, what they may change first
+    ledger: list[LedgerRow] = []  # the whole step
     contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None
     anatomy: Anatomy | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from autobrrr.quantities import share
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime, TwoNumbers
 
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from autobrrr.records.session_records import Diagnosis
 
 WORTH_NAMING = 1.05
+UNSURE = 0.1  # two standard errors of a share, from which they are said beside it
+PHASE_WORDS = {
+    "other": "between the phases",
+    "data_wait": "waiting for data",
+    "host_to_device": "copies to the device",
+}
+
+
+def in_phase(kind: str, phase: str) -> str:
+    """`operators, between the phases`."""
+    return f"{kind}, {PHASE_WORDS.get(phase, phase)}"
 
 
 class Shares(Record, frozen=True, kw_only=True):
@@ -39,6 +51,41 @@ class Evidence(Record, frozen=True, kw_only=True):
     unit: str
     note: str
     against: list[str] = []
+
+
+class LedgerRow(Record, frozen=True, kw_only=True):
+    """One part of the step; all rows of a ledger sum to the step."""
+
+    phase: str
+    kind: str  # what it does: "python", "operators", "sampler", "loader worker", "garbage", "unseen", ...
+    where: str | None  # "train.py:31 main", the user's own code; None: no line of theirs
+    ns: int
+    share: float  # of the step
+    source: str  # instrument, or why nothing was seen
+    error: float | None = None  # two standard errors of the share
+
+
+class Where(Record, frozen=True, kw_only=True):
+    """A function of the user's, or a line outside of any, that the step spends time in."""
+
+    file: str
+    line: int  # the costliest one
+    function: str
+    share: float  # of the step, all of the function
+    error: float  # two standard errors
+    phase: str
+    does: str  # as the ledger's `kind`
+
+    @property
+    def place(self) -> str:
+        """`train.py:31 main`."""
+        return f"{self.file}:{self.line} {self.function}"
+
+    @property
+    def words(self) -> str:
+        """`train.py:31 main, 39 % of the step (operators, between the phases)`."""
+        sure = f" (+-{100 * self.error:.0f})" if self.error >= UNSURE else ""
+        return f"{self.place}, {share(self.share)}{sure} of the step ({in_phase(self.does, self.phase)})"
 
 
 class Advice(Record, frozen=True, kw_only=True):
@@ -71,6 +118,8 @@ class Verdict(Record, frozen=True, kw_only=True):
     limit_confidence: Confidence = "low"
     limit_reason: str = ""  # one sentence with figures
     adds: str = ""  # what the reason says beyond it
+    where: list[Where] = []  # the costliest first
+    ledger: list[LedgerRow] = []
 
 
 class VerdictLine(Record, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def answers(session: PastSession) -> list[Answer]:
     if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
         age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
     return [
-        Answer(question="What is slow?", said=limited_by(named), more=named.adds),
+        Answer(question="What is slow?", said=limited_by(named), more=_more(named)),
         Answer(question="How sure?", said=_sure(named), more=age or _signals(named)),
         _to_do(session),
         Answer(
@@ -44,6 +44,11 @@ def answers(session: PastSession) -> list[Answer]:
         _gained(session),
         _safe(session),
     ]
+
+
+def _more(named: Diagnosis) -> str:
+    """The user's costliest line, and what the regime adds."""
+    return "; ".join(part for part in ([named.where[0].words] if named.where else []) + [named.adds] if part)
 
 
 def _sure(named: Diagnosis) -> str:

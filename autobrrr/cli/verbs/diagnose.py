@@ -10,7 +10,7 @@ from typing import get_args
 
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
-from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options, wanted_probing
 from autobrrr.client.all_ranks import together
@@ -76,7 +76,7 @@ def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool
     if args.json:
         print(to_json(found))
         return
-    show(verdict_text(found))
+    show(verdict_text(found, verbose=NARRATOR.loudness is Loudness.VERBOSE))
     if args.window and found.window is not None:
         show(window_text(found.window))
     if found.sweep is not None and found.sweep.along == args.sweep:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import implementation
+from autobrrr.diagnosis.ledger import SAMPLER, WORKER_START, loading_parts
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.shares import step_parts, worth_freezing
+from autobrrr.diagnosis.models.shares import kernels_between, step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
@@ -81,12 +82,16 @@ def _operators_of(mark: str) -> Why:
 
 
 def _low_precision(name: str, measured: Measurements) -> str | None:
+    if kernels_between(measured):
+        return None  # they are not the model's
     if _on_cuda(name, measured) is None and not measured.bf16:
         return None
     return REGISTRY[name].doc
 
 
 def _with_workers(name: str, measured: Measurements) -> str | None:
+    if _loads_alone(measured):
+        return None
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     return REGISTRY[name].doc if workers else None
 
@@ -123,7 +128,32 @@ def _threads(name: str, measured: Measurements) -> str | None:
     return f"a kernel takes {duration(each_ns)} on average, too short to share among {threads} threads"
 
 
+def _loads_alone(measured: Measurements) -> bool:
+    """Whether most of the wait is the sampler's, which runs in the training process whatever the workers."""
+    parts = loading_parts(measured)
+    return SAMPLER in parts and parts[SAMPLER].share >= sum(one.share for one in parts.values()) / 2
+
+
+def _starts_alone(measured: Measurements) -> bool:
+    """Whether most of the wait is for workers that start anew: more of them take longer still."""
+    parts = loading_parts(measured)
+    return WORKER_START in parts and parts[WORKER_START].share >= sum(one.share for one in parts.values()) / 2
+
+
+def _persistent(name: str, measured: Measurements) -> str | None:
+    parts = loading_parts(measured)
+    if WORKER_START not in parts or _with_workers(name, measured) is None:
+        return _with_workers(name, measured)
+    start = parts[WORKER_START]
+    return (
+        f"{of_one(start.share)} of the time goes into starting workers anew in each epoch, at {start.where}: "
+        "persistent_workers=True keeps them"
+    )
+
+
 def _workers(name: str, measured: Measurements) -> str | None:
+    if _loads_alone(measured) or _starts_alone(measured):
+        return None
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     if workers is None:
         return None
@@ -180,7 +210,7 @@ ROWS: Mapping[str, Why] = {
     "batch.larger": _batch,
     "loader.workers": _workers,
     "loader.prefetch_factor": _with_workers,
-    "loader.persistent_workers": _with_workers,
+    "loader.persistent_workers": _persistent,
     "loader.pin_memory": _on_cuda,
     "compile.default": _not_compiled,
     "compile.regional": _never,

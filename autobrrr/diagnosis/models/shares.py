@@ -272,6 +272,13 @@ def _kernel_shares(measured: Measurements, parts: StepParts) -> dict[str, float]
     return {"compute": kernels * work.compute, "memory": kernels * (1 - work.compute)}
 
 
+def kernels_between(measured: Measurements) -> bool:
+    """Whether most of the kernels run between the phases: they are not the model's."""
+    parts = step_parts(measured)
+    kernels = {} if parts is None or parts.kernels is None else parts.kernels
+    return kernels.get("other", 0.0) >= thresholds.NAMED_AT * max(thresholds.LIMIT_AT, sum(kernels.values()))
+
+
 def garbage_share(measured: Measurements) -> float | None:
     """Share of the sampled steps spent in Python's garbage collector."""
     sampled = measured.phases

@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.records import FrameSamples
 
 NAME = "uneven_steps"
 UNIT = "share of time"
 LEAST_STEPS = 20
 LONGER = 2.5  # times the median: such a step is of another kind
 FEW = 0.25  # of the steps: more of them are no exception
-MUCH = 0.25  # of the time: so much is no exception either
+
+
+def _stood(frames: FrameSamples | None) -> str:
+    """Where the thread was found in long steps, once they had lasted longer than the usual ones."""
+    places = [place for place in (frames.places if frames else []) if place.long_ns > 0]
+    looks = sum(place.samples for place in places)
+    if looks < thresholds.LONG_LOOKS:
+        return ""
+    top = max(places, key=lambda place: place.long_ns)
+    share = top.long_ns / sum(place.long_ns for place in places)
+    does = f", {top.does}" if top.does else ""
+    return f"{of_one(share)} of the looks into them at {top.where}{does}"
 
 
 def uneven_steps(measured: Measurements) -> Reading:
@@ -41,9 +54,7 @@ def uneven_steps(measured: Measurements) -> Reading:
             else "steps have no usual length"
         )
         return Reading(signal=NAME, value=0.0 if len(long) == 0 else share, unit=UNIT, note=note)
-    what = "an evaluation, a checkpoint, a log line?"
-    if share >= MUCH:
-        what = "part of the loop: rollouts without gradients, evaluations?"
+    what = _stood(measured.frames) or "an evaluation, a checkpoint, a log line?"
     return Reading(
         signal=NAME,
         value=share,

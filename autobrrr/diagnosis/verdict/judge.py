@@ -13,6 +13,7 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.advice import advise
+from autobrrr.diagnosis.ledger import ledger, wheres
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
@@ -134,6 +135,8 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
             verdict,
             advice=advice,
             limit_reason=sentence,
+            where=wheres(measured),
+            ledger=ledger(measured),
             adds="" if sentence == verdict.reason else adds,
         ),
         batch_probe=msgspec.structs.replace(

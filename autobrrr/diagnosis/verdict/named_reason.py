@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autobrrr.diagnosis.ledger import SAMPLER, WORKER, WORKER_START, loading_parts
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
@@ -115,6 +116,16 @@ def _doubling(measured: Measurements) -> str:
 def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     queue = readings["loader_queue"]
+    parts = loading_parts(measured)
+    kind = max(parts, key=lambda name: parts[name].share, default="")
+    where = parts[kind].where if kind else None
+    at = f", most at {where}" if where else ""
+    if kind == SAMPLER:
+        return f"the sampler runs in the training process, whatever the workers{at}"
+    if kind == WORKER_START:
+        return f"{workers or 'its'} workers start anew in each epoch, and open what they read{at}"
+    if kind == WORKER and workers:
+        return f"{workers} workers are busy{at}"
     if workers and workers_keep_up(measured):
         return f"the {workers} workers keep up, so the time goes into handing batches over"
     if workers and not queue.abstained and queue.value is not None:

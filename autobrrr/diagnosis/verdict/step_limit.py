@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.ledger import collecting_line, wheres
 from autobrrr.diagnosis.models.shares import (
     delayed_most,
     fed_share,
+    garbage_share,
+    kernels_between,
     measured_shares,
     short_calls,
     short_dispatch,
@@ -89,6 +92,12 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         waited: Of the time, for a CPU, while steps were traced; any part of the step may have had it.
     """
     shares = limit_shares(case)
+    garbage, sampled = garbage_share(case.measured), case.measured.phases
+    if garbage is not None and sampled is not None and garbage >= thresholds.NAMED_AT:
+        exact = (
+            sampled.steps >= thresholds.SAMPLED_STEPS
+        )  # the collector's own clock: no second one is needed
+        return StepLimit(limit="garbage", confidence="high" if exact else "low", shares=shares)
     if regime not in NAMES_NOBODY:
         limit = LIMIT_OF_REGIME[regime]
         sure = confidence == "high" or (_leads(limit, shares) and _firm(case, limit, shares))
@@ -138,6 +147,10 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
         ranked = sorted(((share, name) for name, share in found.shares.items()), reverse=True)
         listed = ", ".join(f"{WHO[name]} {of_one(share)}" for share, name in ranked if share >= LEAST_SHOWN)
         return f"No single bottleneck: {listed}" if listed else undecided
+    if found.limit == "garbage":
+        at = collecting_line(case.measured)
+        called = f", called at {at}" if at else ""
+        return f"the garbage collector takes {of_one(garbage_share(case.measured) or 0.0)} of a step{called}"
     parts = measured_shares(case.shares)
     held = [(share, WORDS[name]) for name, share in parts.items() if LIMIT_OF_REGIME.get(name) == found.limit]
     unclear, dispatch = _in_short_calls(case)
@@ -146,7 +159,16 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
     if dispatch:
         held.append((dispatch, "short operators that don't grow with the batch"))
     inside = sorted(((share, words) for share, words in held if share >= LEAST_SHOWN), reverse=True)
-    return ", ".join(f"{of_one(share)} {words}" for share, words in inside)
+    listed = ", ".join(f"{of_one(share)} {words}" for share, words in inside)
+    return f"{listed}{_outside_the_model(found, case)}"
+
+
+def _outside_the_model(found: StepLimit, case: JudgedCase) -> str:
+    """Where kernels are not the model's: a metric's, between the phases."""
+    if found.limit != "kernels" or not kernels_between(case.measured):
+        return ""
+    at = next((row.place for row in wheres(case.measured) if row.phase == "other"), None)
+    return f", between the phases{f' at {at}' if at else ''}"
 
 
 def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limit | None:

@@ -15,12 +15,13 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber
 from autobrrr.diagnosis.models.sampled_frames import busiest, is_loading
 from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
-from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
+from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
 from autobrrr.diagnosis.verdict.named_reason import Sentence
 from autobrrr.records import FrameSamples, Regime, Shares
+from autobrrr.records.verdict_records import PHASE_WORDS
 
 WITHHELD = "the machine is too busy"  # how busy, and by whom: records.busy_words
 STACKS = ("host_frames", "loader_frames", "phase_frames")  # of samples over all the time

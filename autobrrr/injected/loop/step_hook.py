@@ -49,6 +49,11 @@ class Hot:
         """Steps that have ended."""
         return self.seq + len(self.times)
 
+    def running_ns(self) -> int:
+        """How long the step has run that is running. From any thread."""
+        began = self.times[-1:] or [self.start]
+        return perf_counter_ns() - began[0]
+
     def poke(self) -> None:
         """Let the end of this step go the slow way. From any thread."""
         self.knocks += 1

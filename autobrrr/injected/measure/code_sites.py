@@ -30,6 +30,17 @@ READS_BACK = frozenset({"item", "tolist"})
 COPIES = frozenset({"to", "cuda"})
 GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
 IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "copy_", "data"})
+CALLS = {  # names whose call at a line says what it does there
+    "collect": "collects",
+    "save": "saves",
+    "iloc": "picks rows",
+    "loc": "picks rows",
+    "iterrows": "picks rows",
+    "isnan": "guards",
+    "isinf": "guards",
+    "isfinite": "guards",
+    "tensor": "makes tensors",
+}
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -167,7 +178,7 @@ def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]
         if not is_own(code, foreign):
             continue
         read = taken.get(code) or taken.setdefault(code, Code(code))
-        for what, where, inside in _sites(read, offset):
+        for what, where, inside in dict.fromkeys(_sites(read, offset)):
             found[what, where] += samples if inside else 0
     return [
         {"what": what, "where": where, "samples": samples}
@@ -211,6 +222,8 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
         return
     region, line = loop or read.whole, read.line(offset)
     for at, name in read.attributes(region):
+        if name in CALLS and read.line(at) == line:
+            yield CALLS[name], read.where(at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
             continue

@@ -1,10 +1,11 @@
 """Where the training thread stands, looked at from the agent's thread every few milliseconds.
 
 In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
-(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase, whether
-it is reached through what the loop reads its batches from, whether torch or a framework runs there and not
-the user's own code, and whether the thread slept between two looks that found it at the same place, by the
-scheduler's clock.
+(`records.FrameSamples`): the innermost frame of the user's own code, by place and phase, with the time since
+the look before (a thread that holds the interpreter is looked at late, and less often); whether it is reached
+through what the loop reads its batches from; whether torch or a framework runs there and not the user's own
+code; and whether the thread slept between two looks that found it at the same place, by the scheduler's
+clock. Beside it, where the workers of a loader stand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
 from ..phases.loader_watch import LoaderWatch
+from ..phases.worker_stacks import WorkerLooks
 from .code_sites import (
+    MOST_SITES,
     CallPaths,
     CallSite,
     Stacks,
@@ -48,7 +51,15 @@ _DISPATCH = (
     "functional.py",
 )
 _NO_DISPATCH = ("nn/parallel/",)
-Place = tuple[str, str, bool, bool]
+LONGER = 2.5  # times the usual step: it is a long one
+WORKERS_EVERY = 3  # looks at training for one at a worker
+_LOADING = {  # functions of torch's loader, and what it does there
+    "_next_index": "sampler",
+    "_shutdown_workers": "worker start",
+    "_try_get_data": "waits for workers",
+    "_get_data": "waits for workers",
+}
+Place = tuple[str, str, bool, bool, str, bool]
 
 
 class StackLook(NamedTuple):
@@ -90,9 +101,11 @@ class Sleeps:
         self._before: tuple[Place, int, int] | None = None
         self.stayed: Counter[Place] = Counter()
         self.asleep: Counter[Place] = Counter()
+        self.seen = 0
 
     def see(self, place: Place, now_ns: int) -> None:
         """The thread stands here now."""
+        self.seen += 1
         busy_ns, before = self._clock(), self._before
         self._before = None if busy_ns is None else (place, now_ns, busy_ns)
         if busy_ns is None or before is None or before[0] != place:
@@ -110,17 +123,25 @@ def sample(
     every_s: float,
     tid: int | None = None,
     ended: Callable[[], bool] = lambda: False,
+    running_ns: Callable[[], int] = lambda: 0,
+    usual_ns: int | None = None,
 ) -> dict[str, object]:
     """Sample one thread's stack for a while, or until it has `ended`: nobody waits for the samples any more.
 
     Args:
         tid: Its number in the kernel, where that is known.
+        running_ns: How long the step has run that is running.
+        usual_ns: What a step takes; None: no step is a long one.
     """
     foreign = foreign_folders(torch)
     seen: Counter[StackLook] = Counter()
     stacks: Stacks = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
+    spent: Counter[Place] = Counter()  # ns
+    long: Counter[Place] = Counter()  # ns of them in long steps
+    workers = WorkerLooks(ident, foreign) if loader.workers else None
     looked = empty = 0
+    before_ns = time.perf_counter_ns()
     end = time.monotonic() + for_s
     interval = SwitchInterval()
     interval.shorten()
@@ -131,11 +152,18 @@ def sample(
                 break
             seen[found] += 1
             stacks.update(set(found.path))
-            sleeps.see(found.place, time.perf_counter_ns())
+            now_ns = time.perf_counter_ns()
+            sleeps.see(found.place, now_ns)
+            spent[found.place] += now_ns - before_ns
+            if usual_ns is not None and running_ns() > LONGER * usual_ns:
+                long[found.place] += now_ns - before_ns
+            before_ns = now_ns
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
                 empty += is_empty
+            if workers is not None and sleeps.seen % WORKERS_EVERY == 0:
+                workers.look(loader.worker_pids())
             time.sleep(every_s)
     finally:
         interval.restore()
@@ -163,10 +191,17 @@ def sample(
                 "samples": count,
                 "stayed": sleeps.stayed[place],
                 "asleep": sleeps.asleep[place],
+                "does": does,
+                "own": own,
+                "ns": spent[place],
+                "long_ns": long[place],
             }
             for place, count in places.most_common(50)
-            for where, phase, in_loader, in_collective in (place,)
+            for where, phase, in_loader, in_collective, does, own in (place,)
         ],
+        "ns": spent.total(),
+        "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
+        "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign),
         "paths": paths_of(paths, foreign),
@@ -245,13 +280,14 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
     """The innermost frame of the user's code, the phase, whether loader or collective are on the stack."""
     innermost = frame
     users: FrameType | None = None
-    phase = "other"
+    phase, does = "other", ""
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
             break
         code = frame.f_code
         name, file = code.co_name, code.co_filename
+        does = does or _loading(frame)
         if "/site-packages/" not in file and not file.startswith(foreign) and users is None:
             users = frame
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
@@ -267,10 +303,33 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
         frame = frame.f_back
     shown = users or innermost
     if shown is None:
-        return "?", phase, in_loader, in_collective
+        return "?", phase, in_loader, in_collective, does, False
     code = shown.f_code
     where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
-    return where, phase, in_loader, in_collective
+    return where, phase, in_loader, in_collective, does, users is not None
+
+
+def _loading(frame: FrameType) -> str:
+    """What torch's loader does in a frame of its own; empty in any other."""
+    code = frame.f_code
+    if "torch/utils/data/" not in code.co_filename:
+        return ""
+    if code.co_filename.endswith("_utils/collate.py"):
+        return "collate"
+    if code.co_filename.endswith("_utils/fetch.py"):
+        return "loads"
+    if not code.co_filename.endswith("data/dataloader.py"):
+        return ""
+    if code.co_name == "__init__" and "_worker_queue_idx_cycle" in code.co_names:
+        return "worker start"
+    does = _LOADING.get(code.co_name, "")
+    if does == "waits for workers":  # for the first batch: they start, and open what they read
+        iterator = frame.f_locals.get("self")
+        fresh = getattr(iterator, "_rcvd_idx", None) == 0 and not getattr(
+            iterator, "_persistent_workers", True
+        )
+        return "worker start" if fresh else does
+    return does
 
 
 def _phase(name: str, file: str) -> str:

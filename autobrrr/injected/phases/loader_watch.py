@@ -55,6 +55,13 @@ class LoaderWatch:
         iterator = self._job.iterator
         return iterator is None or vars(iterator).get("_dataset") is vars(loader).get("dataset")
 
+    def worker_pids(self) -> list[int]:
+        """Processes that load for the iterator."""
+        iterator = self._iterator() if self._iterator is not None else None
+        workers = getattr(iterator, "_workers", None)
+        found = [getattr(getattr(each, "_popen", None), "pid", None) for each in list(workers or ())]
+        return [pid for pid in found if type(pid) is int]
+
     def queue_empty(self) -> bool | None:
         """Whether the next batch is not there yet; None: no workers, or it can't be seen.
 

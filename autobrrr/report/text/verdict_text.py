@@ -1,24 +1,31 @@
-"""The verdict in at most ten lines: who limits, the regime, its figures, the remedies, what would decide."""
+"""The verdict in a few lines: who limits, the user's costliest line, where the step goes, what to do.
+
+With `verbose` the evidence, and all that the ledger and the advice hold.
+"""
 
 from __future__ import annotations
 
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, Evidence, verdict_head
+from autobrrr.records import Advice, Diagnosis, Evidence, LedgerRow, verdict_head
 from autobrrr.records.busy_words import busy_words
+from autobrrr.records.verdict_records import in_phase
 from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.rank_text import ranks_words
 
-MOST_LINES = 10
+MOST_LINES = 16
 MOST_EVIDENCE = 3
-MOST_REMEDIES = 2
+MOST_ROWS = 5
+MOST_ADVICE = 3
 
 
-def verdict_text(found: Diagnosis) -> str:
+def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     """What a person wants to know after `diagnose`."""
     steps = found.step_ns
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
     lines = [f"{job}: {verdict_head(found)}"]
+    if found.where:
+        lines.append(_row("your line", readable(found.where[0].words)))
     if found.adds:
         lines.append(_row("regime" if found.regime == "unknown" else found.regime, found.adds))
     busy = busy_words(found)
@@ -37,26 +44,38 @@ def verdict_text(found: Diagnosis) -> str:
         spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
+    lines += _ledger_rows(found.ledger if verbose else found.ledger[:MOST_ROWS])
     among = ranks_words(found)
     if among is not None:
         lines.append(_row("ranks", among))
-    lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]
-    remedies = [advice for advice in found.advice if advice.reach != "edit"]
-    edits = [advice for advice in found.advice if advice.reach == "edit"]
-    for advice in remedies[: MOST_REMEDIES - bool(edits)]:
-        gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
-        lines.append(
-            _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_words}{gain})")
-        )
-    if edits:
-        others = f"; also {', '.join(each.remedy for each in edits[1:])}" if edits[1:] else ""
-        lines.append(_row("edit", f"{edits[0].why} ({edits[0].class_}){others}"))
+    if verbose or not found.ledger:
+        evidence = found.evidence if verbose else carrying(found)
+        lines += [_row(each.signal, each.note) for each in evidence]
+    lines += [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
     if found.decide_with:
         lines.append(_row("to decide", found.decide_with))
-    lines = lines[: MOST_LINES - 1]
+    if not verbose:
+        lines = lines[: MOST_LINES - 1]
     if found.cost.words:
         lines.append(f"  Cost to your job: {found.cost.words}.")
     return "\n".join(lines)
+
+
+def _ledger_rows(rows: list[LedgerRow]) -> list[str]:
+    """`39 %  operators, between the phases  train.py:22 guard`."""
+    told = [(share(row.share), in_phase(row.kind, row.phase), readable(row.where or "")) for row in rows]
+    wide = max((len(kind) for _, kind, _ in told), default=0)
+    return [
+        _row("" if at else "where", f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
+        for at, (part, kind, where) in enumerate(told)
+    ]
+
+
+def _advised(advice: Advice) -> str:
+    gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
+    if advice.reach == "edit":
+        return _row("edit", f"{advice.why} ({advice.class_words}{gain})")
+    return _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_words}{gain})")
 
 
 def carrying(found: Diagnosis) -> list[Evidence]:

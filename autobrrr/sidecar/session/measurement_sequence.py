@@ -1,4 +1,4 @@
-"""The course of measurement: trace or profile, sample, probe, then watch; one row a measurement.
+"""The course of measurement: sample stacks, trace or profile, probe, then watch; one row a measurement.
 
 In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
 answer that does not come, becomes an abstention with its reason, and the course goes on.
@@ -12,8 +12,6 @@ from functools import partial
 
 import msgspec
 
-from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.thresholds import BUSY_AT
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.records import (
@@ -44,9 +42,11 @@ WINDOW_STEPS = 4
 SHAPED_STEPS = 2
 TIMED_STEPS = 16
 TIMED_LONG_STEPS = 8
-NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
+NOTICEABLE = 0.15  # of the step: shapes of products are worth a second window
 FRAMES_MS = 1500
+MOST_FRAMES_MS = 6000
 FRAMES_EVERY_MS = 10
+LONGER, LONG_STEPS_NS = 2.5, 1_000_000_000  # some steps so many times the usual one: looked at for longer
 FIRST_STEP_NS = 6 * SECOND_NS  # without a step: where the thread stands is looked at
 FIRST_STEP_FRAMES_MS = 4000
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
@@ -88,8 +88,6 @@ class MeasurementSequence:
         self._since_ns = now_ns
         self._first_step_ns: int | None = None
         self._before: Record | None = None  # what was known of it when the measurement began
-        self._looked_at: TracedSteps | None = None
-        self._own_code = False
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = self._window_asked = False  # for whatever reason; by the user
@@ -293,7 +291,7 @@ class MeasurementSequence:
         # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
         steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
         if known and steps >= FEW_STEPS and self._may_measure(now_ns):
-            self._trace(now_ns)
+            self._sample(now_ns)
 
     @property
     def _several(self) -> bool:
@@ -374,19 +372,32 @@ class MeasurementSequence:
         self._begin_window(now_ns, activity, steps=SHAPED_STEPS, shapes=True)
 
     def _sample(self, now_ns: int) -> None:
-        if self._findings.frames is not None or not self._noticeable():
-            self._probe(now_ns)
+        """First of all, while nothing of ours makes any line of the job dearer: every verdict names lines."""
+        if self._findings.frames is not None:
+            self._traced_or_not(now_ns)
             return
-        mean_ns = self._findings.window.stats.mean or 0
-        for_ms = max(FRAMES_MS, min(6_000, 4 * mean_ns // 1_000_000))
+        stats = self._findings.window.stats
+        step_ns = stats.mean or 0
+        if (stats.p99 or 0) > LONGER * (stats.median or 0):
+            step_ns = max(step_ns, LONG_STEPS_NS)  # the lines of long steps are wanted too
+        for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, 4 * step_ns // 1_000_000))
         self._begin_sampling(now_ns, "sampling where the training thread stands", for_ms)
 
+    def _traced_or_not(self, now_ns: int) -> None:
+        if self._findings.traced is None and not self._findings.options.readonly:
+            self._trace(now_ns)
+        else:
+            self._probe(now_ns)
+
     def _begin_sampling(self, now_ns: int, activity: str, for_ms: int) -> None:
-        self._begin(State.SAMPLING, now_ns, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
+        usual_ns = int(self._findings.window.median_ns or 0) or None
+        self._begin(
+            State.SAMPLING, now_ns, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS, usual_ns=usual_ns
+        )
 
     def _sampled(self, now_ns: int) -> None:
         if not self._sampled_early:
-            self._probe(now_ns)
+            self._traced_or_not(now_ns)
             return
         self._sampled_early = False
         if self._first_step_ns is not None:
@@ -437,10 +448,8 @@ class MeasurementSequence:
             self._window_wanted = self._window_wanted or findings.profile is not None
             self.again(now_ns)
             return
-        if findings.frames is None and self._noticeable():
-            measure: Callable[[int], None] = self._sample
-        elif self._window_is_due(now_ns):
-            measure = self._profile
+        if self._window_is_due(now_ns):
+            measure: Callable[[int], None] = self._profile
         elif self._sweeps_wanted:
             measure = partial(self._begin_sweep, along=self._sweeps_wanted[0])
         elif self._drifted(now_ns):
@@ -501,30 +510,6 @@ class MeasurementSequence:
         if not self._traced_median_ns or median_ns is None or now_ns - self._since_ns < DRIFT_NS:
             return False
         return abs(median_ns / self._traced_median_ns - 1) > DRIFT
-
-    def _noticeable(self) -> bool:
-        phases = self._findings.window.phases
-        if phases is None or not phases.step_ns:
-            return False
-        facts = self._findings.facts
-        # Advice on edits needs lines: of what waits for a GPU, and of loops that accumulate.
-        if (facts is not None and facts.is_asynchronous) or (phases.backwards or 0) > 1:
-            return True
-        parts = (phases.mean.data_wait, phases.mean.other)
-        if any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts):
-            return True
-        return self._has_own_code()
-
-    def _has_own_code(self) -> bool:
-        """Whether the traced steps show code of the job's own that is worth sampling; asked once."""
-        traced = self._findings.traced
-        if traced is not None and traced is not self._looked_at:
-            self._looked_at = traced
-            measured = self._findings.measurements(0)
-            divided = step_parts(measured)
-            own = 0.0 if divided is None else divided.phase.get("other", 0.0)
-            self._own_code = own >= NOTICEABLE or held_phase(measured) is not None
-        return traced is not None and self._own_code
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:

@@ -63,6 +63,8 @@ def snapshot(
         limit_reason=verdict.limit_reason,
         adds=verdict.adds,
         provisional=verdict.provisional,
+        where=verdict.where,
+        ledger=verdict.ledger,
         contention=contention(measured),
         job=measured.facts,
         anatomy=measured.anatomy,

@@ -12,14 +12,30 @@ from autobrrr.quantities import duration, share
 from autobrrr.records import (
     Advice,
     Diagnosis,
+    LedgerRow,
     Phases,
     Shares,
+    Where,
 )
 from autobrrr.report.step_shares import phase_shares
 from autobrrr.report.text.live_line import live_line, verdict_words
 from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
 from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
+GUARD = Where(
+    file="train.py", line=22, function="guard", share=0.39, error=0.12, phase="other", does="operators"
+)
+ROWS = [
+    LedgerRow(phase=phase, kind=kind, where=where, ns=int(part * 1_420_000), share=part, source="stacks")
+    for phase, kind, where, part in (
+        ("backward", "operators", "train.py:40 <module>", 0.31),
+        ("other", "operators", "train.py:22 guard", 0.3),
+        ("forward", "operators", "train.py:9 forward", 0.2),
+        ("other", "operators", "train.py:20 guard", 0.09),
+        ("optimizer", "operators", "train.py:41 <module>", 0.06),
+        ("other", "unseen", None, 0.04),
+    )
+]
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
@@ -39,8 +55,15 @@ def test_the_verdict_reads_as_it_should(name: str) -> None:
     golden(f"verdict-{name}.txt", verdict_text(SNAPSHOTS[name]) + "\n")
 
 
+def test_the_costliest_line_stands_below_the_headline_and_the_ledger_below_the_step() -> None:
+    found = msgspec.structs.replace(OVERHEAD, where=[GUARD], ledger=ROWS)
+    golden("verdict-lines.txt", verdict_text(found) + "\n")
+    assert "many small parts" not in verdict_text(found)
+    assert "no waiting" in verdict_text(found, verbose=True)
+
+
 @pytest.mark.parametrize("snapshot", SNAPSHOTS.values(), ids=SNAPSHOTS)
-def test_a_verdict_never_has_more_than_ten_lines(snapshot: Diagnosis) -> None:
+def test_a_verdict_never_has_more_lines_than_fit_a_screen(snapshot: Diagnosis) -> None:
     assert len(verdict_text(snapshot).splitlines()) <= MOST_LINES
 
 
@@ -115,21 +138,15 @@ def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:
     assert [name for name, _ in phase_shares(whole)][-1] == "other"
 
 
-def test_an_edit_stands_beside_the_best_cure_and_names_the_others() -> None:
+def test_what_to_do_stands_in_its_order_and_all_of_it_where_it_is_asked_for() -> None:
     def one(name: str, reach: str) -> Advice:
         return msgspec.convert(
             {"remedy": name, "why": f"{name} why", "expected": None, "reach": reach, "class": "rounding"},
             Advice,
         )
 
-    found = diagnosis(
-        advice=[
-            one("optimizer.fused", "live"),
-            one("gc.freeze", "live"),
-            one("edit.padding", "edit"),
-            one("edit.no_sync", "edit"),
-        ]
-    )
-    lines = verdict_text(found).splitlines()
-    assert [line.split()[0] for line in lines if "why" in line] == ["remedy", "edit"]
-    assert "edit          edit.padding why (rounding); also edit.no_sync" in verdict_text(found)
+    names = ("edit.no_sync", "optimizer.fused", "edit.padding", "gc.freeze")
+    found = diagnosis(advice=[one(name, "edit" if name.startswith("edit") else "live") for name in names])
+    lines = [line.split()[0] for line in verdict_text(found).splitlines() if "why" in line]
+    assert lines == ["edit", "remedy", "edit"]
+    assert "gc.freeze" in verdict_text(found, verbose=True)

@@ -47,6 +47,10 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     rows: list[Row] = []
     first = found.limit_reason or found.reason
     rows += [row(piece(f"  {line}", "strong")) for line in wrapped(first, width - 4, 3)]
+    if found.where:
+        rows += [
+            row(piece(f"  {line}", "regime")) for line in wrapped(f"at {found.where[0].words}", width - 4, 2)
+        ]
     rows += [row(piece(f"  {line}")) for line in wrapped(found.adds, width - 4, 4)]
     rows += [BLANK, *_shares(found, width), BLANK]
     rows += _ranks(view, width)

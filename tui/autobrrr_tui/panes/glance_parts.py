@@ -48,6 +48,8 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
         first, *others = wrapped(limited_by(named), room - sum(len(text) for text, _, _ in doubt), most)
         rows.append(row(piece(first, strong), *doubt))
         rows += [row(piece(line, plain)) for line in others]
+    if named.where and not age:
+        rows += [row(piece(line, plain)) for line in wrapped(f"at {named.where[0].words}", room, 2 - brief)]
     late = "" if found.straggler is None else late_words(found.straggler)
     rows += [row(piece(clipped(late, room), "bad"))] * bool(late)
     said = named.reason if named.limit == "unknown" else named.adds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -61,15 +62,19 @@ def test_where_long_steps_take_most_of_the_time_nobody_is_named_by_the_usual_one
     assert "90 % of 100 samples stand in the loop's own code" in found.reason
 
 
-def test_long_steps_that_take_most_of_the_time_are_part_of_the_loop_and_the_usual_one_decides_nothing() -> (
-    None
-):
+def test_long_steps_that_take_much_of_the_time_are_told_by_where_they_stand() -> None:
     much = with_rollouts(60)
-    assert "part of the loop: rollouts without gradients" in reading(much, "uneven_steps").note
     found = judge(much).verdict
     assert found.regime == "mixed"
-    assert "part of the loop" in found.reason
+    assert "66 % of the time" in found.reason
     assert "the usual step alone is" in found.reason
+    places = [
+        msgspec.structs.replace(place, long_ns=900 * MS, does="worker start")
+        for place in diagnosis.frames(loader=30).places
+    ]
+    stacks = msgspec.structs.replace(diagnosis.frames(loader=30), places=places)
+    note = reading(diagnosis.replaced(much, frames=stacks), "uneven_steps").note
+    assert "100 % of the looks into them at train.py:31 make_batch, worker start" in note
     assert judge(with_rollouts(7)).verdict.regime == "overhead"
 
 

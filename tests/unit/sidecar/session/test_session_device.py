@@ -256,12 +256,10 @@ def test_a_job_that_was_changed_after_its_window_is_profiled_again_once_the_rest
 ) -> None:
     profiling(stage)
     stage.window(ProfilerWindow(status="ok", verdict=NAMED))
-    stage.run()
-    stage.event("slack", SLACK)
-    assert stage.run(4) is State.SAMPLING
+    assert stage.run() is State.DELAYING
     stage.session.apply("optimizer.fused", {}, lambda switched: None)
     stage.agent.answer("apply", token=1, seq=1)
-    stage.event("frames", {"samples": 0, "places": []})
+    stage.event("slack", SLACK)
     for _ in range(6):
         stage.run(8, seconds=1)
     assert asked_for_windows(stage) == 2

@@ -180,7 +180,7 @@ def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Pa
     done: list[Switched] = []
     stage.session.apply("gc.freeze", {}, done.append)
     assert done[0].why == "the session is read-only"
-    assert set(stage.agent.asked) == {"facts"}
+    assert set(stage.agent.asked) == {"facts", "frames"}
     assert stage.session.begin_tuning() == "the session is read-only"
 
 

@@ -1,0 +1,282 @@
+"""The ledger: where one step goes, in rows that sum to it, down to the user's own lines.
+
+In: sampled stacks of training and of its workers, phases by their clock, traced steps, the collector's clock.
+Out: `records.LedgerRow`s, and of these the functions that the user can change. Stacks weigh by the time since
+the look before; the collector's time is exact, and comes off the line that calls it, else off all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements, once
+from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.models.sampled_frames import is_loading
+from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
+from autobrrr.diagnosis.robust_stats import positive
+from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Where
+
+STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
+GARBAGE, UNSEEN, OPERATORS, PYTHON = "garbage", "unseen", "operators", "python"
+WAITS, WORKER = "waits for workers", "loader worker"
+SAMPLER, WORKER_START = "sampler", "worker start"
+COLLECTS = "collects"
+LOADING = (SAMPLER, WORKER_START, WORKER, WAITS, "loads", "collate")
+MOST_ROWS = 40
+FEWEST_LOOKS = 4  # at a line, for it to be named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Time of one kind at one place, before it is part of a step."""
+
+    phase: str
+    kind: str
+    where: str | None
+    share: float
+    source: str = STACKS
+    looks: int = 0
+    own: bool = True
+
+
+@once
+def ledger(measured: Measurements) -> list[LedgerRow]:
+    """The whole step, the costliest first; empty where no step was measured."""
+    step_ns = _step_ns(measured)
+    if step_ns is None or measured.outside:
+        return []
+    looks = _looks(measured.frames)
+    rows = [
+        LedgerRow(
+            phase=one.phase,
+            kind=one.kind,
+            where=one.where,
+            ns=int(one.share * step_ns),
+            share=round(one.share, 4),
+            source=one.source,
+            error=round(share_error(one.share, looks), 4) if one.source == STACKS else None,
+        )
+        for one in sorted(_spent(measured), key=lambda one: -one.share)[:MOST_ROWS]
+    ]
+    rows = [row for row in rows if row.ns > 0]
+    rest_ns = step_ns - sum(row.ns for row in rows)
+    if rest_ns > 0:
+        why = "many small parts" if rows else "neither stacks nor phases were measured"
+        rows.append(_unseen(rest_ns, step_ns, why))
+    return rows
+
+
+@once
+def wheres(measured: Measurements) -> list[Where]:
+    """Functions of the user's, the costliest first; calls that only run the model come after the rest.
+
+    None for a call under which a library runs the whole loop: no line of the loop is the user's.
+    """
+    found: dict[tuple[str, str, str], list[Spent]] = defaultdict(list)
+    looks = _looks(measured.frames)
+    spent = _spent(measured)
+    loops = _of_libraries(measured.frames)
+    for one in spent:
+        if one.where is None or not one.own or one.where in loops:
+            continue
+        place, _, function = one.where.partition(" ")
+        file, _, line = place.partition(":")
+        key = (file, line if function == "<module>" else "", function)
+        found[key].append(one)
+    rows = [
+        _where(parts, looks) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
+    ]
+    told = [row for row in rows if row.share >= thresholds.WHERE_AT]
+    told.sort(key=lambda row: (not _is_own_work(row), -row.share))
+    return told[: thresholds.MOST_WHERE]
+
+
+def loading_parts(measured: Measurements) -> dict[str, Spent]:
+    """Waiting for data by what is done meanwhile, each with all its share and its costliest line.
+
+    Empty where the stacks don't tell: of an agent that does not know torch's loader.
+    """
+    found: dict[str, Spent] = {}
+    for one in _spent(measured):
+        if one.kind not in LOADING or one.source == CLOCK:
+            continue
+        before = found.get(one.kind)
+        share = one.share + (0.0 if before is None else before.share)
+        top = one if before is None or one.looks > before.looks else before
+        found[one.kind] = replace(top, share=share)
+    return found
+
+
+def share_error(share: float, looks: int) -> float:
+    """Two standard errors of a share of so many looks."""
+    return 2 * math.sqrt(share * (1 - share) / looks) if looks else 1.0
+
+
+def _is_own_work(row: Where) -> bool:
+    calls_model = row.phase in MODEL_PHASES and row.does != PYTHON
+    return not calls_model and row.share >= thresholds.OWN_WORK_AT
+
+
+def _where(parts: list[Spent], looks: int) -> Where:
+    top = max(parts, key=lambda one: one.share)
+    share = min(1.0, sum(one.share for one in parts))
+    place, _, function = (top.where or "").partition(" ")
+    file, _, line = place.partition(":")
+    return Where(
+        file=file,
+        line=int(line) if line.isdigit() else 0,
+        function=function,
+        share=round(share, 4),
+        error=round(share_error(share, looks), 4),
+        phase=top.phase,
+        does=top.kind,
+    )
+
+
+def _looks(frames: FrameSamples | None) -> int:
+    return 0 if frames is None else frames.samples
+
+
+def _step_ns(measured: Measurements) -> int | None:
+    if measured.phases is not None and measured.phases.step_ns > 0:
+        return measured.phases.step_ns
+    return int(measured.step_ns.mean()) if len(measured.step_ns) else None
+
+
+@once
+def _spent(measured: Measurements) -> list[Spent]:
+    frames = measured.frames
+    enough = frames is not None and frames.samples >= thresholds.FRAME_SAMPLES
+    found = _from_stacks(measured, frames) if frames is not None and enough else _from_clocks(measured)
+    return _with_garbage(measured, found)
+
+
+def _from_clocks(measured: Measurements) -> list[Spent]:
+    parts = step_parts(measured)
+    phase = {} if parts is None else parts.phase
+    return [
+        Spent(phase=name, kind=_work(measured, name), where=None, share=share, source=CLOCK)
+        for name, share in phase.items()
+        if share > 0
+    ]
+
+
+def _from_stacks(measured: Measurements, frames: FrameSamples) -> list[Spent]:
+    whole = sum(weight(frames, place) for place in frames.places)
+    work = {name: _work(measured, name) for name in PHASES}
+    found: dict[tuple[str, str, str, bool], list[float]] = defaultdict(lambda: [0.0, 0])
+    for place in frames.places:
+        kind = _kind(place, work)
+        entry = found[place.phase, kind, place.where, place.own]
+        entry[0] += weight(frames, place) / max(1, whole)
+        entry[1] += place.samples
+    rows = [
+        Spent(phase=phase, kind=kind, where=where, share=share, looks=int(looks), own=own)
+        for (phase, kind, where, own), (share, looks) in found.items()
+    ]
+    return _of_workers(frames, rows)
+
+
+def weight(frames: FrameSamples, place: FrameCount) -> int:
+    """Time at a place; of an agent that does not say, the number of looks."""
+    return place.ns if frames.ns > 0 else place.samples
+
+
+def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
+    if place.in_collective:
+        return "waits for ranks"
+    if place.does:
+        return place.does
+    if is_loading(place):
+        return "loads"
+    if place.in_between * 2 > place.samples:
+        return OPERATORS
+    return work.get(place.phase, PYTHON)
+
+
+def _work(measured: Measurements, phase: str) -> str:
+    """Whether operators explain most of a phase; Python does what they do not."""
+    held = held_phase(measured)
+    if held is not None and held.phase == phase:
+        return PYTHON
+    traced, parts = measured.traced, step_parts(measured)
+    if traced is None or parts is None or parts.kernels is None:
+        return OPERATORS if phase in MODEL_PHASES else "code"
+    cost_ns, count = positive(traced.op_cost_ns) or 0.0, traced.operations_by_phase.get(phase) or 0.0
+    inside = parts.kernels.get(phase, 0.0) + count * cost_ns / parts.step_ns
+    share = parts.phase.get(phase, 0.0)
+    if phase in MODEL_PHASES or (share > 0 and inside >= thresholds.EXPLAINED_AT * share):
+        return OPERATORS
+    return PYTHON
+
+
+def _of_workers(frames: FrameSamples, rows: list[Spent]) -> list[Spent]:
+    """Waiting for workers, by what these do meanwhile."""
+    busy = sum(count for _, count in frames.workers)
+    if busy < thresholds.FRAME_SAMPLES:
+        return rows
+    found = []
+    for row in rows:
+        if row.kind != WAITS:
+            found.append(row)
+            continue
+        # A worker that has nothing to do is not what is waited for: its share stays with the wait.
+        working = min(1.0, busy / max(1, frames.worker_looks))
+        for where, count in frames.workers:
+            share = row.share * working * count / busy
+            found.append(
+                Spent(phase=row.phase, kind=WORKER, where=where, share=share, source=WORKERS, looks=count)
+            )
+        found.append(replace(row, share=row.share * (1 - working)))
+    return found
+
+
+def _with_garbage(measured: Measurements, rows: list[Spent]) -> list[Spent]:
+    share = garbage_share(measured)
+    if share is None or share < thresholds.GARBAGE_SHOWN_AT:
+        return rows
+    at = collecting_line(measured)
+    callers = [row for row in rows if at is not None and row.where == at]
+    theirs = sum(row.share for row in callers)
+    left = max(0.0, share - theirs)
+    others = max(1e-9, sum(row.share for row in rows) - theirs)
+    found = []
+    for row in rows:
+        kept = 1 - min(1.0, share / theirs) if row in callers else 1 - min(1.0, left / others)
+        found.append(replace(row, share=row.share * kept))
+    phase = callers[0].phase if callers else "other"
+    return [
+        *found,
+        Spent(
+            phase=phase,
+            kind=GARBAGE,
+            where=at,
+            share=share,
+            source=COLLECTOR,
+            looks=FEWEST_LOOKS if at is not None else 0,
+        ),
+    ]
+
+
+def collecting_line(measured: Measurements) -> str | None:
+    """The line of the user's that calls `gc.collect` where the stacks found it."""
+    sites = measured.frames.code if measured.frames is not None else []
+    found = [site for site in sites if site.what == COLLECTS and site.samples > 0]
+    return max(found, key=lambda site: site.samples).where if found else None
+
+
+def _of_libraries(frames: FrameSamples | None) -> set[str]:
+    """Lines of the user's under which a library runs forward, backward and update: the loop is its own."""
+    phases: dict[str, set[str]] = defaultdict(set)
+    for place in frames.places if frames is not None else ():
+        if place.phase in MODEL_PHASES and place.samples >= 2:
+            phases[place.where].add(place.phase)
+    return {where for where, found in phases.items() if len(found) >= 2}
+
+
+def _unseen(ns: int, step_ns: int, why: str) -> LedgerRow:
+    return LedgerRow(phase="other", kind=UNSEEN, where=None, ns=ns, share=round(ns / step_ns, 4), source=why)

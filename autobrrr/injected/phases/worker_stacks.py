@@ -1,0 +1,283 @@
+"""Where forked DataLoader workers stand, read from their memory while they run.
+
+In: pids of workers that this process has forked. Out: frames, innermost first, as (file, line, function).
+A forked child has this process's layout: objects of the interpreter have the same fields, and the thread
+that forked has its state at the same address. So offsets are found by looking for known addresses in this
+very process, and no table of versions is needed. Nothing is written, nothing is stopped: what changes
+under our eyes reads as no stack at all. Spawned workers have a layout of their own and are left alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+from _thread import get_ident
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+WORD = 8
+DEEPEST = 200
+MOST_THREADS = 1024
+MOST_TEXT, MOST_TABLE, MOST_CODE = 4096, 1 << 16, 1 << 20
+FIELDS = 24  # words of a small object that are looked through
+STATE_FIELDS = 40
+API = (
+    ("PyInterpreterState_Get", 0),
+    ("PyThreadState_Get", 0),
+    ("PyInterpreterState_ThreadHead", 1),
+    ("PyThreadState_Next", 1),
+)
+WORKER_LOOP = "torch/utils/data/_utils/worker.py"
+FETCH = "torch/utils/data/_utils/fetch.py"
+TAGS = 3  # low bits of a reference that are none of the address
+
+
+class NoStack(Exception):
+    """The interpreter is built in another way, or what stands there is not what it should be."""
+
+
+class WorkerFrame(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Offsets in bytes; `state` is the address of the thread's state in this process and its forks."""
+
+    state: int
+    current: tuple[int, ...]  # from the state to the running frame
+    code: int  # of a frame, as are the next two
+    previous: int
+    instruction: int
+    file: int  # of a code object, as are the next three
+    name: int
+    table: int
+    first_line: int
+    text: int  # of a string, where its characters begin
+    type_of_code: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """Of one process, by address."""
+
+    pid: int
+    _codes: dict[int, tuple[str, str, CodeType] | None] = field(default_factory=dict)
+
+    def read(self, address: int, count: int) -> bytes:
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as file:
+            found = os.pread(file.fileno(), count, address)
+        if len(found) != count:
+            raise NoStack("a short read")
+        return found
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"{count}Q", self.read(address, count * WORD))
+
+    def _text(self, layout: Layout, address: int) -> str:
+        length = self.words(address + 2 * WORD, 1)[0]
+        if length > MOST_TEXT:
+            raise NoStack("no string")
+        return self.read(address + layout.text, length).decode("ascii")
+
+    def code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
+        """File, function and lines of a code object; None where something else stands there."""
+        if address not in self._codes:
+            self._codes[address] = self._read_code(layout, address)
+        return self._codes[address]
+
+    def _read_code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
+        size = CodeType.__basicsize__ // WORD
+        if address % WORD or not address:
+            return None
+        words = self.words(address, size)
+        if words[1] != layout.type_of_code or not 0 < words[2] * 2 <= MOST_CODE:
+            return None
+        table = words[layout.table // WORD]
+        length = self.words(table + 2 * WORD, 1)[0]
+        if length > MOST_TABLE:
+            raise NoStack("no table of lines")
+        header = bytes.__basicsize__ - 1
+        lines = self.read(table + header, length)
+        stand_in = _read.__code__.replace(
+            co_code=bytes(2 * words[2]),
+            co_linetable=lines,
+            co_firstlineno=_whole(words, layout.first_line),
+        )
+        file = self._text(layout, words[layout.file // WORD])
+        return file, self._text(layout, words[layout.name // WORD]), stand_in
+
+
+class WorkerLooks:
+    """Looks at the workers of a loader in turn, counted by the user's line.
+
+    Args:
+        ident: Of the thread that forks them.
+        foreign: Folders whose code is not the user's own.
+    """
+
+    def __init__(self, ident: int, foreign: tuple[str, ...]) -> None:
+        self._layout = find_layout(ident)
+        self._foreign = foreign
+        self._memories: dict[int, Memory] = {}
+        self._turn = 0
+        self.looks = 0  # that could be read
+        self.busy: Counter[str] = Counter()  # of them, those that found a worker at work on a batch
+
+    def look(self, pids: Sequence[int]) -> None:
+        """Look at the next one."""
+        if self._layout is None or not pids:
+            return
+        self._turn += 1
+        pid = pids[self._turn % len(pids)]
+        try:
+            stack = stack_of(self._memories.setdefault(pid, Memory(pid=pid)), self._layout)
+        except (NoStack, OSError, ValueError, OverflowError):
+            return
+        if not any(each.file.endswith(WORKER_LOOP) for each in stack):
+            return  # it has not come up yet, or is not what it was taken for
+        self.looks += 1
+        where = next((each for each in stack if self._is_own(each.file)), None)
+        if any(each.file.endswith(FETCH) for each in stack):
+            shown = where if where is not None and _below_fetch(stack, where) else stack[0]
+            self.busy[f"{os.path.basename(shown.file)}:{shown.line} {shown.function}"] += 1
+
+    def _is_own(self, file: str) -> bool:
+        return "/site-packages/" not in file and not file.startswith(self._foreign)
+
+
+def _below_fetch(stack: list[WorkerFrame], where: WorkerFrame) -> bool:
+    """Whether a frame is called by the fetcher, and does not call the loader."""
+    return stack.index(where) < next(at for at, each in enumerate(stack) if each.file.endswith(FETCH))
+
+
+def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:
+    """Frames of the forked thread, innermost first; raises NoStack, OSError, ValueError."""
+    address = layout.state
+    for offset in layout.current:
+        address = memory.words(address + offset, 1)[0]
+    found: list[WorkerFrame] = []
+    for _ in range(DEEPEST):
+        if not address:
+            break
+        words = memory.words(address, FIELDS)
+        at = words[layout.code // WORD] & ~TAGS
+        code = memory.code(layout, at)
+        if code is not None:
+            file, function, lines = code
+            offset = words[layout.instruction // WORD] - (at + CodeType.__basicsize__)
+            found.append(WorkerFrame(file, _line(lines, offset), function))
+        address = words[layout.previous // WORD]
+    return found
+
+
+def _line(lines: CodeType, offset: int) -> int:
+    for start, end, line in lines.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return lines.co_firstlineno
+
+
+def find_layout(ident: int) -> Layout | None:
+    """The layout of this interpreter and the state of a thread of it; None where it is not as expected."""
+    frame = sys._getframe()
+    try:
+        return _read(ident, frame, frame.f_back) if sys.platform == "linux" else None
+    except (NoStack, OSError, ValueError, LookupError, AttributeError, StopIteration, struct.error):
+        return None
+
+
+def _read(ident: int, frame: FrameType, caller: FrameType | None) -> Layout:
+    memory = Memory(pid=os.getpid())
+    if caller is None:
+        raise NoStack("no caller")
+    code = caller.f_code
+    ours, theirs = _inner(memory, frame), _inner(memory, caller)
+    outer = memory.words(theirs, FIELDS)
+    start = id(code) + CodeType.__basicsize__
+    words = memory.words(id(code), CodeType.__basicsize__ // WORD)
+    own = memory.words(id(frame.f_code), len(words))
+    lines = ((words, code.co_firstlineno), (own, frame.f_code.co_firstlineno))
+    first_line = next(
+        at
+        for at in range(3 * WORD, len(words) * WORD, 4)
+        if all(_whole(each, at) == line for each, line in lines)
+    )
+    states = dict(_states(memory))
+    return Layout(
+        state=states[ident],
+        current=_path(memory, states[get_ident()]),
+        code=_offset([word & ~TAGS for word in outer], id(code)),
+        previous=_offset(memory.words(ours, FIELDS), theirs),
+        instruction=_offset(outer, start + caller.f_lasti),
+        file=_offset(words, id(code.co_filename)),
+        name=_offset(words, id(code.co_name)),
+        table=_offset(words, id(code.co_linetable)),
+        first_line=first_line,
+        text=sys.getsizeof("") - 1,
+        type_of_code=id(CodeType),
+    )
+
+
+def _whole(words: tuple[int, ...], at: int) -> int:
+    (value,) = struct.unpack_from("i", struct.pack(f"{len(words)}Q", *words), at)
+    return int(value)
+
+
+def _offset(words: list[int] | tuple[int, ...], wanted: int) -> int:
+    if wanted not in words:
+        raise NoStack("a field is not where it is looked for")
+    return list(words).index(wanted) * WORD
+
+
+def _inner(memory: Memory, frame: FrameType) -> int:
+    """The interpreter's own record of a frame."""
+    for word in memory.words(id(frame), 8)[2:]:
+        try:
+            inside = memory.words(word, FIELDS) if word and word % WORD == 0 else ()
+        except (OSError, ValueError, OverflowError):
+            continue
+        if id(frame.f_code) in [each & ~TAGS for each in inside]:
+            return word
+    raise NoStack("no frame")
+
+
+def _path(memory: Memory, state: int) -> tuple[int, ...]:
+    """From this thread's state to its running frame: a field, or one of what a field points to."""
+    running = _inner(memory, sys._getframe())
+    with open(f"/proc/{memory.pid}/mem", "rb", buffering=0) as file:
+        fd = file.fileno()
+        # No function of ours is called between here and the match: its frame would be the running one.
+        fields = struct.unpack(f"{STATE_FIELDS}Q", os.pread(fd, STATE_FIELDS * WORD, state))
+        if running in fields:
+            return (fields.index(running) * WORD,)
+        for at, field_ in enumerate(fields):
+            try:
+                inside = struct.unpack("3Q", os.pread(fd, 3 * WORD, field_)) if field_ % WORD == 0 else ()
+            except (OSError, OverflowError, struct.error):
+                continue
+            if running in inside:
+                return at * WORD, inside.index(running) * WORD
+    raise NoStack("no running frame")
+
+
+def _states(memory: Memory) -> Iterator[tuple[int, int]]:
+    """Threads of this interpreter: (ident, address of the state)."""
+    interpreter, here, head, following = (
+        ctypes.PYFUNCTYPE(ctypes.c_void_p, *([ctypes.c_void_p] * count))((name, ctypes.pythonapi))
+        for name, count in API
+    )
+    at = _offset(memory.words(here(), STATE_FIELDS), get_ident())
+    state = head(interpreter())
+    for _ in range(MOST_THREADS):
+        if not state:
+            return
+        yield memory.words(state + at, 1)[0], state
+        state = following(state)

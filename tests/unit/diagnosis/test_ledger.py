@@ -1,0 +1,164 @@
+"""The ledger sums to the step, and names lines that the user can change."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.diagnosis.ledger import ledger, loading_parts, wheres
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.records import CodeSite, FrameCount, FrameSamples
+from support.judged.diagnosis import MS, frames, measured, sampled, traced
+
+SHARES = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
+
+
+def place(where: str, phase: str, samples: int, does: str = "", **more: object) -> FrameCount:
+    in_loader = phase == "data_wait"
+    fields = {"where": where, "phase": phase, "in_loader": in_loader, "samples": samples, "does": does}
+    return msgspec.convert({**fields, "ns": samples * 10 * MS, **more}, FrameCount)
+
+
+def stacks(*places: FrameCount, **more: object) -> FrameSamples:
+    found = FrameSamples(
+        samples=sum(one.samples for one in places),
+        places=list(places),
+        ns=sum(one.ns for one in places),
+    )
+    return msgspec.structs.replace(found, **more)
+
+
+def job(found: FrameSamples | None, **more: object) -> Measurements:
+    return measured(8 * MS, SHARES, stacks=found, trace=traced(8 * MS, SHARES), **more)  # type: ignore[arg-type]
+
+
+GUARDED = stacks(
+    place("train.py:20 guard", "other", 15),
+    place("train.py:22 guard", "other", 40),
+    place("train.py:40 <module>", "backward", 50),
+    place("train.py:41 <module>", "optimizer", 25),
+    place("train.py:38 <module>", "forward", 20),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 9), st.sampled_from(["data_wait", "forward", "backward", "optimizer", "other"]),
+            st.integers(0, 400), st.integers(0, 10**9),
+        ),
+        max_size=60,
+    )
+)  # fmt: skip
+def test_rows_sum_to_the_step(drawn: list[tuple[int, str, int, int]]) -> None:
+    places = [place(f"a.py:{line} f", phase, samples, ns=ns) for line, phase, samples, ns in drawn]
+    rows = ledger(job(stacks(*places)))
+    phases = sampled(8 * MS, SHARES)
+    assert phases is not None
+    assert sum(row.ns for row in rows) == phases.step_ns
+    assert all(row.ns > 0 for row in rows)
+
+
+def test_a_function_is_told_with_all_its_lines_and_before_the_lines_that_run_the_model() -> None:
+    first, *others = wheres(job(GUARDED))
+    assert (first.place, first.phase) == ("train.py:22 guard", "other")
+    assert first.share == pytest.approx(55 / 150, abs=1e-3)
+    assert [row.line for row in others] == [40, 41, 38]
+
+
+def test_time_since_the_look_before_weighs_and_not_the_number_of_looks() -> None:
+    held = stacks(
+        place("train.py:9 holds_the_interpreter", "other", 10, ns=900 * MS),
+        place("train.py:40 <module>", "backward", 50, ns=100 * MS),
+    )
+    assert wheres(job(held))[0].share == pytest.approx(0.9)
+
+
+def test_a_few_looks_name_no_line() -> None:
+    few = stacks(place("train.py:22 guard", "other", 3), place("train.py:40 <module>", "backward", 90))
+    assert [row.line for row in wheres(job(few))] == [40]
+    none = stacks(place("train.py:22 guard", "other", 12))
+    assert wheres(job(none)) == []
+    assert all(row.where is None for row in ledger(job(none)))
+
+
+def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
+    phases = ("forward", "backward", "optimizer", "other")
+    trainer = stacks(*(place("train.py:99 main", phase, 20) for phase in phases))
+    assert wheres(job(trainer)) == []
+
+
+def test_waiting_for_workers_is_told_by_what_they_do() -> None:
+    waiting = stacks(
+        place("train.py:30 <module>", "data_wait", 80, "waits for workers"),
+        place("train.py:40 <module>", "backward", 20),
+        workers=[("data.py:7 __getitem__", 90), ("data.py:5 __getitem__", 10)],
+        worker_looks=100,
+    )
+    top = wheres(job(waiting))[0]
+    assert (top.place, top.does) == ("data.py:7 __getitem__", "loader worker")
+    assert top.share == pytest.approx(0.8)
+    idle = msgspec.structs.replace(waiting, worker_looks=1000)
+    assert loading_parts(job(idle))["waits for workers"].share == pytest.approx(0.72)
+
+
+def collected(share: float, code: list[CodeSite]) -> Measurements:
+    found = job(msgspec.structs.replace(GUARDED, code=code))
+    assert found.phases is not None
+    figures = dataclasses.replace(found.phases, garbage_ns=share * found.phases.step_ns)
+    return dataclasses.replace(found, phases=figures)
+
+
+def test_garbage_comes_off_the_line_that_collects() -> None:
+    by_hand = [CodeSite(what="collects", where="train.py:22 guard", samples=9)]
+    rows = {(row.kind, row.where): row.share for row in ledger(collected(0.2, by_hand))}
+    assert rows["garbage", "train.py:22 guard"] == pytest.approx(0.2)
+    assert rows["operators", "train.py:40 <module>"] == pytest.approx(1 / 3, abs=1e-3)
+    automatic = {(row.kind, row.where): row.share for row in ledger(collected(0.2, []))}
+    assert automatic["garbage", None] == pytest.approx(0.2)
+    assert automatic["operators", "train.py:40 <module>"] == pytest.approx(0.8 / 3, abs=1e-3)
+
+
+def test_garbage_that_takes_half_of_the_step_limits_it() -> None:
+    by_hand = [CodeSite(what="collects", where="train.py:22 guard", samples=9)]
+    verdict = judge(collected(0.93, by_hand)).verdict
+    assert (verdict.limit, verdict.limit_confidence) == ("garbage", "high")
+    expected = "the garbage collector takes 93 % of a step, called at train.py:22 guard"
+    assert verdict.limit_reason == expected
+    assert judge(collected(0.4, by_hand)).verdict.limit != "garbage"
+
+
+@pytest.mark.parametrize(
+    ("does", "said", "not_advised"),
+    [
+        ("sampler", "the sampler runs in the training process", ("loader.workers", "loader.prefetch_factor")),
+        ("worker start", "workers start anew in each epoch", ("loader.workers",)),
+    ],
+)
+def test_what_loading_waits_for_is_said_before_the_queue_is_looked_at(
+    does: str, said: str, not_advised: tuple[str, ...]
+) -> None:
+    shares = {"data_wait": 0.85, "forward": 0.05, "backward": 0.05, "optimizer": 0.05, "other": 0.0}
+    found = stacks(
+        place("train.py:23 <listcomp>", "data_wait", 130, does),
+        place("train.py:40 <module>", "backward", 20),
+        queue_empty_share=0.02,  # the workers keep up
+    )
+    trace = traced(8 * MS, shares)
+    verdict = judge(measured(8 * MS, shares, stacks=found, trace=trace, workers=2)).verdict
+    assert verdict.regime == "input"
+    assert said in verdict.adds
+    assert "train.py:23 <listcomp>" in verdict.adds
+    assert not {one.remedy for one in verdict.advice} & set(not_advised)
+    if does == "worker start":
+        assert verdict.advice[0].remedy == "loader.persistent_workers"
+        assert verdict.advice[0].expected == pytest.approx(150 / 20, rel=0.01)
+
+
+def test_an_agent_that_tells_no_time_is_read_by_the_number_of_its_looks() -> None:
+    assert wheres(job(frames(host=60, model=40)))[0].share == pytest.approx(0.6)
