@@ -25,6 +25,7 @@ from autobrrr.records import (
     JobFacts,
     Phases,
     ProfilerWindow,
+    SettingFact,
     ShadowProbe,
     StepStats,
     TracedSteps,
@@ -80,6 +81,7 @@ class Measurements:
     slack: HostSlack | None = None
     host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
+    settings: tuple[SettingFact, ...] = ()  # that cost time, as the job has them
     cost: AgentCost | None = None
     readonly: bool = False  # no traced steps, no probe
     outside: bool = False  # no code in the target at all

@@ -32,6 +32,7 @@ RANK_BURSTS_COST = 0.05  # ... and it takes so much of the time
 MORE_DATA = 0.05  # a batch is clearly larger
 
 LONG_LOOKS = 8  # at places in which long steps were, for them to be named
+SETTING_AT = 0.05  # of what a setting is of: less is not worth an edit
 WHERE_AT = 0.03  # of the step: a line of the user's is worth telling
 MOST_WHERE = 5
 OWN_WORK_AT = 0.10  # of the step: code of their own comes before the lines that only run the model

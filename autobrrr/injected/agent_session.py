@@ -35,6 +35,7 @@ from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
 from .remedies.device_headroom import reserved_bytes
 from .remedies.registry import RefusalCode, Refused
+from .settings_census import SettingsCensus
 from .wire.agent_socket import AgentSocket, LinkLost
 from .wire.ring_writer import StepRing
 
@@ -69,6 +70,7 @@ class AgentSession:
         self._readonly = bool(boot.get("readonly"))
         self._news_told: tuple[int, int | None, bool] | None = None
         self._told: dict[str, dict[str, object]] = {}  # by event: what was sent last
+        self._census = SettingsCensus(self._loop)
         self._hook_ns: int | None = None
         self._sampled_hooks_ns: int | None = None
         self._began = time.monotonic()
@@ -174,6 +176,11 @@ class AgentSession:
                 return
             self._news_told = news
             self._tell("anatomy", anatomy)
+        if self._news_told is not None:
+            with suppress(RuntimeError):  # training changed a dict under our eyes: next time
+                census = self._census.facts()
+                if census is not None:
+                    self._tell("census", census)
         self._tell_cost()
 
     def _look_at_device(self) -> Device | None:

@@ -305,6 +305,21 @@ class HostSlack(Record, frozen=True, kw_only=True):
     holds: list[HostHold] = []
 
 
+class SettingFact(Record, frozen=True, kw_only=True):
+    """A setting or a habit that costs time, read where it stands."""
+
+    name: str  # "anomaly", "float64", "denormals", "unused_rows", "recompiles", ...
+    value: float = 1.0  # of what it is of, the share; 1.0: it is on
+    detail: str = ""
+    where: str | None = None  # the line that sets it: "train.py:12 <module>"
+
+
+class Census(Record, frozen=True, kw_only=True):
+    """What was read of them (event `census`)."""
+
+    facts: list[SettingFact]
+
+
 class AgentCost(Record, frozen=True, kw_only=True):
     """What the agent itself costs (event `cost`)."""
 

@@ -13,6 +13,7 @@ import msgspec
 from autobrrr.records.agent_records import (
     AgentCost,
     Anatomy,
+    Census,
     CollectiveWaits,
     FrameSamples,
     HostSlack,
@@ -76,6 +77,7 @@ MEASURED: dict[str, type[Record]] = {
     "collectives": CollectiveWaits,
     "frames": FrameSamples,
     "slack": HostSlack,
+    "census": Census,
     "cost": AgentCost,
 }
 _EVENT_OF = {record: name for name, (record, _) in EVENTS.items()}

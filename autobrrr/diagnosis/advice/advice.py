@@ -1,8 +1,8 @@
 """Remedies that fit the verdict and the job, each with its reason and what it would bring: the best first,
 after all others those that change the training.
 
-Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `gains`. After
-them, edits of the script itself (`edits`), which nobody else can apply.
+Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `gains`. Among them
+edits of the script itself (`script_edits`, `job_settings`), which nobody else can apply.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import msgspec
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
-from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
+from autobrrr.diagnosis.advice.job_settings import costly_settings
+from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -59,11 +60,18 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     at_best=remedy.class_for is not None,
                 )
             )
-    edits = [
-        Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
-        for edit, why in needed_edits(measured)
-    ]
-    return sorted(found, key=lambda one: (one.class_ == "changes-training", -(one.expected or 1.0))) + edits
+    settings = costly_settings(measured)
+    found += [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
+    # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
+    first = [one for one in settings if one.expected is None]
+    rest = [one for one in settings if one.expected is not None] + found
+    rest.sort(key=lambda one: -(one.expected or 1.0))
+    return sorted(first + rest, key=lambda one: one.class_ == "changes-training")
+
+
+def _edit(name: str, cls: ExactnessClass, why: str, gain: float | None) -> Advice:
+    expected = None if gain is None else round(min(HIGHEST, gain), 3)
+    return Advice(remedy=name, why=why, expected=expected, reach="edit", class_=cls)
 
 
 def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
 from autobrrr.diagnosis.advice.written_attention import written_attention
+from autobrrr.diagnosis.ledger import wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
@@ -27,6 +28,11 @@ MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 
 Why = Callable[[Measurements], str | None]
+Gain = Callable[[Measurements], float | None]
+
+
+def _unpriced(measured: Measurements) -> float | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,7 @@ class Edit:
     name: str
     cls: ExactnessClass
     why: Why
+    gain: Gain = _unpriced
 
 
 def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
@@ -50,6 +57,43 @@ def sites(measured: Measurements, what: str) -> list[CodeSite]:
     """Places of one kind in the code that was running, the dearest first."""
     found = measured.frames.code if measured.frames is not None else []
     return sorted((site for site in found if site.what == what), key=lambda site: -site.samples)
+
+
+def _at_line(name: str, what: str, removed: float, said: str, cls: ExactnessClass = "bitwise") -> Edit:
+    """An edit of a line that the thread was found at.
+
+    Args:
+        what: Kind of the place.
+        removed: Of the time there, what goes.
+        said: What to write there, after where it is and what it takes.
+    """
+
+    def share(measured: Measurements) -> tuple[str, float] | None:
+        rows = {
+            (row.file, row.function, row.line if row.function == "<module>" else 0): row
+            for row in wheres(measured)
+        }
+        for site in sites(measured, what):
+            place, _, function = site.where.partition(" ")
+            file, _, line = place.partition(":")
+            row = rows.get((file, function, int(line) if function == "<module>" else 0))
+            if row is not None and site.samples >= FEWEST_SAMPLES:
+                return site.where, row.share
+        return None
+
+    def why(measured: Measurements) -> str | None:
+        found = share(measured)
+        return (
+            None
+            if found is None
+            else f"{found[0]} takes {of_one(found[1])} of the step with what is around it: {said}"
+        )
+
+    def gain(measured: Measurements) -> float | None:
+        found = share(measured)
+        return None if found is None else 1 / max(0.01, 1 - removed * found[1])
+
+    return Edit(name=name, cls=cls, why=why, gain=gain)
 
 
 def _on_cuda(measured: Measurements) -> bool:
@@ -145,6 +189,21 @@ def _padding(measured: Measurements) -> str | None:
 
 
 EDITS = (
+    _at_line("edit.gc_collect", "collects", 1.0, "call gc.collect every few hundred steps, or not at all"),
+    _at_line("edit.save_less_often", "saves", 0.9, "save less often, or a copy in a thread"),
+    _at_line("edit.rows_once", "picks rows", 0.9, "convert the table to arrays once, and index these"),
+    _at_line(
+        "edit.one_check",
+        "guards",
+        0.5,
+        "torch.nn.utils.get_total_norm(grads, error_if_nonfinite=True) checks all at once",
+    ),
+    _at_line(
+        "edit.stack_first",
+        "makes tensors",
+        0.9,
+        "of a list of arrays, torch.from_numpy(np.stack(list)) is far faster",
+    ),
     Edit(name="edit.item_every_n", cls="bitwise", why=_read_back),
     Edit(name="edit.non_blocking_copy", cls="bitwise", why=_blocking_copy),
     Edit(name="edit.no_sync", cls="rounding", why=_no_sync),

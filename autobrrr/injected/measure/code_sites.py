@@ -30,6 +30,7 @@ READS_BACK = frozenset({"item", "tolist"})
 COPIES = frozenset({"to", "cuda"})
 GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
 IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "copy_", "data"})
+OVER_TENSORS = frozenset({"parameters", "named_parameters", "state_dict"})
 CALLS = {  # names whose call at a line says what it does there
     "collect": "collects",
     "save": "saves",
@@ -231,7 +232,8 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
             yield kind, read.where(at), read.line(at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
-        if len(names & IN_PLACE) >= (1 if "grad" in names else 2) and not {"backward", "step"} & names:
+        one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
+        if len(names & IN_PLACE) >= (1 if one_is_enough else 2) and not {"backward", "step"} & names:
             yield "updates", read.where(loop.first), True
     if _accumulates(read, region):
         yield "accumulates", read.where(region.first), True

@@ -16,6 +16,7 @@ from autobrrr.records import (
     AgentCost,
     Anatomy,
     Attach,
+    Census,
     CollectiveWaits,
     FrameSamples,
     GpuSample,
@@ -62,6 +63,7 @@ class Collected:
         self.profile: ProfilerWindow | None = None
         self._profile_seq = 0  # of the last step that counted when it came
         self.slack: HostSlack | None = None
+        self.census: Census | None = None
         self.cost: AgentCost | None = None
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
@@ -161,6 +163,7 @@ class Collected:
             slack=self.slack,
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
+            settings=() if self.census is None else tuple(self.census.facts),
             cost=self.cost,
             readonly=self.options.readonly,
             outside=self.options.outside,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import dis
 import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autobrrr.injected.measure import stack_sampler
-from autobrrr.injected.measure.code_sites import CallPaths, paths_of
-from autobrrr.injected.measure.stack_sampler import SWITCH_S, SwitchInterval, look, restore_intervals
+from autobrrr.injected.measure.code_sites import CallPaths, paths_of, sites_on
+from autobrrr.injected.measure.stack_sampler import (
+    SWITCH_S,
+    Place,
+    SwitchInterval,
+    look,
+    place_of,
+    restore_intervals,
+)
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.wire.agent_socket import AgentSocket
 
@@ -125,3 +135,65 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
     assert path["frames"][1].endswith(" inner")  # type: ignore[index]
     assert path["samples"] == 3
     assert path["phase"] == "other"
+
+
+def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
+    folder = "/x/site-packages/torch/utils/data"
+
+    def asked(function: str, file: str = "dataloader.py", line: str = "look()") -> str:
+        names: dict[str, object] = {}
+        exec(
+            compile(f"def {function}(look, self=None):\n    return {line}\n", f"{folder}/{file}", "exec"),
+            names,
+        )
+        found: Place = names[function](  # type: ignore[operator]
+            lambda: place_of(sys._getframe(1), ("/usr/lib/",)), SimpleNamespace(**state)
+        )
+        return found[4]
+
+    state: dict[str, object] = {"_rcvd_idx": 5, "_persistent_workers": False}
+    assert asked("_next_index") == "sampler"
+    assert asked("_try_get_data") == "waits for workers"
+    assert asked("fetch", "_utils/fetch.py") == "loads"
+    assert asked("default_collate", "_utils/collate.py") == "collate"
+    assert asked("__init__", line="look() or self._worker_queue_idx_cycle") == "worker start"
+    assert asked("__init__") == ""
+    state["_rcvd_idx"] = 0  # the first batch: they are starting
+    assert asked("_try_get_data") == "worker start"
+    state["_persistent_workers"] = True
+    assert asked("_try_get_data") == "waits for workers"
+
+
+def test_time_counts_where_a_look_comes_late_and_long_steps_are_told_apart() -> None:
+    ran_ns = iter([1, 30, 30])
+    looks = iter([False, False, False])
+    found = stack_sampler.sample(
+        sys.modules[__name__],
+        threading.get_ident(),
+        LoaderWatch(sys.modules[__name__]),
+        for_s=3600,
+        every_s=0.001,
+        ended=lambda: next(looks, True),
+        running_ns=lambda: next(ran_ns),
+        usual_ns=10,
+    )
+    places = found["places"]
+    assert isinstance(places, list)
+    assert sum(each["ns"] for each in places) == found["ns"] > 2_000_000
+    assert 0 < sum(each["long_ns"] for each in places) < found["ns"]  # type: ignore[operator]
+    assert found["workers"] == []
+
+
+def test_calls_of_a_known_kind_are_told_at_the_line_that_was_found() -> None:
+    source = """
+def train(gc, model):
+    for step in range(9):
+        model.save(step)
+        gc.collect()
+"""
+    names: dict[str, Any] = {}
+    exec(compile(source, "/home/somebody/train.py", "exec"), names)
+    code = names["train"].__code__
+    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "collect")
+    sites = {(one["what"], one["where"]): one["samples"] for one in sites_on(Counter({(code, at): 7}), ())}
+    assert sites == {("collects", "train.py:5 train"): 7}

@@ -1,0 +1,80 @@
+"""Settings that make a job slow whatever it computes, by the rows of `job_settings.toml`.
+
+In: facts of the census and of the machine. Out: what to write instead, with what it would bring. They are
+exact reads: no second signal is needed, and they hold on a busy machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.robust_stats import median, of_one
+from autobrrr.records import Advice, ExactnessClass, SettingFact
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FLUSHED = 0.65  # of an optimizer's time on denormal numbers, what goes with them; measured
+HIGHEST = 100.0
+
+
+def costly_settings(measured: Measurements) -> list[Advice]:
+    """Those that this job has, in the order of the table."""
+    stopped = median([one.throttled_share for one in measured.host if one.throttled_share is not None])
+    facts = {fact.name: fact for fact in measured.settings}
+    convolves = measured.profile is not None and any("conv" in one.op for one in measured.profile.by_op)
+    if not convolves:
+        facts.pop("cudnn_benchmark", None)
+    if stopped is not None:
+        facts["throttled"] = SettingFact(name="throttled", value=stopped)
+    return [
+        _advice(row, facts[name], measured)
+        for name, row in _rows().items()
+        if name in facts and facts[name].value >= getattr(thresholds, row.get("least", ""), 0.0)
+    ]
+
+
+@cache
+def _rows() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _advice(row: Mapping[str, str], fact: SettingFact, measured: Measurements) -> Advice:
+    where = f" at {fact.where}" if fact.where else ""
+    removed = GAINS[row["gain"]](measured, fact) if "gain" in row else None
+    return Advice(
+        remedy=row["edit"],
+        why=row["said"].format(value=of_one(fact.value), detail=fact.detail, where=where),
+        expected=None if removed is None else round(1 / max(1 / HIGHEST, 1 - removed), 3),
+        reach="edit",
+        class_=cast(ExactnessClass, row.get("class", "bitwise")),
+    )
+
+
+def _update(measured: Measurements, fact: SettingFact) -> float | None:
+    parts = step_parts(measured)
+    share = None if parts is None else parts.phase.get("optimizer")
+    return None if share is None else share * (FLUSHED if fact.name == "denormals" else fact.value)
+
+
+def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
+    parts = step_parts(measured)
+    kernels = None if parts is None or parts.kernels is None else sum(parts.kernels.values())
+    return None if kernels is None else fact.value * min(1.0, kernels) / 2
+
+
+GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
+    "all": lambda measured, fact: fact.value,
+    "half_of_kernels": _half_of_kernels,
+    "update": _update,
+}
+"""What of the step goes; None where that is not known."""

@@ -1,0 +1,170 @@
+"""Settings and habits that make a job slow whatever it computes: one exact read each.
+
+In: torch's and Python's switches, as the training thread has them between two steps; parameters, optimizer
+states and dynamo's own records, read by the agent's thread. Out: the event `census` (`records.SettingFact`s).
+Nothing is set, and no figure of time is needed: it holds on a busy machine.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from types import CodeType, ModuleType
+
+from .live_torch.dispatch_modes import unseen
+from .live_torch.handler_errors import let_through
+from .loop.train_loop import TrainLoop
+from .measure.code_sites import is_own
+from .measure.stack_sampler import foreign_folders
+
+Value = tuple[float, str]  # how much, and what of
+EVERY_S = 10.0
+SMALLEST_NORMAL = 1.17549435e-38  # of float32
+SAMPLED, SAMPLED_ROWS = 1024, 256  # elements of a state, rows of a gradient
+LARGE = 1 << 20  # elements of a table whose rows are looked at
+COMPILED_S = 30.0  # over which compiling counts
+SETTERS = {  # names by which a line sets something
+    "set_detect_anomaly": "anomaly",
+    "detect_anomaly": "anomaly",
+    "use_deterministic_algorithms": "deterministic",
+    "set_num_threads": "threads",
+    "double": "float64",
+    "float64": "float64",
+    "emit_nvtx": "profiler",
+}
+
+
+class SettingsCensus:
+    """Reads them at a boundary of the loop, and again now and then."""
+
+    def __init__(self, loop: TrainLoop) -> None:
+        self._loop = loop
+        self._switches: dict[str, Value] | None = None  # as the training thread has seen them
+        self._asked_s = -EVERY_S
+
+    def facts(self) -> dict[str, object] | None:
+        """What a look has found that was not told yet; asks for another one where that is due."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s >= EVERY_S and self._loop.measuring.task is None:
+            self._asked_s = now_s
+            self._loop.post(self._look)
+        found, self._switches = self._switches, None
+        if found is None:
+            return None
+        with unseen(), self._loop.torch.no_grad():
+            found.update(_weights(self._loop))
+        found.update(_compiling())
+        lines = _setting_lines(self._loop)
+        return {
+            "facts": [
+                {"name": name, "value": round(value, 3), "detail": detail, "where": lines.get(name)}
+                for name, (value, detail) in found.items()
+            ]
+        }
+
+    def _look(self) -> None:
+        """On the training thread, between two steps."""
+        torch = self._loop.torch
+        try:
+            with unseen(), torch.no_grad():
+                found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
+                self._switches = found | _unused_rows(self._loop)
+        except (AttributeError, RuntimeError, TypeError, ValueError) as error:  # another torch
+            let_through(error)
+
+
+def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
+    """Of this thread and of the process: name, whether it is on, how."""
+    environ, on_cuda = os.environ, torch.cuda.is_initialized()
+    threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    yield "threads", threads > cores, f"{threads} threads on {cores} CPUs"
+    yield "anomaly", torch.is_anomaly_enabled(), ""
+    yield "profiler", torch.autograd._profiler_enabled(), ""
+    yield "deterministic", torch.are_deterministic_algorithms_enabled(), ""
+    yield "cudnn_benchmark", on_cuda and not torch.backends.cudnn.benchmark, ""
+    watcher = type(sys.gettrace() or sys.getprofile())
+    yield "tracing", watcher is not type(None), f"{watcher.__module__}.{watcher.__qualname__}"
+    tools = getattr(sys, "monitoring", None)
+    watching = (
+        [tools.get_tool(n) for n in range(6) if tools.get_tool(n) and tools.get_events(n)] if tools else []
+    )
+    yield "monitoring", bool(watching), ", ".join(watching)
+    memory = sys.modules.get("tracemalloc")
+    frames = memory.get_traceback_limit() if memory is not None and memory.is_tracing() else 0
+    yield "tracemalloc", frames > 0, f"{frames} frames"
+    yield "launch_blocking", on_cuda and environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"), ""
+    yield "distributed_debug", environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL", "DETAIL"
+
+
+def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
+    """Of the largest table with a dense gradient on a CPU, the rows that this step had no gradient for."""
+    groups = [group for one in loop.job.optimizers for group in getattr(one, "param_groups", ())]
+    grads = [each.grad for group in groups for each in group["params"] if each.dim() == 2]
+    dense = [each for each in grads if each is not None and each.layout is loop.torch.strided]
+    tables = [each for each in dense if each.numel() >= LARGE and each.device.type == "cpu"]
+    if not tables:
+        return {}
+    table = max(tables, key=len)
+    rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
+    unused = float((rows == 0).all(dim=1).float().mean())
+    return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
+
+
+def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
+    """Doubles among the parameters, denormal numbers among what the optimizers keep."""
+    sizes, tiny, seen = Counter[object](), 0, 0
+    for optimizer in loop.job.optimizers:
+        for group in list(getattr(optimizer, "param_groups", ())):
+            for parameter in list(group["params"]):
+                sizes[parameter.dtype] += parameter.numel()
+        for state in list(getattr(optimizer, "state", {}).values()):
+            for value in list(state.values()) if isinstance(state, dict) else ():
+                is_float = getattr(value, "dtype", None) is loop.torch.float32
+                if is_float and value.device.type == "cpu" and value.is_contiguous():
+                    some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()
+                    tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
+                    seen += some.numel()
+            time.sleep(0)
+    if sizes[loop.torch.float64]:
+        yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
+    if tiny:
+        yield "denormals", (tiny / seen, "optimizer state")
+
+
+def _compiling() -> dict[str, Value]:
+    """Of the last seconds, the share that dynamo has spent compiling what it had compiled before."""
+    log = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ())
+    since_s = time.time() - COMPILED_S
+    again = [each for each in list(log) if (each.start_time or 0.0) > since_s and (each.cache_size or 0) > 0]
+    if not again:
+        return {}
+    last, spent_s = again[-1], sum(each.entire_frame_compile_time_s or 0.0 for each in again)
+    place = f"{os.path.basename(last.co_filename)}:{last.co_firstlineno} {last.co_name}"
+    why = (getattr(last, "recompile_reason", None) or "").strip().splitlines()
+    return {
+        "recompiles": (min(1.0, spent_s / COMPILED_S), f"{place}: {why[-1].strip(' -')[:160] if why else ''}")
+    }
+
+
+def _setting_lines(loop: TrainLoop) -> dict[str, str]:
+    """Lines that set one of these, in the user's code that is on the training thread's stack."""
+    foreign, found = foreign_folders(loop.torch), dict[str, str]()
+    frame = sys._current_frames().get(loop.hot.owner)
+    while frame is not None:
+        waiting = [frame.f_code] if is_own(frame.f_code, foreign) else []
+        while waiting:
+            code = waiting.pop()
+            waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+            line, starts = code.co_firstlineno, dict(dis.findlinestarts(code))
+            for one in dis.get_instructions(code) if SETTERS.keys() & set(code.co_names) else ():
+                line = starts.get(one.offset) or line
+                if one.argval in SETTERS and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                    found.setdefault(
+                        SETTERS[one.argval], f"{os.path.basename(code.co_filename)}:{line} {code.co_name}"
+                    )
+        frame = frame.f_back
+    return found

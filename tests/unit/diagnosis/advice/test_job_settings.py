@@ -1,0 +1,106 @@
+"""Settings that cost time are told with their line, before what was predicted of anything else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.advice.job_settings import costly_settings
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.records import CodeSite, FrameCount, SettingFact
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, big_matmul, frames, machine, measured, optimizer_bound, tiny_mlp
+
+
+def having(job: Measurements, name: str, value: float = 1.0, **more: object) -> Measurements:
+    fact = msgspec.convert({"name": name, "value": value, **more}, SettingFact)
+    return dataclasses.replace(job, settings=(fact,))
+
+
+def test_a_switch_that_was_left_on_comes_first_and_names_its_line_on_a_busy_machine_too() -> None:
+    for host in (None, machine(run_delay_share=0.7)):
+        job = having(tiny_mlp(host), "anomaly", where="train.py:14 <module>")
+        first = judge(job).verdict.advice[0]
+        assert (first.remedy, first.reach, first.class_) == ("edit.anomaly_mode", "edit", "bitwise")
+        assert "anomaly mode is on at train.py:14 <module>:" in first.why
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "job", "gain"),
+    [
+        ("recompiles", 0.9, tiny_mlp, 10.0),
+        ("recompiles", 0.04, tiny_mlp, None),
+        ("float64", 1.0, big_matmul, 1 / (1 - 0.95 / 2)),
+        ("denormals", 0.3, optimizer_bound, 1 / (1 - 0.8 * 0.65)),
+        ("denormals", 0.001, optimizer_bound, None),
+        ("unused_rows", 0.99, optimizer_bound, 1 / (1 - 0.8 * 0.99)),
+        ("unused_rows", 0.3, optimizer_bound, None),
+    ],
+)
+def test_what_a_setting_costs_is_predicted_from_the_step(
+    name: str, value: float, job: object, gain: float | None
+) -> None:
+    found = costly_settings(having(job(), name, value, detail="9 x 9"))  # type: ignore[operator]
+    assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
+
+
+def test_predictions_of_edits_and_remedies_stand_in_one_order() -> None:
+    job = having(optimizer_bound(), "denormals", 0.9)
+    advice = judge(job).verdict.advice
+    gains = [one.expected or 1.0 for one in advice if one.class_ != "changes-training"]
+    assert gains == sorted(gains, reverse=True)
+    assert {"edit.flush_denormal", "optimizer.fused"} <= {one.remedy for one in advice}
+    changing = [one.class_ == "changes-training" for one in advice]
+    assert changing == sorted(changing)
+
+
+def test_a_job_that_its_quota_stops_is_told_so() -> None:
+    job = measured(host=machine(throttled_share=0.4))
+    (found,) = costly_settings(job)
+    assert found.expected == pytest.approx(1 / 0.6, rel=0.01)
+    assert costly_settings(measured(host=machine(throttled_share=0.01))) == []
+
+
+def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
+    assert costly_settings(having(tiny_mlp(), "cudnn_benchmark")) == []
+
+
+def test_a_fact_that_this_version_does_not_know_is_left_out() -> None:
+    assert costly_settings(having(tiny_mlp(), "something_newer")) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "edit", "removed"),
+    [
+        ("collects", "edit.gc_collect", 1.0),
+        ("saves", "edit.save_less_often", 0.9),
+        ("picks rows", "edit.rows_once", 0.9),
+        ("guards", "edit.one_check", 0.5),
+        ("makes tensors", "edit.stack_first", 0.9),
+    ],
+)
+def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
+    what: str, edit: str, removed: float
+) -> None:
+    stacks = msgspec.structs.replace(
+        frames(host=60, model=90), code=[CodeSite(what=what, where="train.py:77 log_metrics", samples=55)]
+    )
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
+    (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
+    assert found.expected == pytest.approx(1 / (1 - removed * 0.4), rel=0.01)
+    assert found.why.startswith("train.py:77 log_metrics takes 40 % of the step")
+
+
+def test_a_line_that_takes_little_has_no_edit() -> None:
+    places = [FrameCount(where="train.py:9 save", phase="other", in_loader=False, samples=4)]
+    stacks = msgspec.structs.replace(
+        frames(model=296),
+        samples=300,
+        places=[*frames(model=296).places, *places],
+        code=[CodeSite(what="saves", where="train.py:9 save", samples=4)],
+    )
+    job = measured(20 * MS, stacks=stacks)
+    assert not [one for one in judge(job).verdict.advice if one.remedy == "edit.save_less_often"]
