@@ -12,13 +12,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.sampled_frames import is_loading
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
+from autobrrr.diagnosis.models.trends import trends
 from autobrrr.diagnosis.robust_stats import positive
-from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Where
+from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
 GARBAGE, UNSEEN, OPERATORS, PYTHON = "garbage", "unseen", "operators", "python"
@@ -93,6 +96,20 @@ def wheres(measured: Measurements) -> list[Where]:
     told = [row for row in rows if row.share >= thresholds.WHERE_AT]
     told.sort(key=lambda row: (not _is_own_work(row), -row.share))
     return told[: thresholds.MOST_WHERE]
+
+
+def placed_trends(measured: Measurements) -> list[Trend]:
+    """What changes with time, with the user's line that has most of it."""
+    places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
+    long = max(places, key=lambda place: place.long_ns, default=None)
+    own = next((row.place for row in wheres(measured) if _is_own_work(row)), None)
+    found = []
+    for one in trends(measured):
+        at = (
+            long.where if one.kind == "periodic" and long is not None else own if one.what == "step" else None
+        )
+        found.append(msgspec.structs.replace(one, where=at))
+    return found
 
 
 def loading_parts(measured: Measurements) -> dict[str, Spent]:

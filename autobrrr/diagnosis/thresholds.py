@@ -32,6 +32,14 @@ RANK_BURSTS_COST = 0.05  # ... and it takes so much of the time
 MORE_DATA = 0.05  # a batch is clearly larger
 
 LONG_LOOKS = 8  # at places in which long steps were, for them to be named
+TREND_POINTS = 10
+GROWS_AT = 0.10  # of a step, over the steps that were seen
+MEMORY_GROWS_BYTES, MEMORY_RISES = 24 << 20, 0.8  # over the looks; of them, those that find more than before
+PERIODIC_TIMES, PERIODS, REGULAR_AT = (
+    1.4,
+    3,
+    0.8,
+)  # times the usual step; gaps between long ones, of one length
 SETTING_AT = 0.05  # of what a setting is of: less is not worth an edit
 WHERE_AT = 0.03  # of the step: a line of the user's is worth telling
 MOST_WHERE = 5

@@ -10,7 +10,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
-from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, Shares, Where
+from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, Shares, Trend, Where
 
 
 class StepStats(Record, frozen=True, kw_only=True):
@@ -165,6 +165,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     provisional: bool = False  # named while the machine is too busy to be sure
     where: list[Where] = []  # lines of the user's own code, what they may change first
     ledger: list[LedgerRow] = []  # the whole step
+    trends: list[Trend] = []  # what grows, or comes at a period
     contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None
     anatomy: Anatomy | None = None

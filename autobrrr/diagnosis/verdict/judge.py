@@ -13,7 +13,7 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.advice import advise
-from autobrrr.diagnosis.ledger import ledger, wheres
+from autobrrr.diagnosis.ledger import ledger, placed_trends, wheres
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
@@ -137,6 +137,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
             limit_reason=sentence,
             where=wheres(measured),
             ledger=ledger(measured),
+            trends=[] if case.busy >= thresholds.BUSY_AT else placed_trends(measured),
             adds="" if sentence == verdict.reason else adds,
         ),
         batch_probe=msgspec.structs.replace(

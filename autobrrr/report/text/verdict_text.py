@@ -45,6 +45,7 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
     lines += _ledger_rows(found.ledger if verbose else found.ledger[:MOST_ROWS])
+    lines += [_row("over time", readable(each.words)) for each in found.trends]
     among = ranks_words(found)
     if among is not None:
         lines.append(_row("ranks", among))

@@ -65,6 +65,7 @@ def snapshot(
         provisional=verdict.provisional,
         where=verdict.where,
         ledger=verdict.ledger,
+        trends=verdict.trends,
         contention=contention(measured),
         job=measured.facts,
         anatomy=measured.anatomy,

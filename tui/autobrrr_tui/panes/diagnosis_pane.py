@@ -51,6 +51,8 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
         rows += [
             row(piece(f"  {line}", "regime")) for line in wrapped(f"at {found.where[0].words}", width - 4, 2)
         ]
+    for trend in found.trends:
+        rows += [row(piece(f"  {line}", "warn")) for line in wrapped(trend.words, width - 4, 2)]
     rows += [row(piece(f"  {line}")) for line in wrapped(found.adds, width - 4, 4)]
     rows += [BLANK, *_shares(found, width), BLANK]
     rows += _ranks(view, width)

@@ -1,0 +1,91 @@
+"""What changes while a session watches: steps or memory that grow, long steps that come at a period.
+
+In: durations of steps, looks at the process. Out: `records.Trend`s. A slope is that of all pairs of points
+(Theil and Sen), and counts where its interval, by Kendall's count of pairs, excludes zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.records import Trend
+
+POINTS = 30
+DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
+SETTLED_NS = 3_000_000_000  # after attach: memory that is ours
+Series = NDArray[np.float64]
+
+
+def trends(measured: Measurements) -> list[Trend]:
+    """Those that are there."""
+    return [one for one in (_steps(measured), _memory(measured), _period(measured)) if one is not None]
+
+
+def slope_at_least(x: Series, y: Series) -> float:
+    """The end of the slope's interval that is nearer to zero; 0 where the interval holds zero."""
+    count = len(x)
+    if count < thresholds.TREND_POINTS:
+        return 0.0
+    later, earlier = np.tril_indices(count, -1)
+    apart = x[later] - x[earlier]
+    slopes = np.sort((y[later] - y[earlier])[apart > 0] / apart[apart > 0])
+    within = DEVIATIONS * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low, high = int((len(slopes) - within) / 2), int((len(slopes) + within) / 2)
+    if low < 0 or high >= len(slopes):
+        return 0.0
+    if slopes[low] > 0:
+        return float(slopes[low])
+    return min(0.0, float(slopes[high]))
+
+
+def _steps(measured: Measurements) -> Trend | None:
+    took = measured.step_ns.astype(np.float64)
+    if len(took) < 2 * thresholds.TREND_POINTS:
+        return None
+    parts = np.array_split(took, min(POINTS, len(took) // 2))
+    middles = np.cumsum([len(part) for part in parts]) - np.array([len(part) / 2 for part in parts])
+    typical = np.array([np.median(part) for part in parts])
+    a_step_ns = slope_at_least(middles, typical)
+    if a_step_ns <= 0 or a_step_ns * len(took) < thresholds.GROWS_AT * typical[0]:
+        return None
+    return Trend(
+        what="step", kind="grows", per_step=a_step_ns, first=float(typical[0]), last=float(typical[-1])
+    )
+
+
+def _memory(measured: Measurements) -> Trend | None:
+    looks = [one for one in measured.host if one.t_ns >= measured.host[0].t_ns + SETTLED_NS]
+    known = [(one.t_ns, one.rss_bytes) for one in looks if one.rss_bytes is not None]
+    if not known or not len(measured.step_ns):
+        return None
+    t, held = np.array(known, dtype=np.float64).T
+    a_ns = slope_at_least(t, held)
+    rises = float(np.mean(np.diff(held) > 0)) if len(held) > 1 else 0.0
+    if a_ns * (t[-1] - t[0]) < thresholds.MEMORY_GROWS_BYTES or rises < thresholds.MEMORY_RISES:
+        return None
+    each = a_ns * float(measured.step_ns.mean())
+    return Trend(what="memory", kind="grows", per_step=each, first=float(held[0]), last=float(held[-1]))
+
+
+def _period(measured: Measurements) -> Trend | None:
+    took = measured.step_ns
+    if len(took) < thresholds.STEPS_FIRM:
+        return None
+    usual = float(np.median(took))
+    long = np.flatnonzero(took > thresholds.PERIODIC_TIMES * usual)
+    gaps = np.diff(long)
+    every = int(np.median(gaps)) if len(gaps) else 0
+    if len(gaps) < thresholds.PERIODS or every < 2 or _regular(gaps, every) < thresholds.REGULAR_AT:
+        return None
+    return Trend(what="step", kind="periodic", every=every, first=usual, last=float(np.median(took[long])))
+
+
+def _regular(gaps: Iterable[int], every: int) -> float:
+    """Of the gaps, those that are one period, or several with long steps that were left out between them."""
+    found = list(gaps)
+    return sum(gap % every == 0 for gap in found) / len(found)

@@ -1,0 +1,84 @@
+"""Growth and periods are told where they are there, and never of noise."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.trends import trends
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.records import HostSample
+from support.judged.diagnosis import MS, frames, machine, measured
+
+MB = 1 << 20
+
+
+def job(step_ns: np.ndarray, rss: list[float] | None = None) -> Measurements:
+    host = measured().host
+    if rss is not None:
+        host = tuple(
+            msgspec.structs.replace(host[0], t_ns=at * 500 * MS, rss_bytes=int(held * MB))
+            for at, held in enumerate(rss)
+        )
+    return dataclasses.replace(measured(), step_ns=step_ns.astype(np.int64), host=host)
+
+
+def noise(seed: int, steps: int, level: float = 0.1) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(np.log(8 * MS), level, steps)
+
+
+def test_steps_that_grow_are_told_with_the_line() -> None:
+    grown = dataclasses.replace(
+        job(noise(0, 300) * np.linspace(1, 1.5, 300)), frames=frames(host=90, model=60)
+    )
+    (found,) = judge(grown).verdict.trends
+    assert (found.what, found.kind, found.where) == ("step", "grows", "train.py:77 log_metrics")
+    assert 0.3 * 4 * MS / 300 < (found.per_step or 0) <= 4.4 * MS / 300
+    assert found.words.startswith("steps grow, from 8")
+
+
+@given(seed=st.integers(0, 10**6), steps=st.integers(2, 600), level=st.floats(0.01, 0.5))
+@settings(max_examples=60)
+def test_noise_is_no_trend(seed: int, steps: int, level: float) -> None:
+    rng = np.random.default_rng(seed)
+    rss = [500 + each for each in rng.normal(0, 20, 50)]
+    found = trends(job(noise(seed, steps, level), rss))
+    assert not [one for one in found if one.kind == "grows"]
+
+
+@pytest.mark.parametrize(
+    "rss", [[500.0 + 3 * at for at in range(50)], [500.0 + 0.2 * at for at in range(50)]]
+)
+def test_memory_that_grows_is_told_by_step_from_some_megabytes_on(rss: list[float]) -> None:
+    found = [one for one in trends(job(noise(1, 300, 0.01), rss)) if one.what == "memory"]
+    assert len(found) == (rss[1] - rss[0] > 1)
+    for one in found:
+        assert one.per_step == pytest.approx(3 * MB * 8 / 500, rel=0.1)
+        assert "memory grows by 4" in one.words
+
+
+def test_memory_that_comes_at_once_does_not_grow() -> None:
+    assert trends(job(noise(1, 300, 0.01), [500.0] * 20 + [900.0] * 30)) == []
+
+
+def test_long_steps_at_a_period_are_told_and_those_that_come_as_they_like_are_not() -> None:
+    steps = noise(2, 200, 0.02)
+    steps[9::10] *= 1.9
+    (found,) = trends(job(steps))
+    assert (found.kind, found.every) == ("periodic", 10)
+    assert found.words.startswith("every 10 steps one takes 15")
+    anywhere = noise(2, 200, 0.02)
+    anywhere[np.random.default_rng(5).choice(200, 20, replace=False)] *= 1.9
+    assert trends(job(anywhere)) == []
+
+
+def test_on_a_busy_machine_nothing_is_said_to_grow() -> None:
+    grown = job(noise(0, 300) * np.linspace(1, 2, 300))
+    busy: tuple[HostSample, ...] = machine(run_delay_share=0.4)
+    assert judge(dataclasses.replace(grown, host=busy)).verdict.trends == []
