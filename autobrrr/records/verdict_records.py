@@ -107,8 +107,9 @@ class Trend(Record, frozen=True, kw_only=True):
             took = f"{duration(self.last)} instead of {duration(self.first)}"
             return f"every {self.every} steps one takes {took}{at}"
         if self.what == "memory":
+            grown = f"{size(self.per_step)} a step, from {size(self.first)} to {size(self.last)}"
             return (
-                f"memory grows by {size(self.per_step)} a step, from {size(self.first)} to {size(self.last)}: "
+                f"memory grows by {grown}: "
                 "what is kept of each step? A loss or an output keeps its graph until .item() or .detach()"
             )
         grown = f"steps grow, from {duration(self.first)} to {duration(self.last)}"
