@@ -17,7 +17,6 @@ from autobrrr.client import diagnosing
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import (
     RanksOutcome,
-    TuningLead,
     diagnosed_rank,
     diagnosed_ranks,
     enter,
@@ -224,20 +223,17 @@ class JobSession:
         def on_trial(trial: Trial) -> None:
             say(trial_line(trial))
 
-        try:
-            self.tuning = lead.client.tune(
-                for_s=for_s,
-                horizon_s=horizon_s,
-                allow=allow,
-                only=only,
-                on_progress=on_progress,
-                on_trial=on_trial,
-            )
-        finally:
-            lead.end()
+        self.tuning = lead.tune(
+            for_s=for_s,
+            horizon_s=horizon_s,
+            allow=allow,
+            only=only,
+            on_progress=on_progress,
+            on_trial=on_trial,
+        )
         return self.tuning
 
-    def _ready_to_tune(self, for_s: float, say: Say) -> TuningLead:
+    def _ready_to_tune(self, for_s: float, say: Say) -> Client:
         """The session that tunes, once it is judged; where there are ranks, it switches all of them."""
         if self._missing:
             raise AutobrrrError(
@@ -249,7 +245,7 @@ class JobSession:
         client = self._clients[self.pid]
         if client.started:
             diagnosing.await_verdict(client, diagnosing.before_tuning(for_s), say)
-        return TuningLead(client=client)
+        return client
 
     def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
         return for_each(

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -134,50 +133,34 @@ def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Di
     return msgspec.structs.replace(top, ranks=listed, straggler=straggler)
 
 
-def compared(
-    found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits], far: Sequence[TimedRank] = ()
-) -> RanksCompared | None:
+def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -> RanksCompared | None:
     """What the steps that ranks have timed at once show; None: fewer than two have.
 
     Args:
         found: The ranks that have a session on this machine.
         timed: By pid, their steps.
-        far: Ranks of other machines; one that timed other steps is left out.
     """
     # These bring numpy.
     from autobrrr.diagnosis.ranks.late_rank import late_rank, longer_phases
-    from autobrrr.diagnosis.ranks.rank_steps import same_steps, usual_phases
+    from autobrrr.diagnosis.ranks.rank_steps import usual_phases
     from autobrrr.diagnosis.ranks.rank_times import rank_times
 
     known = [one for one in found if one.pid in timed]
-    here, size = timed_ranks(known, timed), world_size(known)
-    ours = {each.rank for each in here}
-    fitting = [
-        each
-        for each in far
-        if each.rank not in ours
-        and (size is None or (each.rank or 0) < size)
-        and all(same_steps([one.timed, each.timed], [None, each.machine]) is not None for one in here[:1])
-    ]
-    ranks = [*here, *fitting]
-    straggler = late_rank(ranks, size)
-    if straggler is not None and straggler.why == "too_few_steps" and fitting and len(here) > 1:
-        ranks = here
-        straggler = late_rank(ranks, size)
+    ranks = timed_ranks(known, timed)
+    straggler = late_rank(ranks, world_size(known))
     if straggler is None:
         return None
-    phases = longer_phases([each.timed for each in ranks], [each.machine for each in ranks])
+    phases = longer_phases([each.timed for each in ranks])
     judged = straggler.why not in NOT_KNOWN
-    by_pid = {one.pid: _line(one) for one in known}
     lines = [
         msgspec.structs.replace(
-            by_pid[each.pid] if each.pid is not None else _far_line(each),
+            _line(one),
             collectives=rank_times(each.timed),
             phase=phase,
             own_by_phase_ns=usual_phases(each.timed),
             slowest=straggler.rank is not None and straggler.rank == each.rank if judged else None,
         )
-        for each, phase in zip(ranks, phases, strict=True)
+        for one, each, phase in zip(known, ranks, phases, strict=True)
     ]
     return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
 
@@ -230,13 +213,7 @@ def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankL
         if straggler is not None and straggler.rank is not None:
             line = msgspec.structs.replace(line, slowest=line.pid == straggler.pid)
         lines.append(line)
-    elsewhere = {line.rank: line for line in told if line.pid is None}
-    return sorted([*lines, *elsewhere.values()], key=_by_rank)
-
-
-def _far_line(rank: TimedRank) -> RankLine:
-    step_ns = int(median(rank.timed.step_ns))
-    return RankLine(rank=rank.rank, pid=None, machine=rank.machine, step_ns=step_ns, device=rank.device)
+    return sorted(lines, key=_by_rank)
 
 
 def world_size(found: Iterable[Diagnosis]) -> int | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -22,8 +21,6 @@ from autobrrr.client.diagnosing import (
     diagnosed,
     of_several_ranks,
 )
-from autobrrr.client.far_ranks import MEET_S
-from autobrrr.client.far_tuning import FOLLOW_S, FarTuning, TunedElsewhere, follow
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client
@@ -153,7 +150,7 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
     tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
     at_once = RanksAtOnce([pid, *others], options.for_s)
     before = None
-    if (others or job_roles.ranks_elsewhere(pid)) and not tuned:
+    if others and not tuned:
         compare_sessions(others, at_once, lambda text: None)
         before = partial(at_once.take_part, pid, say=say)
     try:
@@ -163,29 +160,16 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
     return with_siblings(found, ask(others)) if of_several_ranks(found) else found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningLead:
-    """The session that tunes all ranks, that of the slowest of this machine."""
-
-    client: Client
-    far: FarTuning | None = None  # where others are on other machines,
-    elsewhere: int = 0  # ... and how many
-
-    def end(self) -> None:
-        """The tuning is over; said to other machines."""
-        if self.far is not None:
-            with suppress(AutobrrrError):  # the job has ended, and its store with it
-                self.far.end()
-
-
-def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> TuningLead:
-    """Judge all ranks; from here on they switch together, also with those of other machines.
+def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
+    """Judge all ranks; from here on they switch together.
 
     Args:
         for_s: Time of the tuning, in seconds.
 
+    Returns:
+        The session that tunes all ranks, that of the slowest.
+
     Raises:
-        TunedElsewhere: another machine tunes them; these follow.
         AutobrrrError: a session has ended, or the ranks can't switch together.
     """
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
@@ -198,27 +182,16 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         return client.snapshot()
 
     judged = list(_of_all(clients, ready).values())
-    far = FarTuning(next(iter(clients.values()))) if at_once.expects_others() else None
-    elsewhere = None if far is None else far.lead()
-    if elsewhere is not None:
-        follow(clients.values(), elsewhere)
-        raise TunedElsewhere(elsewhere)
-    ours = {each.job.rank for each in judged if each.job is not None}
-    others = set() if far is None else set(range(world_size(judged) or 0)) - ours
-    lead = TuningLead(client=clients[together(judged).pid], far=far, elsewhere=len(others))
-
-    def meet(pid: int) -> None:
-        why = clients[pid].together(far=far is not None)
-        if why is not None:
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
-
-    try:
-        _of_all(clients, meet)
-        if far is not None:
-            far.await_followers(others, FOLLOW_S if others <= at_once.elsewhere else MEET_S)
-    except BaseException:
-        lead.end()
-        raise
+    elsewhere = (world_size(judged) or 0) - len(clients)
+    if elsewhere > 0:
+        raise AutobrrrError(
+            f"a remedy goes on in all ranks or in none, and {elsewhere} of them run on other machines",
+            f"autobrrr tune {next(iter(clients))}   (one rank: what changes no result)",
+        )
+    lead = clients[together(judged).pid]
+    log = lead.together()
+    others = {pid: client for pid, client in clients.items() if client is not lead}
+    _of_all(others, lambda pid: others[pid].together(log))
     return lead
 
 

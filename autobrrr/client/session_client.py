@@ -57,7 +57,6 @@ ANSWER_S = 15.0
 SILENT_S = 30.0  # whoever says nothing for so long is asked whether it is there
 FAREWELL_S = 1.0  # for each further question to a session that has not answered one
 APPLY_S = 120.0
-NOTES_S = 60.0  # a job's store that does not answer is given up earlier
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
 HANDED_S = 2.0  # between what is done before a session is started (`on_its_way`) and its start
@@ -155,14 +154,21 @@ class Client:
         why = self._ask("undo", APPLY_S, token=token).get("why")
         return None if why is None else str(why)
 
-    def together(self, *, far: bool = False) -> str | None:
-        """Have remedies switched on all ranks at one step; returns why that can't be, None where it can.
+    def together(self, log: str = "") -> str:
+        """Have remedies switched on all ranks at one step; the address of what the ranks share.
 
         Args:
-            far: Some of them are on other machines.
+            log: That of another rank; "" for the first.
+
+        Raises:
+            AutobrrrError: that can't be.
         """
-        why = self._ask("together", APPLY_S, far=far).get("why")
-        return None if why is None else str(why)
+        told = self._ask("together", APPLY_S, log=log)
+        why = told.get("why")
+        if why is not None:
+            pid = self.facts.pid
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+        return str(told.get("log") or "")
 
     def details(self) -> Details:
         """What a screen shows beside the snapshot."""
@@ -199,18 +205,6 @@ class Client:
     def compared(self, found: RanksCompared) -> None:
         """Tell the session what came of the comparison; its snapshots show it."""
         self._ask("compared", found=msgspec.to_builtins(found))
-
-    def note(self, key: str, text: str, instead_of: str = "") -> str:
-        """What stands at a key of the job's store, once `text` took the place of that, or of nothing.
-
-        Raises:
-            AutobrrrError: the store can't be asked.
-        """
-        return str(self._ask("note", NOTES_S, key=key, text=text, instead_of=instead_of).get("standing"))
-
-    def notes(self, keys: Sequence[str]) -> dict[str, str]:
-        """What stands at keys of the job's store, where something does; 16 keys at most. Raises as `note`."""
-        return _typed(self._ask("notes", NOTES_S, keys=list(keys)).get("notes"), dict[str, str])
 
     def begin_tuning(
         self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None

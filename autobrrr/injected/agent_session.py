@@ -30,7 +30,6 @@ from .measure.traced_steps import TraceTask
 from .op_replay.record_task import RecordTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_meeting import meet, refuse_sharded
-from .ranks.rank_notes import RankNotes
 from .ranks.rank_switching import RankSwitching
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
@@ -50,7 +49,7 @@ MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
 TASKS = (TraceTask, RecordTask, WindowTask, HostSlackTask, CollectiveTask)
-DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together", "note", "notes")
+DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together")
 RESULTS = frozenset(task.event for task in TASKS)
 
 
@@ -77,7 +76,6 @@ class AgentSession:
         self._news_seen = 0
         self._detached = False
         self._ranks: RankSwitching | None = None  # once this rank has found the others
-        self._notes = RankNotes(torch)
         self._stays: list[str] = []  # what could not be reverted on all ranks at one step
         self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
             "watch": self._do_watch,
@@ -92,8 +90,6 @@ class AgentSession:
             "apply": self._do_apply,
             "undo": self._do_undo,
             "together": self._do_together,
-            "note": self._do_note,
-            "notes": self._do_notes,
             "facts": self._do_facts,
             "detach": self._do_detach,
         }
@@ -399,34 +395,16 @@ class AgentSession:
         self._loop.post(undo)
 
     def _do_together(self, command: Mapping[str, object]) -> Reply:
-        """Find the other ranks: from now on remedies go on and off on all of them."""
+        """From now on remedies go on and off on all ranks, which share the log at this address, or ours."""
+        address = str(command.get("log") or "")
         try:
             if self._ranks is None:
                 refuse_sharded(self._loop.job)
-                met = meet(self._torch, far=bool(command.get("far")))
-                self._ranks = RankSwitching(self._loop, met, self._emit)
+                self._ranks = RankSwitching(self._loop, meet(self._torch, address), self._emit)
                 self._loop.each_boundary = self._ranks.at_boundary
             else:
-                self._ranks.meet_anew()
-        except RegisterLost as lost:
-            raise Refused(str(lost)) from None
-        return {"rank": self._ranks.rank, "ranks": self._ranks.ranks}
-
-    def _do_note(self, command: Mapping[str, object]) -> Reply:
-        """Tell sessions on other machines something; what stands there now."""
-        text, instead_of = str(command["text"]), str(command.get("instead_of") or "")
-        try:
-            return {"standing": self._notes.put(str(command["key"]), text, instead_of)}
-        except RegisterLost as lost:
-            raise Refused(str(lost)) from None
-
-    def _do_notes(self, command: Mapping[str, object]) -> Reply:
-        """What sessions on other machines have told."""
-        keys = command["keys"]
-        if not isinstance(keys, list):
-            raise TypeError("keys is a list")
-        try:
-            return {"notes": self._notes.get(keys)}
+                self._ranks.meet_anew(address)
+            return {"rank": self._ranks.rank, "ranks": self._ranks.ranks, "log": self._ranks.address}
         except RegisterLost as lost:
             raise Refused(str(lost)) from None
 
@@ -476,7 +454,6 @@ class AgentSession:
     def _release(self) -> None:
         # `busy` is off and the door closed: nothing writes any more.
         self._pages.release()
-        self._notes.leave()
         if self._ranks is not None:
             self._ranks.close()
 

@@ -74,8 +74,6 @@ class Service:
             "go_on": self._go_on,
             "compare": self._compare,
             "compared": self._compared,
-            "note": self._note,
-            "notes": self._notes,
             "pause": self._pause,
             "resume": self._resume,
             "details": self._details,
@@ -314,8 +312,10 @@ class Service:
     def _together(self, reply: Reply, message: Fields) -> None:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
-        far = message.get("far") is True
-        self._session.together(lambda done: reply.done(why=done.why), far=far)
+        log = message.get("log", "")
+        if not isinstance(log, str):
+            raise UsageError("log is a text")
+        self._session.together(log, lambda done: reply.done(why=done.why, log=done.log))
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.client, message, self.push)
@@ -371,32 +371,6 @@ class Service:
             raise UsageError(f"found is no comparison of ranks: {error}") from None
         self._session.take_comparison(found)
         reply.done()
-
-    def _note(self, reply: Reply, message: Fields) -> None:
-        """A text for the sessions of ranks on other machines; what stands at its key."""
-        texts = {name: message.get(name) for name in ("key", "text", "instead_of")}
-        if not all(isinstance(text, str) for text in texts.values()):
-            raise UsageError("key, text and instead_of are texts")
-
-        def told(heard: Heard) -> None:
-            if _did(heard, reply):
-                reply.done(standing=said(heard, "standing", ""))
-
-        self._session.ask_job("note", told, **texts)
-
-    def _notes(self, reply: Reply, message: Fields) -> None:
-        """The texts of sessions on other machines, by key."""
-        keys = message.get("keys")
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise UsageError("keys is a list of texts")
-
-        def told(heard: Heard) -> None:
-            notes = heard.get("notes")
-            texts = notes.items() if isinstance(notes, dict) else ()
-            if _did(heard, reply):
-                reply.done(notes={key: text for key, text in texts if key in keys and isinstance(text, str)})
-
-        self._session.ask_job("notes", told, keys=keys)
 
     def _pause(self, reply: Reply, message: Fields) -> None:
         self._tuning.hold(True)

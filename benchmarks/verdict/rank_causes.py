@@ -3,9 +3,8 @@
     python -m benchmarks.verdict.rank_causes [--only CAUSE ...] [--repeat N]
 
 Each case is a job of gloo ranks on this machine (`jobs/late_rank_job.py`) with one planted cause; then
-`autobrrr diagnose LAUNCHER`. Those of two hosts run on two emulated ones (namespaces), diagnosed on both at
-once; a slow link lets so many Mbit/s out of the second. A row of `results/rank-causes.jsonl` says what was
-planted and what was said; the table goes beside it.
+`autobrrr diagnose LAUNCHER`. A row of `results/rank-causes.jsonl` says what was planted and what was said;
+the table goes beside it.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autobrrr.attach.job_roles import launched_ranks
 from benchmarks import ROOT
 from benchmarks.planted.results import append, read
-from support.outside.emulated_hosts import LINK, EmulatedHosts, HostsTorchrun
-from support.training import Outcome, autobrrr, environment
+from support.training import autobrrr, environment
 
 JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job.py"
 RESULTS = ROOT / "benchmarks" / "results" / "rank-causes.jsonl"
@@ -47,8 +44,6 @@ class Case:
     late: int = 1
     buffers: bool = False  # rank 0 hands its buffers to the others before each forward
     burns: bool = False  # another process has the late rank's core half of the time
-    hosts: int = 1  # with half of the ranks each
-    link_mbit: int | None = None
 
 
 CASES = {
@@ -74,12 +69,6 @@ CASES = {
     "quiet_of_4": Case(plant="quiet", rank=None, cause=None, when=None, ranks=4),
     "backward_of_8": Case(plant="backward", rank=1, cause="backward", ranks=8),
     "quiet_of_8": Case(plant="quiet", rank=None, cause=None, when=None, ranks=8),
-    "forward_on_2_hosts": Case(plant="forward", rank=3, cause="forward", ranks=4, late=3, hosts=2),
-    "loader_on_2_hosts": Case(plant="loader", rank=1, cause="loader", ranks=4, hosts=2),
-    "slow_link": Case(
-        plant="quiet", rank=None, cause="collectives", when=None, ranks=4, hosts=2, link_mbit=20
-    ),
-    "quiet_on_2_hosts": Case(plant="quiet", rank=None, cause=None, when=None, ranks=4, hosts=2),
 }
 
 
@@ -160,43 +149,11 @@ def burning(case: Case, launcher: int) -> Iterator[None]:
         other.wait()
 
 
-def on_hosts(case: Case, folder: Path) -> Outcome:
-    """What the first of two emulated machines says, where both ask at once."""
-    with tempfile.TemporaryDirectory(dir=folder) as made:
-        hosts = EmulatedHosts(Path(made))
-        job = None
-        try:
-            if case.link_mbit is not None:
-                slow = ("rate", f"{case.link_mbit}mbit", "burst", "32kbit", "latency", "400ms")
-                second = hosts.hosts[1].inside("tc", "qdisc", "add", "dev", LINK, "root", "tbf", *slow)
-                subprocess.run(second, check=True)
-            script = str(JOB.with_suffix(""))
-            job = HostsTorchrun(hosts.hosts, script, ranks=case.ranks // case.hosts, **_planted(case))
-            job.wait_until_it_trains()
-            with ThreadPoolExecutor(case.hosts) as pool:
-                asked = [
-                    pool.submit(host.autobrrr, *diagnose(int(pid)))
-                    for host, pid in zip(hosts.hosts, job.pids, strict=True)
-                ]
-            return asked[0].result()
-        finally:
-            hosts.end()
-            if job is not None:
-                job.end()
-
-
-def diagnose(launcher: int) -> tuple[str, ...]:
-    return ("diagnose", str(launcher), "--no-probe", "--for", "12s", "--json")
-
-
 def play(name: str, case: Case, folder: Path) -> Row:
     """One case from beginning to end."""
     began_s = time.monotonic()
-    if case.hosts > 1:
-        done = on_hosts(case, folder)
-    else:
-        with launched(case, folder) as job, burning(case, job.pid):
-            done = autobrrr(folder, *diagnose(job.pid))
+    with launched(case, folder) as job, burning(case, job.pid):
+        done = autobrrr(folder, "diagnose", str(job.pid), "--no-probe", "--for", "12s", "--json")
     load = round(os.getloadavg()[0], 2)
     if done.code != 0 or not isinstance(late := done.json.get("straggler"), dict):
         print(done.stderr[-400:], file=sys.stderr)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,7 @@ from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import RanksOutcome, enter, for_each
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.ranks_at_once import RanksAtOnce, answer_calls, compare_sessions
+from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
@@ -150,8 +149,6 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
     at_once = RanksAtOnce(outcome.done, args.for_s)
     compare_sessions(list(outcome.done), at_once, narrate)
-    calls = (list(outcome.done), at_once, narrate)
-    threading.Thread(target=answer_calls, args=calls, name="other machines", daemon=True).start()
     followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
     try:
         interrupted = _watch_all(followers, outcome.missing, args.for_s, every_s, show)

@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 
@@ -25,13 +24,12 @@ from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.each_rank import enter, for_each, ready_to_tune
-from autobrrr.client.far_tuning import FarTuning, TunedElsewhere
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
-from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
 from autobrrr.report.text.next_step import after_tuning
 from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -102,17 +100,9 @@ def _tune(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as sessions:
         if launched:
             clients = _all_ranks(launched, options, sessions)
-            try:
-                lead = ready_to_tune(clients, for_s, say_of)
-            except TunedElsewhere as elsewhere:
-                _let_stay(clients.values())
-                return _follow(elsewhere, next(iter(clients.values())), for_s, args)
+            client = ready_to_tune(clients, for_s, say_of)
             _let_stay(clients.values())
-            client = lead.client
-            sessions.callback(lead.end)
-            far = f", {lead.elsewhere} of them on other machines" if lead.elsewhere else ""
-            ranks = len(launched) + lead.elsewhere
-            narrate(f"tuning all {ranks} ranks{far}, timed on {named(client.facts.pid)}")
+            narrate(f"tuning all {len(launched)} ranks, timed on {named(client.facts.pid)}")
         else:
             client = sessions.enter_context(open_session(pid, options, narrate, owned=True))
             if client.started:
@@ -170,41 +160,6 @@ def _let_stay(clients: Iterable[Client]) -> None:
     """From here on something may be kept: these sessions stay when the command ends."""
     for client in clients:
         client.own(False)
-
-
-def _follow(elsewhere: TunedElsewhere, client: Client, for_s: float, args: argparse.Namespace) -> int:
-    """Wait while another machine tunes the ranks of this one; what is on then."""
-    from autobrrr.tuner.candidate_space import widest
-
-    narrate(elsewhere.message)
-    machine = elsewhere.call.machine
-    is_over = FarTuning(client).wait_until_over(elsewhere.call, FOLLOWED_FOR * for_s)
-    if not is_over:
-        narrate(f"{machine} still tunes; the ranks of this machine go on following")
-    on = client.details().active
-    names, classes = [applied.remedy for applied in on], {applied.class_ for applied in on}
-    if args.json:
-        followed = Tuning(
-            objective="step_ns",
-            baseline=None,
-            best=None,
-            speedup=1.0,
-            interval=None,
-            class_=widest([each for each in get_args(ExactnessClass) if each in classes]),
-            kept=names,
-            reverted=[],
-            trials=[],
-            recipe=None,
-            note=f"{machine} tuned this job, and has the figures",
-        )
-        print(to_json(followed), flush=True)
-    else:
-        show(f"on in all ranks: {', '.join(names) or 'nothing'}")
-    if args.recipe is not None:
-        narrate(f"no recipe is written here: {machine} has the figures")
-    if on:
-        narrate(f"kept remedies stay applied; autobrrr detach {_pid(args)} reverts them in all ranks")
-    return EXIT_DONE
 
 
 def _is_script(args: argparse.Namespace) -> bool:

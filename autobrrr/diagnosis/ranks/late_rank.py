@@ -34,11 +34,10 @@ class TimedRank:
     """One rank, as its session saw it."""
 
     rank: int | None
-    pid: int | None  # None: on another machine
+    pid: int
     timed: CollectiveWaits
     host: HostSample | None = None
     device: str | None = None  # type of its parameters' device
-    machine: str | None = None  # its name, where it is another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ def late_rank(ranks: Sequence[TimedRank], world_size: int | None) -> LateRank | 
     """
     if len(ranks) < 2:
         return None
-    steps = same_steps([each.timed for each in ranks], [each.machine for each in ranks])
+    steps = same_steps([each.timed for each in ranks])
     if steps is None:
         on_device = any(each.device not in (None, "cpu") for each in ranks)
         found = LateRank(rank=None, pid=None, why="on_device" if on_device else "too_few_steps")
@@ -82,7 +81,6 @@ def _named(steps: RankSteps, ranks: Sequence[TimedRank], *, all_there: bool) -> 
     return LateRank(
         rank=ranks[who].rank,
         pid=ranks[who].pid,
-        machine=ranks[who].machine,
         cause=reason.cause,
         phase=reason.phase,
         when="always" if bursts is None else "now_and_then",
@@ -93,9 +91,9 @@ def _named(steps: RankSteps, ranks: Sequence[TimedRank], *, all_there: bool) -> 
     )
 
 
-def longer_phases(timed: Sequence[CollectiveWaits], machines: Sequence[str | None] = ()) -> list[str | None]:
+def longer_phases(timed: Sequence[CollectiveWaits]) -> list[str | None]:
     """Of each rank the phase that takes it longer than the others, by a tenth of the step or more."""
-    steps = same_steps(timed, machines)
+    steps = same_steps(timed)
     if steps is None:
         return [None] * len(timed)
     found: list[str | None] = []

@@ -1,9 +1,7 @@
 """The same steps on all ranks of a job, side by side.
 
 In: each rank's timed steps. Ranks leave a step's collectives together, so that steps are matched by that
-moment, on the machine's clock. Clocks of two machines have nothing in common: there steps are matched by how
-many collectives each rank has begun, and that moment has to fit, but for the difference of the clocks. Out:
-arrays of shape [ranks, steps]; None where too few steps match.
+moment, on the machine's clock. Out: arrays of shape [ranks, steps]; None where too few steps match.
 """
 
 from __future__ import annotations
@@ -43,20 +41,12 @@ class RankSteps:
         return float(np.median(self.step_ns))
 
 
-def same_steps(ranks: Sequence[CollectiveWaits], machines: Sequence[str | None] = ()) -> RankSteps | None:
-    """The steps that all of these ranks have timed; None where they are too few, or times are absurd.
-
-    Args:
-        machines: Of each rank, the name of its machine where it is another one; without them all are on one.
-    """
+def same_steps(ranks: Sequence[CollectiveWaits]) -> RankSteps | None:
+    """The steps that all of these ranks have timed; None where they are too few, or times are absurd."""
     if len(ranks) < 2 or not all(_is_whole(each) for each in ranks):
         return None
     try:
-        left, usual_ns = [_left_ns(each) for each in ranks], _usual_ns(ranks)
-        if len(set(machines)) > 1:
-            chosen = _matched_by_count([each.counts for each in ranks], left, usual_ns)
-        else:
-            chosen = _matched(left, usual_ns)
+        chosen = _matched([_left_ns(each) for each in ranks], _usual_ns(ranks))
         if chosen.shape[1] < thresholds.COMPARED_STEPS:
             return None
         step_ns = _rows([each.step_ns for each in ranks], chosen)
@@ -127,36 +117,6 @@ def _matched(left: Sequence[Times], usual_ns: float) -> NDArray[np.intp]:
         fits &= np.abs(apart - np.median(apart)) <= _NEAR * usual_ns
         rows.append(nearest)
     return np.stack(rows)[:, fits]
-
-
-def _matched_by_count(
-    counts: Sequence[Sequence[int]], left: Sequence[Times], usual_ns: float
-) -> NDArray[np.intp]:
-    """The same by what ranks have begun; several steps that begin nothing follow one another on all ranks."""
-    places = [
-        _places(each) if len(each) == len(ends) else {} for each, ends in zip(counts, left, strict=True)
-    ]
-    common = [name for name in places[0] if all(name in each for each in places[1:])]
-    rows = np.array([[each[name] for name in common] for each in places], dtype=np.intp)
-    if not common:
-        return rows
-    fits = np.ones(len(common), dtype=np.bool_)
-    first = left[0][rows[0]]
-    for other, row in zip(left[1:], rows[1:], strict=True):
-        apart = other[row] - first
-        fits &= np.abs(apart - np.median(apart)) <= _NEAR * usual_ns
-    return rows[:, fits]
-
-
-def _places(counts: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Index of each step by its count and how many with that count came before; the first may lack some."""
-    found: dict[tuple[int, int], int] = {}
-    before: dict[int, int] = {}
-    for index, count in enumerate(counts):
-        place = before[count] = before.get(count, -1) + 1
-        if count != counts[0]:
-            found[count, place] = index
-    return found
 
 
 def _rows(columns: Sequence[Sequence[int]], chosen: NDArray[np.intp]) -> Times:

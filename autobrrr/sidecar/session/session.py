@@ -339,26 +339,18 @@ class Session:
         applied = self.active.on.get(token)
         self.active.undo(token, self._after_switch(f"{applied.remedy if applied else token} is off", on_done))
 
-    def together(self, on_done: OnSwitched, *, far: bool = False) -> None:
+    def together(self, log: str, on_done: OnSwitched) -> None:
         """Have remedies switched on all ranks of the job at one step from now on, or on none.
 
         Args:
-            far: Some of them are on other machines.
+            log: Where another rank has put what the ranks share; "": this one begins.
         """
         refusal = self._none_active()
         if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
         self.hold()
-        self.active.together(on_done, far=far)
-
-    def ask_job(self, do: str, on_done: OnAnswered, **fields: object) -> None:
-        """Have the agent tell sessions on other machines something, or hear what they tell."""
-        refusal = self._none_active()
-        if refusal is not None or self._agent is None:
-            on_done(Heard({"ok": False, "why": refusal or "nothing of the session is in the job"}))
-            return
-        self._agent.command(do, on_done, **fields)
+        self.active.together(log, on_done)
 
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""

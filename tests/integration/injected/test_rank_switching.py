@@ -18,21 +18,19 @@ def changes(modes: list[int]) -> int:
     return sum(before != after for before, after in pairwise(modes))
 
 
-def met(jobs: RankJobs, *, far: bool = False) -> list[Peer]:
-    peers = jobs.peers()
+def met(jobs: RankJobs) -> list[Peer]:
+    peers, log = jobs.peers(), ""
     for peer in peers:
-        found = peer.ask("together", far=far)
+        found = peer.ask("together", log=log)
         assert found["ok"], found
+        log = str(found["log"])
     return peers
 
 
-@pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("by_file", [False, True])
-def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(
-    tmp_path: Path, *, by_file: bool, far: bool
-) -> None:
+def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(tmp_path: Path, *, by_file: bool) -> None:
     with RankJobs(tmp_path, by_file=by_file) as jobs:
-        peers = met(jobs, far=far)
+        peers = met(jobs)
         for _ in range(4):
             done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
             assert done["ok"], done
@@ -83,13 +81,10 @@ def test_what_does_not_fit_one_rank_goes_on_in_none(tmp_path: Path) -> None:
     assert changes(modes) == 2
 
 
-@pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(
-    tmp_path: Path, gone: int, *, far: bool
-) -> None:
+def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Path, gone: int) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs, far=far)
+        peers = met(jobs)
         token = switched_on(peers)
         peers[gone].close()
         if gone == 1:

@@ -9,21 +9,16 @@ import pytest
 import torch
 
 from autobrrr.injected.ranks import rank_switching
-from autobrrr.injected.ranks.job_store import JobStore
 from autobrrr.injected.ranks.rank_meeting import RankMeeting
 from autobrrr.injected.ranks.rank_switching import RankSwitching
-from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
-from autobrrr.injected.ranks.store_log import StoreLog
+from autobrrr.injected.ranks.shared_log import RegisterLost
 from autobrrr.injected.ranks.switch_protocol import PLAN, BoundaryDuty, RankMember
-from support.simulated.stores import KeptInMemory
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
 
 class Register:
     """The shared log, which can be out of reach."""
-
-    timing = SharedLog.timing
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
@@ -41,7 +36,7 @@ class Register:
         return self.kept.setdefault(key, value)
 
 
-def rank_alone(register: Register | StoreLog, told: list[dict[str, object]]) -> RankSwitching:
+def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitching:
     """The only rank of a job."""
     counts = itertools.count(10, 10)
     hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
@@ -49,7 +44,7 @@ def rank_alone(register: Register | StoreLog, told: list[dict[str, object]]) -> 
     loop = SimpleNamespace(
         torch=torch, active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
     )
-    met = RankMeeting(rank=0, ranks=1, log=register, store=None, count=lambda: next(counts))  # type: ignore[arg-type]
+    met = RankMeeting(rank=0, ranks=1, log=register, count=lambda: next(counts))  # type: ignore[arg-type]
     return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]
 
 
@@ -102,22 +97,6 @@ def test_a_change_is_answered_though_the_agents_thread_hears_first_that_it_is_ma
         switching.pump()
     assert len(made) == 1
     assert [(event["reply"], event["ok"]) for event in told if "reply" in event] == [(1, True)]
-
-
-def test_at_rest_a_rank_looks_at_one_key_of_the_store_every_other_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = KeptInMemory()
-    log = StoreLog(JobStore(lambda: kept), 0, 1)
-    now_s = 0.0
-    monkeypatch.setattr(rank_switching.time, "monotonic", lambda: now_s)
-    switching = rank_alone(log, [])
-    while now_s < rank_switching.MEETING_S:
-        now_s += switching.pump() / 1000
-    before, rested_s = kept.checked, now_s
-    while now_s < rested_s + 60:
-        now_s += switching.pump() / 1000
-    assert kept.checked - before <= 31
 
 
 @pytest.mark.parametrize(
