@@ -47,11 +47,10 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
     torch, cudnn = job.torch, job.torch.backends.cudnn
     if torch.cuda.get_device_capability()[0] < 8:
         raise Refused("the GPU has no TF32: it came with compute capability 8.0")
-    read = torch.get_float32_matmul_precision
-    if read() != "highest" and cudnn.allow_tf32:
+    if torch.get_float32_matmul_precision() != "highest" and cudnn.allow_tf32:
         raise Refused("the job allows TF32 already")
     with ExitStack() as undo:
-        undo.callback(switch(read, torch.set_float32_matmul_precision, "high"))
+        undo.callback(_products(torch, "high"))
         undo.callback(
             switch(lambda: cudnn.allow_tf32, lambda allow: setattr(cudnn, "allow_tf32", allow), True)
         )
@@ -75,10 +74,27 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
 )
 def float32_matmul_precision(job: Job, options: Mapping[str, object]) -> Undo:
     torch, wanted = job.torch, str(options.get("precision", "medium"))
-    read = torch.get_float32_matmul_precision
-    if read() == wanted:
+    if torch.get_float32_matmul_precision() == wanted:
         raise Refused(f"the job sets it to {wanted} already")
-    return switch(read, torch.set_float32_matmul_precision, wanted)
+    return _products(torch, wanted)
+
+
+def _products(torch: ModuleType, wanted: str) -> Undo:
+    """Set the precision of float32 products; with it go torch's newer values, and come back with it."""
+    both = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    places = [each for each in both if hasattr(each, "fp32_precision")]
+
+    def read() -> tuple[str, ...]:
+        return (torch.get_float32_matmul_precision(), *(each.fp32_precision for each in places))
+
+    def write(values: tuple[str, ...]) -> None:
+        flag, *own = values
+        torch.set_float32_matmul_precision(flag)
+        for place, value in zip(places, own, strict=False):
+            place.fp32_precision = value
+
+    only: tuple[str, ...] = (wanted,)
+    return switch(read, write, only)
 
 
 @remedy(
