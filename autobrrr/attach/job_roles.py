@@ -233,8 +233,14 @@ def job_of(pid: int, proc: Path = PROC) -> str | None:
     return hashlib.blake2s(os.fsencode(shared), digest_size=6).hexdigest()
 
 
+def ranks_elsewhere(pid: int, proc: Path = PROC) -> int | None:
+    """How many ranks of a rank's job run on other machines, by its environment; None where that is silent."""
+    sizes = _sizes(pid, proc)
+    return None if sizes is None else sizes[0] - sizes[1]
+
+
 def ranks_here(pid: int, proc: Path = PROC) -> int | None:
-    """How many ranks of a job run on this machine, by a rank's environment; None where that is silent."""
+    """How many ranks of a rank's job run on this machine, itself included; likewise."""
     sizes = _sizes(pid, proc)
     return None if sizes is None else sizes[1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from autobrrr.cli.narration import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
@@ -97,14 +96,11 @@ def session_options(args: argparse.Namespace) -> SessionOptions:
         raise UsageError(
             "--probe replays a step; --readonly and --outside do not allow that", "drop one of the two flags"
         )
-    log_to = getattr(args, "log_to", None)
     return SessionOptions(
         readonly=readonly,
         outside=outside,
         probing=probing,
         metrics=getattr(args, "metrics", None),
-        log_to=log_to,
-        log_folder=os.path.abspath(args.log_folder) if log_to is not None else None,
     )
 
 

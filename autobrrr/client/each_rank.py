@@ -12,7 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
-from autobrrr.client.all_ranks import ask, siblings, together, with_siblings, world_size
+from autobrrr.client.all_ranks import ask, siblings, together, with_siblings
 from autobrrr.client.diagnosing import (
     DiagnosisOptions,
     Doing,
@@ -172,6 +172,12 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     Raises:
         AutobrrrError: a session has ended, or the ranks can't switch together.
     """
+    one = next(iter(clients))
+    if job_roles.ranks_elsewhere(one):
+        raise AutobrrrError(
+            "the job has ranks on other machines, and a remedy goes on in all ranks or in none",
+            f"autobrrr tune {one} applies to one rank what changes no result",
+        )
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
 
     def ready(pid: int) -> Diagnosis:
@@ -182,12 +188,6 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         return client.snapshot()
 
     judged = list(_of_all(clients, ready).values())
-    elsewhere = (world_size(judged) or 0) - len(clients)
-    if elsewhere > 0:
-        raise AutobrrrError(
-            f"a remedy goes on in all ranks or in none, and {elsewhere} of them run on other machines",
-            f"autobrrr tune {next(iter(clients))}   (one rank: what changes no result)",
-        )
     lead = clients[together(judged).pid]
     log = lead.together()
     others = {pid: client for pid, client in clients.items() if client is not lead}

@@ -53,7 +53,6 @@ def tell_about_joined(client: Client, options: SessionOptions, say: Callable[[st
                 facts.probing == "off" or facts.readonly or facts.outside,
             ),
             ("--metrics", options.metrics is not None, facts.metrics is not None),
-            (f"--log-to {options.log_to}", options.log_to is not None, facts.log_to == options.log_to),
         )
         if asked and not there
     ]

@@ -49,8 +49,7 @@ class RankLine(Record, frozen=True, kw_only=True):
     """One rank of a job; None is "not measured"."""
 
     rank: int | None
-    pid: int | None  # None: on another machine
-    machine: str | None = None  # its name, where it is another one
+    pid: int | None
     regime: Regime | None = None
     confidence: Confidence | None = None
     limit: Limit | None = None
@@ -71,8 +70,7 @@ class LateRank(Record, frozen=True, kw_only=True):
     """
 
     rank: int | None
-    pid: int | None  # None: on another machine
-    machine: str | None = None  # its name, where it is another one
+    pid: int | None
     why: NoneLate | None = None
     cause: LateCause | None = None
     phase: str | None = None  # data_wait, forward, backward, optimizer, other
@@ -130,15 +128,11 @@ def late_words(late: LateRank) -> str:
     """Which rank is slowest and why, in a few words; nothing where none is named."""
     if late.rank is None:
         return ""
-    return f"rank {late.rank}{_where_words(late)} is slowest{_when_words(late)}: {cause_words(late)}"
+    return f"rank {late.rank} is slowest{_when_words(late)}: {cause_words(late)}"
 
 
 def _when_words(late: LateRank) -> str:
     return "" if late.one_in is None else f", in one of {late.one_in:.0f} steps"
-
-
-def _where_words(late: LateRank) -> str:
-    return "" if late.machine is None else f" on {late.machine}"
 
 
 def _of_words(late: LateRank) -> str:
@@ -164,4 +158,4 @@ def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> 
     costs = f"the others wait {numbers['cost']} of a mean {numbers['step']} step for it"
     if late.costs_ns is None:  # by the limits of ranks on devices
         costs = "the others wait for it in collectives"
-    return f"rank {late.rank}{_where_words(late)} is slowest{of}{when}: {costs}; {cause_words(late)}"
+    return f"rank {late.rank} is slowest{of}{when}: {costs}; {cause_words(late)}"

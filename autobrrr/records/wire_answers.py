@@ -23,7 +23,6 @@ class SessionFacts(Record, frozen=True, kw_only=True):
     outside: bool
     probing: Literal["on", "off", "overridden"]
     metrics: str | None = None  # where Prometheus may fetch its figures
-    log_to: str | None = None  # the experiment tracker that is told
 
 
 class Ended(Record, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ def serve(
         words.append(text)
         calls(note)
 
-    told = publisher(options, target.pid, say)
+    told = publisher(options, say)
     service.metrics = told.url
     try:
         agent = _enter(target.pid, options, session, device, on_wait, socket_folder=endpoint.folder.path)

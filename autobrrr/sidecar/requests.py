@@ -234,7 +234,6 @@ class Service:
             outside=session.findings.options.outside,
             probing=session.findings.options.probing,
             metrics=self.metrics,
-            log_to=session.findings.options.log_to,
         )
 
     def _snapshot(self, reply: Reply, message: Fields) -> None:

@@ -149,11 +149,15 @@ def burning(case: Case, launcher: int) -> Iterator[None]:
         other.wait()
 
 
+def diagnose(launcher: int) -> tuple[str, ...]:
+    return ("diagnose", str(launcher), "--no-probe", "--for", "12s", "--json")
+
+
 def play(name: str, case: Case, folder: Path) -> Row:
     """One case from beginning to end."""
     began_s = time.monotonic()
     with launched(case, folder) as job, burning(case, job.pid):
-        done = autobrrr(folder, "diagnose", str(job.pid), "--no-probe", "--for", "12s", "--json")
+        done = autobrrr(folder, *diagnose(job.pid))
     load = round(os.getloadavg()[0], 2)
     if done.code != 0 or not isinstance(late := done.json.get("straggler"), dict):
         print(done.stderr[-400:], file=sys.stderr)

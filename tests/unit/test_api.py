@@ -44,9 +44,7 @@ class FakeClient:
 
     def __init__(self, pid: int = 7, *, started: bool = True) -> None:
         self.started, self.ending = started, None
-        self.facts = SimpleNamespace(
-            pid=pid, outside=False, readonly=False, probing="on", metrics=None, log_to=None
-        )
+        self.facts = SimpleNamespace(pid=pid, outside=False, readonly=False, probing="on", metrics=None)
         self.apart: str | None = None  # why it can't switch with the other ranks
         self.left: tuple[str, ...] = ()
         self.done: list[str] = []

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
 
 import msgspec
 
@@ -30,7 +29,7 @@ from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, RankLine, to_json
 from autobrrr.records.wire_answers import Ended, RemedyChoice
 from autobrrr.report.text.live_line import live_line
-from autobrrr.sidecar.process.session_options import SessionOptions, Tracker
+from autobrrr.sidecar.process.session_options import SessionOptions
 
 JSON_EVERY_S = 0.5
 MEETING_S, MEETING_EVERY_S = 10.0, 0.5
@@ -57,14 +56,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         metavar="PORT",
         help="serve figures to Prometheus while the session lasts: on 127.0.0.1, or HOST:PORT",
-    )
-    parser.add_argument(
-        "--log-to",
-        choices=get_args(Tracker),
-        help="write verdict, step time and gain to an experiment tracker",
-    )
-    parser.add_argument(
-        "--log-folder", metavar="DIR", default=".", help="where --log-to writes (default: this folder)"
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--plain", action="store_true", help="print live lines, also on a terminal")
@@ -94,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
     remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)
-    if launched and (args.metrics or args.log_to):
+    if launched and args.metrics:
         raise UsageError(
-            "--metrics and --log-to take one process, and a launcher has several",
+            "--metrics takes one process, and a launcher has several",
             f"attach to one of them, for example {launched[0]}",
         )
     if launched and args.recipe:
@@ -226,8 +217,6 @@ def _words_of(args: argparse.Namespace) -> list[str]:
             ("for", None if args.for_s is None else f"{args.for_s:f}s"),
             ("recipe", os.path.abspath(args.recipe) if args.recipe else None),
             ("metrics", args.metrics),
-            ("log_to", args.log_to),
-            ("log_folder", os.path.abspath(args.log_folder) if args.log_to else None),
         )
         if value
     ]

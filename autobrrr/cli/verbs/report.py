@@ -29,9 +29,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page: the steps over time, each trial, own cost"
     )
-    parser.add_argument(
-        "--speedscope", type=Path, metavar="FILE", help="write the sampled stacks, for speedscope.app"
-    )
     parser.add_argument("--tui", action="store_true", help="open it in the terminal UI")
 
 
@@ -41,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--diff names both sessions", "autobrrr report --diff A B")
         return _compare(*args.diff, as_json=args.json, page=args.html)
     if args.session is None:
-        if args.tui or args.json or args.html is not None or args.speedscope is not None:
+        if args.tui or args.json or args.html is not None:
             raise UsageError("no session is given", "autobrrr report lists them")
         listed = latest_sessions(paths.state_dir())
         show(sessions_table(listed, columns()))
@@ -55,13 +52,6 @@ def run(args: argparse.Namespace) -> int:
         from autobrrr_tui.app import show as show_screen
 
         show_screen(past_session(args.session))
-        return EXIT_DONE
-    if args.speedscope is not None:
-        from autobrrr.report import speedscope_export
-
-        _write(args.speedscope, speedscope_export.exported(past(session_file(args.session))))
-        print(args.speedscope)
-        NARRATOR.next_step("open it at speedscope.app: the file stays in your browser")
         return EXIT_DONE
     if args.html is not None:
         from autobrrr.report.html.session_html import page

@@ -37,7 +37,6 @@ from autobrrr.told_to_end import stopped_in_order
 
 DEFAULT_S = 60.0
 LEAST_S = 5.0  # of a tuning, whatever attaching took
-FOLLOWED_FOR = 2.0  # the machine that tunes may have begun later, and confirms what it found
 OF_A_SCRIPT = (
     "param",
     "trials",

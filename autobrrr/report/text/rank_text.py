@@ -55,8 +55,7 @@ def _not_compared(lines: Sequence[RankLine] | None) -> str | None:
 
 
 def _place(line: RankLine) -> str:
-    """Its process, or its machine where it is another one."""
-    return line.machine or "-" if line.pid is None else str(line.pid)
+    return "-" if line.pid is None else str(line.pid)
 
 
 def _number(line: RankLine) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Probing = Literal["on", "off", "overridden"]
-Tracker = Literal["wandb", "mlflow", "tensorboard"]
 Sweep = Literal["batch", "length", "width"]
 
 
@@ -26,10 +25,6 @@ class SessionOptions:
     """No code in the target at all."""
     metrics: str | None = None
     """Where Prometheus may fetch figures: a port of this machine, or HOST:PORT."""
-    log_to: Tracker | None = None
-    """The experiment tracker that is told."""
-    log_folder: str | None = None
-    """Where that writes; absolute."""
 
     def words(self) -> list[str]:
         """As arguments of `python -m autobrrr.sidecar`."""
@@ -38,13 +33,8 @@ class SessionOptions:
             words.append("--readonly")
         if self.outside:
             words.append("--outside")
-        for flag, value in (
-            ("metrics", self.metrics),
-            ("log-to", self.log_to),
-            ("log-folder", self.log_folder),
-        ):
-            if value is not None:
-                words.append(f"--{flag}={value}")
+        if self.metrics is not None:
+            words.append(f"--metrics={self.metrics}")
         return words
 
 
@@ -54,8 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--readonly", action="store_true")
     parser.add_argument("--outside", action="store_true")
     parser.add_argument("--metrics")
-    parser.add_argument("--log-to", choices=get_args(Tracker))
-    parser.add_argument("--log-folder")
 
 
 def from_arguments(args: argparse.Namespace) -> SessionOptions:
@@ -64,6 +52,4 @@ def from_arguments(args: argparse.Namespace) -> SessionOptions:
         probing=args.probing,
         outside=args.outside,
         metrics=args.metrics,
-        log_to=args.log_to,
-        log_folder=args.log_folder,
     )

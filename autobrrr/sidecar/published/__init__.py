@@ -1,1 +1,1 @@
-"""What a session tells other programs: Prometheus, OpenTelemetry, experiment trackers."""
+"""What a session tells other programs: Prometheus, OpenTelemetry."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.published.prometheus_listener import PrometheusListener
 from autobrrr.sidecar.published.published_figures import Published
-from autobrrr.sidecar.published.run_trackers import tracker
 from autobrrr.sidecar.published.telemetry_export import TelemetryExport, is_asked_for, is_installed
 
 EVERY_NS = 2_000_000_000
@@ -98,7 +96,7 @@ class Publisher:
 
 
 def publisher(
-    options: SessionOptions, pid: int, say: Callable[[str], None], env: Mapping[str, str] = os.environ
+    options: SessionOptions, say: Callable[[str], None], env: Mapping[str, str] = os.environ
 ) -> Publisher:
     """With all that was asked for, before the job is entered.
 
@@ -108,8 +106,6 @@ def publisher(
     listener = None if options.metrics is None else PrometheusListener(options.metrics)
     found: list[Outlet] = []
     try:
-        if options.log_to is not None:
-            found.append(tracker(options.log_to, pid, Path(options.log_folder or ".")))
         if is_asked_for(env) and is_installed():
             found.append(TelemetryExport(say))
         elif is_asked_for(env):

@@ -57,7 +57,6 @@ LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it 
 
 
 OnDetached = Callable[[SessionEnding], None]
-OnAnswered = Callable[[Heard], None]
 
 
 class Session:

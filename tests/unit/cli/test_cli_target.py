@@ -31,7 +31,6 @@ def session(**given: object) -> Client:
         "readonly": False,
         "probing": "on",
         "metrics": None,
-        "log_to": None,
         **given,
     }
     return cast(Client, SimpleNamespace(facts=SimpleNamespace(**facts)))
@@ -44,7 +43,6 @@ def session(**given: object) -> Client:
         (SessionOptions(readonly=True), "--readonly"),
         (SessionOptions(probing="off"), "--no-probe"),
         (SessionOptions(metrics="9464"), "--metrics"),
-        (SessionOptions(log_to="wandb"), "--log-to wandb"),
     ],
 )
 def test_a_session_that_does_more_than_was_asked_for_is_not_joined(asked: SessionOptions, flag: str) -> None:
@@ -197,7 +195,6 @@ def test_what_an_attach_in_the_foreground_leaves_in_the_job_is_said(monkeypatch:
         monkeypatch.setattr(attach, name, stub)
     args = argparse.Namespace(
         metrics=None,
-        log_to=None,
         plain=True,
         pid=[42],
         foreground=True,

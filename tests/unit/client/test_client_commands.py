@@ -67,7 +67,6 @@ def test_no_text_at_all_makes_it_raise_anything_else(text: str) -> None:
         (("--probe",), SessionOptions(probing="overridden")),
         (("--readonly",), SessionOptions(readonly=True)),
         (("--metrics", "[::1]:9464"), SessionOptions(metrics="[::1]:9464")),
-        (("--log-to", "mlflow", "--log-folder", "/a b"), SessionOptions(log_to="mlflow", log_folder="/a b")),
         (("--outside", "--no-probe"), SessionOptions(outside=True, probing="off")),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import socket
 import threading
@@ -19,11 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.cli import main
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.published import prometheus_listener, run_trackers, telemetry_export
+from autobrrr.sidecar.published import prometheus_listener, telemetry_export
 from autobrrr.sidecar.published.prometheus_listener import PrometheusListener, address_of
 from autobrrr.sidecar.published.published_figures import Published, published
 from autobrrr.sidecar.published.publisher import Publisher, publisher
@@ -225,8 +223,6 @@ def test_a_port_that_is_taken_and_a_library_that_is_missing_are_said(monkeypatch
     monkeypatch.setattr(prometheus_listener.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotInstalled, match="prometheus-client"):
         PrometheusListener("0")
-    with pytest.raises(UsageError, match="not installed beside autobrrr"):
-        run_trackers.tracker("wandb", 7, Path())
 
 
 def test_every_figure_of_the_dashboard_is_told() -> None:
@@ -266,7 +262,7 @@ def test_an_outlet_that_fails_is_left_out_and_the_others_get_the_last_figures() 
 
 
 def test_where_nobody_asked_nothing_is_made() -> None:
-    given = publisher(SessionOptions(), 7, print, {})
+    given = publisher(SessionOptions(), print, {})
     given.look(0, lambda: pytest.fail("nobody asked"))
     given.close(lambda: pytest.fail("nobody asked"))
     assert given.url is None
@@ -289,7 +285,7 @@ def test_the_environment_asks_for_telemetry_or_does_not(env: dict[str, str], ask
 def test_telemetry_that_is_asked_for_and_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_export.importlib.util, "find_spec", lambda name: None)
     said: list[str] = []
-    publisher(SessionOptions(), 7, said.append, {"OTEL_METRICS_EXPORTER": "otlp"}).close()
+    publisher(SessionOptions(), said.append, {"OTEL_METRICS_EXPORTER": "otlp"}).close()
     assert len(said) == 1
     assert "not installed" in said[0]
 
@@ -345,40 +341,3 @@ def test_telemetry_that_is_lost_is_said_once_and_counted_when_it_arrives_again()
     assert len(said) == 2
     assert "could not be sent" in said[0]
     assert said[1].endswith("2 times they were lost")
-
-
-def test_a_tracker_that_does_not_exist_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attach", "1", "--log-to", "paper"]) == 2
-    assert "wandb, mlflow, tensorboard" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", run_trackers.TRACKERS)
-def test_a_tracker_that_is_installed_keeps_what_it_is_told(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(name)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tracker = run_trackers.tracker(name, 7, tmp_path)
-    tracker.take(published(found(), GAINED))
-    tracker.take(published(found(steps=90), GAINED))
-    tracker.close()
-    kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
-    assert b"autobrrr/step_seconds" in kept or list(tmp_path.rglob("autobrrr/step_seconds"))
-    assert b"overhead (high)" in kept
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="a rule for root")
-@pytest.mark.parametrize(("owner", "mode"), [(23456, 0o700), (0, 0o1777)])
-def test_root_writes_no_run_where_somebody_may_have_put_a_link(
-    owner: int, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[Path] = []
-    monkeypatch.setitem(run_trackers.TRACKERS, "json", lambda library, pid, folder: begun.append(folder))
-    run_trackers.tracker("json", 7, tmp_path)
-    assert begun == [tmp_path]
-    os.chown(tmp_path, owner, owner)
-    tmp_path.chmod(mode)
-    with pytest.raises(UsageError, match="others than root may write"):
-        run_trackers.tracker("json", 7, tmp_path)
-    assert begun == [tmp_path]

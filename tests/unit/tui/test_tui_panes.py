@@ -321,14 +321,6 @@ def test_a_slow_step_has_a_reason_or_a_dash_that_is_explained() -> None:
     assert steps_pane.DASH not in "\n".join(plain(line) for line in steps_pane.page(view, 80, 20).rows)
 
 
-def test_of_ranks_on_another_machine_only_the_slowest_is_called_so() -> None:
-    far = [RankLine(rank=r, pid=None, machine="node2", step_ns=10_000_000, slowest=r == 3) for r in (2, 3)]
-    near = RankLine(rank=0, pid=1, step_ns=9_000_000)
-    said = "".join(plain(tuple(line)) for line in strip([near, *far], 99))
-    assert said.count("slowest") == 1
-    assert "[3 10.0 ms slowest]" in said
-
-
 def test_many_ranks_of_which_none_has_a_step_yet_are_counted() -> None:
     ranks = [RankLine(rank=rank, pid=100 + rank) for rank in range(64)]
     assert [plain(tuple(line)) for line in strip(ranks, 67)] == ["64 ranks"]

@@ -43,7 +43,7 @@ def _many(ranks: Sequence[RankLine], slowest: RankLine | None, room: int) -> lis
 
 
 def _cell(each: RankLine, slowest: RankLine | None, *, spelled: bool) -> Piece:
-    if each is slowest:  # by its pid many are alike: on another machine none is known
+    if each is slowest:
         return piece(f"[{number(each)} {duration(each.step_ns)} slowest]", "bad")
     tone = "dim" if each.step_ns is None else "good"
     return piece(f"[{number(each)} {duration(each.step_ns)}]" if spelled else f"[{number(each)}]", tone)
