@@ -152,16 +152,15 @@ def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -
         return None
     phases = longer_phases([each.timed for each in ranks])
     judged = straggler.why not in NOT_KNOWN
-    by_pid = {one.pid: _line(one) for one in known}
     lines = [
         msgspec.structs.replace(
-            by_pid[each.pid],
+            _line(one),
             collectives=rank_times(each.timed),
             phase=phase,
             own_by_phase_ns=usual_phases(each.timed),
             slowest=straggler.rank is not None and straggler.rank == each.rank if judged else None,
         )
-        for each, phase in zip(ranks, phases, strict=True)
+        for one, each, phase in zip(known, ranks, phases, strict=True)
     ]
     return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
 

@@ -161,10 +161,13 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
 
 
 def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
-    """Judge all ranks; from here on they switch together. The session of the slowest, which tunes them all.
+    """Judge all ranks; from here on they switch together.
 
     Args:
         for_s: Time of the tuning, in seconds.
+
+    Returns:
+        The session that tunes all ranks, that of the slowest.
 
     Raises:
         AutobrrrError: a session has ended, or the ranks can't switch together.
@@ -185,14 +188,11 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         return client.snapshot()
 
     judged = list(_of_all(clients, ready).values())
-
-    def meet(pid: int) -> None:
-        why = clients[pid].together()
-        if why is not None:
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
-
-    _of_all(clients, meet)
-    return clients[together(judged).pid]
+    lead = clients[together(judged).pid]
+    log = lead.together()
+    others = {pid: client for pid, client in clients.items() if client is not lead}
+    _of_all(others, lambda pid: others[pid].together(log))
+    return lead
 
 
 def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:

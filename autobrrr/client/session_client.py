@@ -154,10 +154,21 @@ class Client:
         why = self._ask("undo", APPLY_S, token=token).get("why")
         return None if why is None else str(why)
 
-    def together(self) -> str | None:
-        """Have remedies switched on all ranks at one step; returns why that can't be, None where it can."""
-        why = self._ask("together", APPLY_S).get("why")
-        return None if why is None else str(why)
+    def together(self, log: str = "") -> str:
+        """Have remedies switched on all ranks at one step; the address of what the ranks share.
+
+        Args:
+            log: That of another rank; "" for the first.
+
+        Raises:
+            AutobrrrError: that can't be.
+        """
+        told = self._ask("together", APPLY_S, log=log)
+        why = told.get("why")
+        if why is not None:
+            pid = self.facts.pid
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+        return str(told.get("log") or "")
 
     def details(self) -> Details:
         """What a screen shows beside the snapshot."""

@@ -130,7 +130,7 @@ def loading_parts(measured: Measurements) -> dict[str, Spent]:
 
 def share_error(share: float, looks: int) -> float:
     """Two standard errors of a share of so many looks."""
-    return 2 * math.sqrt(share * (1 - share) / looks) if looks else 1.0
+    return 2 * math.sqrt(max(0.0, share * (1 - share)) / looks) if looks else 1.0
 
 
 def _is_own_work(row: Where) -> bool:

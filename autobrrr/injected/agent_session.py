@@ -405,18 +405,18 @@ class AgentSession:
         self._loop.post(undo)
 
     def _do_together(self, command: Mapping[str, object]) -> Reply:
-        """Find the other ranks: from now on remedies go on and off on all of them."""
+        """From now on remedies go on and off on all ranks, which share the log at this address, or ours."""
+        address = str(command.get("log") or "")
         try:
             if self._ranks is None:
                 refuse_sharded(self._loop.job)
-                met = meet(self._torch)
-                self._ranks = RankSwitching(self._loop, met, self._emit)
+                self._ranks = RankSwitching(self._loop, meet(self._torch, address), self._emit)
                 self._loop.each_boundary = self._ranks.at_boundary
             else:
-                self._ranks.meet_anew()
+                self._ranks.meet_anew(address)
+            return {"rank": self._ranks.rank, "ranks": self._ranks.ranks, "log": self._ranks.address}
         except RegisterLost as lost:
             raise Refused(str(lost)) from None
-        return {"rank": self._ranks.rank, "ranks": self._ranks.ranks}
 
     def _do_facts(self, command: Mapping[str, object]) -> Reply:
         active = [told(applied) for applied in self._active.applied]

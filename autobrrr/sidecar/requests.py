@@ -311,7 +311,10 @@ class Service:
     def _together(self, reply: Reply, message: Fields) -> None:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
-        self._session.together(lambda done: reply.done(why=done.why))
+        log = message.get("log", "")
+        if not isinstance(log, str):
+            raise UsageError("log is a text")
+        self._session.together(log, lambda done: reply.done(why=done.why, log=done.log))
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.client, message, self.push)

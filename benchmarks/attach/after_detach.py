@@ -37,7 +37,6 @@ TABLE = RESULTS.with_suffix(".md")
 OPTIONS: dict[str, dict[str, object]] = {
     "threads.intra_op": {"threads": 2},
     "attention.sdpa": {"kernel": "math"},
-    "host.affinity": {"cpus": "cores"},
     "loader.workers": {"workers": 2},
 }
 SETTLE_STEPS = 6

@@ -1,10 +1,10 @@
 """Do ranks ever differ in what is on, or wait for ever, when processes are stopped and killed at random?
 
-    python -m benchmarks.tuning.rank_switches [--switches N] [--ranks R] [--each K] [--far]
+    python -m benchmarks.tuning.rank_switches [--switches N] [--ranks R] [--each K]
 
-With `--far` they agree through the job's store, as ranks on several machines do. Real gloo ranks on this
-machine, one agent in each, whose plans have a twelfth of their usual lead. A round switches a fused update on
-and off, K times, asked by a rank drawn at random, while a rank drawn at random is stopped for up to 150 ms.
+Real gloo ranks on this machine, one agent in each, whose plans have a twelfth of their usual lead. A round
+switches a fused update on and off, K times, asked by a rank drawn at random, while one drawn at random is
+stopped for up to 150 ms.
 Then one link is cut at a random moment, as when its sidecar is killed, with a switch asked for just before;
 the others detach. Every rank notes at each step what is on: a step in which they differ is counted, and
 weights are compared at the end. Each round is appended to `results/rank-switches.jsonl`, and only what is
@@ -39,10 +39,8 @@ FUSED = {"remedy": "optimizer.fused", "options": {}, "allowed": ["bitwise", "rou
 STOP_S = 0.15
 # So that thousands fit into an hour; the fewest steps between a plan and its step stay as they are.
 HURRY = """
-from autobrrr.injected.ranks import shared_log, store_log
-from autobrrr.injected.ranks.switch_protocol import RegisterTiming
-shared_log.SharedLog.timing = RegisterTiming(lead_s=0.005, settle_s=0.0, busy_ms=2, quiet_ms=200)
-store_log.LEAD_S, store_log.SETTLE_S, store_log.BUSY_MS, store_log.ANSWERS_AHEAD = 0.04, 0.02, 2, 0
+from autobrrr.injected.ranks import rank_switching
+rank_switching.LEAD_S, rank_switching.BUSY_MS = 0.005, 2
 """
 
 
@@ -59,7 +57,6 @@ class Round:
     differ: int | None = None  # steps in which ranks differ; None: a rank did not end
     equal: bool = False  # weights at the end
     hung: str | None = None
-    far: bool = False  # through the job's store
 
 
 @contextlib.contextmanager
@@ -84,7 +81,7 @@ def stopping(jobs: RankJobs, draw: random.Random) -> Iterator[None]:
         thread.join()
 
 
-def play(seed: int, ranks: int, each: int, *, far: bool) -> Round | None:
+def play(seed: int, ranks: int, each: int) -> Round | None:
     """One job from beginning to end; None: the machine is too busy for it to begin within a minute."""
     draw = random.Random(seed)
     asked = made = dropped = 0
@@ -94,10 +91,12 @@ def play(seed: int, ranks: int, each: int, *, far: bool) -> Round | None:
         except TimeoutError:
             return None
         try:
+            log = ""
             for peer in peers:
-                found = peer.ask("together", far=far)
+                found = peer.ask("together", log=log)
                 if not found["ok"]:
                     raise AssertionError(found)
+                log = str(found["log"])
             with stopping(jobs, random.Random(seed + 1)):
                 token: int | None = None
                 lead = peers[0]
@@ -124,7 +123,6 @@ def play(seed: int, ranks: int, each: int, *, far: bool) -> Round | None:
                 dropped=dropped,
                 steps=0,
                 hung=str(late)[:80],
-                far=far,
             )
     differ = sum(len(set(step)) > 1 for step in zip(*modes, strict=True))
     return Round(
@@ -136,7 +134,6 @@ def play(seed: int, ranks: int, each: int, *, far: bool) -> Round | None:
         steps=len(modes[0]),
         differ=differ,
         equal=len(set(weights)) == 1,
-        far=far,
     )
 
 
@@ -155,15 +152,13 @@ def leave(peer: Peer) -> None:
 
 def table(rounds: list[Round]) -> str:
     lines = [
-        "| ranks | agree through | jobs | switches made | dropped by all | steps | steps apart"
-        " | weights equal | hung |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| ranks | jobs | switches made | dropped by all | steps | steps apart | weights equal | hung |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for far, ranks in sorted({(one.far, one.ranks) for one in rounds}):
-        of = [one for one in rounds if (one.far, one.ranks) == (far, ranks)]
+    for ranks in sorted({one.ranks for one in rounds}):
+        of = [one for one in rounds if one.ranks == ranks]
         cells = (
             ranks,
-            "the job's store" if far else "shared memory",
             len(of),
             sum(one.made for one in of),
             sum(one.dropped for one in of),
@@ -181,14 +176,13 @@ def main() -> int:
     parser.add_argument("--switches", type=int, default=20_000)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--each", type=int, default=500)
-    parser.add_argument("--far", action="store_true")
     args = parser.parse_args()
     rounds = [Round(**each) for each in read(RESULTS)]
-    of = [one for one in rounds if (one.far, one.ranks) == (args.far, args.ranks)]
+    of = [one for one in rounds if one.ranks == args.ranks]
     asked, seed = sum(one.asked for one in of), max((one.seed for one in rounds), default=0)
     while asked < args.switches:
         seed += 1
-        played = play(seed, args.ranks, min(args.each, args.switches - asked), far=args.far)
+        played = play(seed, args.ranks, min(args.each, args.switches - asked))
         if played is None:
             print(f"job {seed} did not begin within a minute; the next one is tried", flush=True)
             continue

@@ -34,7 +34,6 @@ KIND_FOR = {
 OPTIONS: dict[str, dict[str, object]] = {
     "threads.intra_op": {"threads": 2},
     "attention.sdpa": {"kernel": "math"},
-    "host.affinity": {"cpus": "cores"},
 }
 COUNTED = ("python_threads", "hooks", "own_names", "descriptors")
 SETTLE = 6  # steps after each switching

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import pytest
 import torch
@@ -104,14 +103,7 @@ def test_a_remedy_that_is_on_refuses_to_be_applied_again(remedy: Remedy) -> None
         with pytest.raises(Refused, match="CUDA"):
             remedy.apply(loop.job, options_of(remedy))
         return
-    if remedy.name == "host.affinity" and len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU can't be shared")
-    try:
-        undo = remedy.apply(loop.job, options_of(remedy))
-    except Refused as refused:
-        if "changes no float32 product on this" not in str(refused):
-            raise
-        pytest.skip(f"no such arithmetic here: {refused}")
+    undo = remedy.apply(loop.job, options_of(remedy))
     during = picture(loop)
     with pytest.raises(Refused, match="already"):
         remedy.apply(loop.job, options_of(remedy))

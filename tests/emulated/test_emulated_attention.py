@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import WatchedUndo
 from support.injected.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -50,42 +49,6 @@ def test_nothing_falls_to_the_plain_kernel_that_another_served(kernel: str) -> N
         assert [chosen(kind, masked=masked) for kind, masked in inputs] == served
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
-
-
-def attends(kind: torch.dtype, *, cast: bool = False) -> None:
-    q = torch.randn(2, 4, 64, 32, device="cuda", dtype=kind, requires_grad=True)
-    with torch.autocast("cuda", torch.bfloat16, enabled=cast):
-        torch.nn.functional.scaled_dot_product_attention(q, q, q)
-
-
-def test_a_kernel_that_takes_no_call_of_a_step_is_named_with_the_call() -> None:
-    plain = torch.nn.functional.scaled_dot_product_attention
-    loop = training(device="cuda", model="attention")
-    undo = REGISTRY["attention.sdpa"].apply(loop.job, {"kernel": "flash"})
-    assert isinstance(undo, WatchedUndo)
-    assert undo.trouble() is None, "no call was seen yet"
-    attends(torch.float32)
-    assert undo.trouble() == "flash takes no attention call of a step, such as float32 of 2x4x64x32"
-    assert torch.nn.functional.scaled_dot_product_attention is plain, "one step is enough"
-    undo()
-
-
-@pytest.mark.parametrize(("kind", "cast"), [(torch.float16, False), (torch.float32, True)])
-def test_a_kernel_that_takes_a_call_stays(kind: torch.dtype, cast: bool) -> None:
-    loop = training(device="cuda", model="attention")
-    undo = REGISTRY["attention.sdpa"].apply(loop.job, {"kernel": "flash"})
-    assert isinstance(undo, WatchedUndo)
-    attends(torch.float32)
-    attends(kind, cast=cast)
-    assert undo.trouble() is None
-    undo()
-
-
-def test_an_undo_before_the_step_leaves_torch_s_own_function() -> None:
-    plain = torch.nn.functional.scaled_dot_product_attention
-    loop = training(device="cuda", model="attention")
-    REGISTRY["attention.sdpa"].apply(loop.job, {"kernel": "flash"})()
-    assert torch.nn.functional.scaled_dot_product_attention is plain
 
 
 def test_the_plain_kernel_can_be_had_by_name() -> None:

@@ -67,15 +67,14 @@ class FakeClient:
     def go_on(self) -> None:
         """As a client's."""
 
-    def notes(self, keys: list[str]) -> dict[str, str]:
-        raise AutobrrrError("the job has no process group")
-
     def compare(self, for_s: float, timeout_s: float) -> None:
         raise AutobrrrError("no comparison of ranks")
 
-    def together(self, *, far: bool = False) -> str | None:
+    def together(self, log: str = "") -> str:
         self.done.append("together")
-        return self.apart
+        if self.apart is not None:
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {self.apart}")
+        return "log"
 
     def own(self, owned: bool = True) -> None:
         self.done.append("own" if owned else "stay")

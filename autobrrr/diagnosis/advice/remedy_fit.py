@@ -202,7 +202,6 @@ ROWS: Mapping[str, Why] = {
     "optimizer.foreach": _optimizer,
     "threads.intra_op": _threads,
     "threads.inter_op": _never,
-    "host.affinity": _never,
     "host.allocator": _never,
     "host.malloc": _page_faults,
     "gc.freeze": _garbage,

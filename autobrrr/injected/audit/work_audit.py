@@ -26,7 +26,6 @@ from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
 from ..phases.batch_shapes import batch_size, token_count
-from ..remedies.model.float32_settings import Float32Settings
 from ..wire.agent_socket import file_behind
 from . import outside_calls, tensor_digests
 from .outside_calls import OutsideCalls
@@ -355,7 +354,7 @@ class WorkAudit:
                 "moved_signs": tensor_digests.projections(torch, moved),
                 "updated": changed,
                 "elements": total,
-                "precision": Float32Settings(torch).lowest_matmul(),
+                "precision": _precision(torch),
             }
         )
         self._gradient, self._gradient_signs, self._noisy = None, [], {}
@@ -379,6 +378,16 @@ class WorkAudit:
         if os.getpid() == self._pid and not self._broken:
             self._look_around()
             self._write({"end": self._steps, "evaluated": self._account.evaluated})
+
+
+def _precision(torch: ModuleType) -> str:
+    """The lowest of float32 products on any device, in the words of torch's old flag."""
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:  # the script has set `fp32_precision`
+        backends = torch.backends
+        held = {backends.cuda.matmul.fp32_precision, backends.mkldnn.matmul.fp32_precision}
+        return "medium" if "bf16" in held else "high" if "tf32" in held else "highest"
 
 
 def _dataset(loader: Any) -> list[int | None]:

@@ -1,7 +1,7 @@
-"""Where the ranks of a job find the register that they share: through the job's own store.
+"""Where the ranks of a job on one machine find the register that they share.
 
-In: the job's torch. Out: a register and the count that all ranks have in common. Called on the agent's
-thread; may take seconds, and nothing of the job waits meanwhile.
+In: the job's torch, the address of another rank's log or none. Out: a log and the count that all ranks have
+in common. Who attaches to all ranks hands the address of the first one's log to the others.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from types import ModuleType
 from ..live_torch.collective_count import collective_count
 from ..live_torch.live_job import Job
 from ..remedies.registry import Refused
-from . import job_store
-from .shared_log import NotThisMachine, RegisterLost, SharedLog
-
-WHERE = "log"
-MOST_TRIES = 4
+from .shared_log import RegisterLost, SharedLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +23,7 @@ class RankMeeting:
     rank: int
     ranks: int
     log: SharedLog
-    store: job_store.JobStore
     count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
-
-    def leave(self) -> None:
-        """Nothing of the ranks is asked any more."""
-        self.log.leave()
-        self.store.leave()
 
 
 def refuse_sharded(job: Job) -> None:
@@ -42,8 +32,8 @@ def refuse_sharded(job: Job) -> None:
         raise Refused("the job's parameters are sharded over the ranks")
 
 
-def meet(torch: ModuleType) -> RankMeeting:
-    """Find the others' log, or make one for them.
+def meet(torch: ModuleType, address: str) -> RankMeeting:
+    """Find another rank's log at its address, or make one for the others where that is empty.
 
     Raises:
         RegisterLost: there is no way to the others; the message says why.
@@ -54,37 +44,7 @@ def meet(torch: ModuleType) -> RankMeeting:
     count = collective_count(torch)
     if count() is None:
         raise RegisterLost("its process group does not count collectives")
-    store = job_store.of_job(torch)
-    rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
-    try:
-        log = _shared(store)
-    except RegisterLost:
-        store.leave()
-        raise
-    return RankMeeting(rank=rank, ranks=ranks, log=log, store=store, count=count)
-
-
-def _shared(store: job_store.JobStore) -> SharedLog:
-    made: SharedLog | None = None
-    for _ in range(MOST_TRIES):
-        standing = store.get(WHERE)
-        found = None if standing is None else _opened(standing)
-        if found is None:
-            made = made or SharedLog.create()
-            if store.put(WHERE, made.address, instead_of=standing or "") == made.address:
-                return made
-            continue
-        if made is not None:
-            made.leave()
-        return found
-    raise RegisterLost("the ranks found no log in common")
-
-
-def _opened(address: str) -> SharedLog | None:
-    """That of another rank; None where it has gone. Raises NotThisMachine."""
-    try:
-        return SharedLog.open(address)
-    except NotThisMachine:
-        raise
-    except RegisterLost:
-        return None
+    log = SharedLog.open(address) if address else SharedLog.create()
+    return RankMeeting(
+        rank=int(distributed.get_rank()), ranks=int(distributed.get_world_size()), log=log, count=count
+    )

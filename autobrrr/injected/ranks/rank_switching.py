@@ -31,9 +31,10 @@ from .switch_protocol import (
 )
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
+LEAD_S = 0.06  # the same; doubled at each further try
 MOST_TRIES = 4  # each with twice the lead
 MEASURED_S = 10.0  # so long may a rank be busy with a measurement
-BUSY_MS = 10  # while this rank leaves
+BUSY_MS, QUIET_MS = 10, 200  # between looks while something is to change, and otherwise
 BUSY_FOR_S = 5.0  # after a plan,
 MEETING_S = 30.0  # ... and once the ranks are meeting
 EVERYTHING = ""  # as the name of a remedy to revert
@@ -82,6 +83,11 @@ class RankSwitching:
         return self._met.ranks
 
     @property
+    def address(self) -> str:
+        """Of the log, for the other ranks. Raises RegisterLost."""
+        return self._log.address
+
+    @property
     def on(self) -> list[AppliedRemedy]:
         """Remedies that are on in all ranks."""
         return [applied for applied in self._active.applied if applied.together]
@@ -107,11 +113,14 @@ class RankSwitching:
         except (RegisterLost, ValueError) as lost:
             self._give_up(f"the ranks can't be asked: {lost}")
         busy = self.holds or time.monotonic() < self._busy_until_s
-        return self._log.timing.busy_ms if busy else self._log.timing.quiet_ms
+        return BUSY_MS if busy else QUIET_MS
 
-    def meet_anew(self) -> None:
-        """Others have met again, and may have begun to count plans anew."""
+    def meet_anew(self, address: str) -> None:
+        """The ranks meet again, in the log at this address or in ours. Raises RegisterLost."""
         if not self.holds and self._member.offer is None:
+            if address and not self._log.is_at(address):
+                before, self._log = self._log, SharedLog.open(address)
+                before.leave()
             self._member = RankMember(self._met.rank, number=self._log.plans() + 1)
         self._busy_until_s = time.monotonic() + MEETING_S
 
@@ -132,14 +141,13 @@ class RankSwitching:
 
     def forked(self) -> None:
         """In a forked child: nothing of ours is left there."""
-        if isinstance(self._log, SharedLog):  # the store is the parent's to leave
-            self._log.leave()
+        self._log.leave()
 
     def close(self) -> None:
         """Nothing of the ranks is left here; the training thread does not come by any more."""
         with suppress(RegisterLost, ValueError):  # where the agent went for an error it may hold a plan
             self._ask_for_member(self._member.presses())
-        self._met.leave()
+        self._log.leave()
 
     def _pump(self) -> None:
         self._follow()
@@ -181,14 +189,11 @@ class RankSwitching:
             return
         (count, ns), (later, later_ns) = seen
         a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
-        timing = self._log.timing
-        in_steps = (1 << request.tries) / max(step_s, 1e-6)
-        lead = max(FEWEST_LEAD_STEPS - 1, round(timing.lead_s * in_steps) + 1)
-        settle = max(1, round(timing.settle_s * in_steps))
+        lead = max(FEWEST_LEAD_STEPS - 1, round(LEAD_S * (1 << request.tries) / max(step_s, 1e-6)) + 1)
         request.plan = SwitchPlan(
             number=self._member.number,
             settle_from=later + a_step * lead,
-            at=later + a_step * (lead + settle),
+            at=later + a_step * (lead + 1),
             change=request.text,
         )
         request.coordinator = SwitchCoordinator(request.plan, self._met.ranks)

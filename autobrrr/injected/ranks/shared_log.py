@@ -14,19 +14,15 @@ from pathlib import Path
 
 from ..wire.agent_socket import file_behind
 from ..wire.plain_number import whole_number
-from .switch_protocol import PLAN, RegisterTiming
+from .switch_protocol import PLAN
 
 RECORD_BYTES = 512  # a page holds whole records: an append is never torn
-SEPARATOR = "\t"
+SEPARATOR, PARTED = "\t", "|"  # of a record, of an address
 TOKEN_KEY = "log"
 
 
 class RegisterLost(Exception):
     """It can't be asked: closed, full, or not there. The message says which."""
-
-
-class NotThisMachine(RegisterLost):
-    """Its owner is on another machine."""
 
 
 class SharedLog:
@@ -36,36 +32,41 @@ class SharedLog:
         fd: Of the file; ours from now on.
     """
 
-    timing = RegisterTiming(lead_s=0.06, settle_s=0.0, busy_ms=10, quiet_ms=200)
-
     def __init__(self, fd: int) -> None:
         self._fd, self._file = fd, file_behind(fd)
         self._read_bytes = 0
         self._known: dict[str, str] = {}
-        self.address = ""
+
+    @property
+    def address(self) -> str:
+        """For the other ranks: by way of this one. Raises RegisterLost."""
+        return PARTED.join((_machine(), str(os.getpid()), str(self._fd), self.get(TOKEN_KEY) or ""))
+
+    def is_at(self, address: str) -> bool:
+        """Whether this is that log, by way of whichever rank."""
+        return address.rpartition(PARTED)[2] == self.get(TOKEN_KEY)
 
     @classmethod
     def create(cls) -> SharedLog:
-        """A new one; its `address` is for the other ranks. Raises RegisterLost."""
+        """A new one. Raises RegisterLost."""
         try:
             fd = os.memfd_create("autobrrr ranks", os.MFD_CLOEXEC)
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         except OSError as error:
             raise RegisterLost(f"no memory to share: {error.strerror}") from None
-        made, token = cls(fd), os.urandom(8).hex()
-        made.put(TOKEN_KEY, token)
-        made.address = SEPARATOR.join((_machine(), str(os.getpid()), str(fd), token))
+        made = cls(fd)
+        made.put(TOKEN_KEY, os.urandom(8).hex())
         return made
 
     @classmethod
     def open(cls, address: str) -> SharedLog:
-        """That of another rank. Raises RegisterLost where it has gone, NotThisMachine."""
-        parts = address.split(SEPARATOR)
+        """That of another rank. Raises RegisterLost where it has gone, or is on another machine."""
+        parts = address.split(PARTED)
         if len(parts) != 4 or None in map(whole_number, parts[1:3]):
-            raise RegisterLost("what stands in the store is no address")
+            raise RegisterLost("this is no address of a log")
         machine, pid, number, token = parts
         if machine != _machine():
-            raise NotThisMachine("a rank is on another machine")
+            raise RegisterLost("a rank is on another machine, or in another container")
         try:
             fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -77,7 +78,6 @@ class SharedLog:
         except RegisterLost:
             found.leave()
             raise
-        found.address = address
         return found
 
     def put(self, key: str, value: str) -> str:

@@ -5,11 +5,9 @@ coordinator puts `go`. A rank that comes to `at` and knows no outcome puts `drop
 for all. Every message is a value that is written once, so one that comes late, twice or never changes nothing
 that stands.
 
-A rank that is ready may not decide alone: `go` may stand already. So it asks before it goes past `at`. The
-register (`shared_log.py`) answers at once: the training thread asks there and then, and ranks never differ.
-
-What a rank has said of a plan may go once it says something of a later one: by then it has carried out or
-refused that plan, and nobody's decision rests on it any more.
+A rank that is ready may not decide alone: `go` may stand already. So it has to ask before it goes past `at`.
+The register answers at once (`shared_log.py`): the agent's thread asks from `settle_from` on, the training
+thread at `at` where it knows no outcome yet, and ranks never differ.
 
 Counts are the same on all ranks at the same boundary, and rise. Classes here do no input or output: who
 drives them puts what they want and tells them what stands.
@@ -72,16 +70,6 @@ class SwitchPlan:
         if not isinstance(found, list) or list(map(type, found)) != [int, int, str]:
             raise ValueError(f"no plan: {text[:80]!r}")
         return cls(number=number, settle_from=found[0], at=found[1], change=found[2])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterTiming:
-    """How far ahead a plan is made, and how often the register is looked at."""
-
-    lead_s: float  # from a plan to `settle_from`; doubled at each further try
-    settle_s: float  # from there to its step
-    busy_ms: int  # between looks while something is to change, or has just changed,
-    quiet_ms: int  # ... and otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

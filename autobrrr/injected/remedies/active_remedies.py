@@ -30,7 +30,7 @@ Undo = Callable[[], None]
 ANYWHERE = ("gc.",)
 OF_OPTIMIZERS = "optimizer."
 BATCH_SIZE = "loader.batch_size"
-SEEN_BY_NO_MODE = {"gc", "cpu.affinity", "torch.num_threads"}
+SEEN_BY_NO_MODE = {"gc", "torch.num_threads"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

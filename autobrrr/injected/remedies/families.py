@@ -16,7 +16,6 @@ from .optimizer import optimizer_foreach, optimizer_fused
 from .process import (
     ddp_arguments,
     gc_remedies,
-    host_affinity,
     host_environment,
     thread_counts,
 )

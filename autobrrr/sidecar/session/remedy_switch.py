@@ -30,6 +30,7 @@ class Switched:
     token: int | None = None
     seq: int | None = None  # first step with (or without) the remedy
     cls: str | None = None
+    log: str = ""  # where ranks that switch together share what they agree on
     peaks: MemoryPeaks = NO_PEAKS  # of a revert: while the remedy was on
 
 
@@ -89,9 +90,9 @@ class RemedySwitch:
 
         self._agent.command("undo", replied, token=token)
 
-    def together(self, on_done: OnSwitched) -> None:
+    def together(self, log: str, on_done: OnSwitched) -> None:
         """From now on switch them on all ranks of the job, or on none."""
-        self._agent.command("together", lambda reply: on_done(_switched(reply)))
+        self._agent.command("together", lambda reply: on_done(_switched(reply)), log=log)
 
     def as_told(self, active: object) -> None:
         """Another rank has switched some on all ranks: what the agent says is on."""
@@ -125,6 +126,7 @@ def _switched(reply: Heard) -> Switched:
         token=token if isinstance(token, int) else None,
         seq=seq if isinstance(seq, int) else None,
         cls=cls if isinstance(cls, str) else None,
+        log=said(reply, "log", ""),
         peaks=MemoryPeaks(
             host_bytes=host if isinstance(host, int) else None,
             device_bytes=device if isinstance(device, int) else None,

@@ -338,14 +338,18 @@ class Session:
         applied = self.active.on.get(token)
         self.active.undo(token, self._after_switch(f"{applied.remedy if applied else token} is off", on_done))
 
-    def together(self, on_done: OnSwitched) -> None:
-        """Have remedies switched on all ranks of the job at one step from now on, or on none."""
+    def together(self, log: str, on_done: OnSwitched) -> None:
+        """Have remedies switched on all ranks of the job at one step from now on, or on none.
+
+        Args:
+            log: Where another rank has put what the ranks share; "": this one begins.
+        """
         refusal = self._none_active()
         if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
         self.hold()
-        self.active.together(on_done)
+        self.active.together(log, on_done)
 
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""

@@ -19,10 +19,11 @@ def changes(modes: list[int]) -> int:
 
 
 def met(jobs: RankJobs) -> list[Peer]:
-    peers = jobs.peers()
+    peers, log = jobs.peers(), ""
     for peer in peers:
-        found = peer.ask("together")
+        found = peer.ask("together", log=log)
         assert found["ok"], found
+        log = str(found["log"])
     return peers
 
 

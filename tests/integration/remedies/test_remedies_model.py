@@ -12,14 +12,12 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model import precision
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
 from autobrrr.injected.remedies.registry import Refused, Undo
 from support.injected.remedies import Training, loop_of, picture, training
-from support.injected.remedy_models import Attention, Residual
+from support.injected.remedy_models import Residual
 
 pytestmark = pytest.mark.integration
 
@@ -100,47 +98,15 @@ def test_autocast_leaves_a_job_alone_that_has_its_own() -> None:
         switched_on("precision.autocast_bf16", half)
 
 
-def test_matmul_precision_is_refused_where_it_changes_no_bit() -> None:
+def test_matmul_precision_goes_as_it_came() -> None:
     loop = training()
     before = picture(loop)
-    with pytest.raises(Refused, match="high changes no float32 product on this cpu"):
-        switched_on("precision.float32_matmul_precision", loop, precision="high")
-    assert picture(loop) == before
-    a = torch.randn(256, 256)
-    exact = a @ a
-    before = picture(loop)
-    torch.set_float32_matmul_precision("medium")
-    has_effect = not torch.equal(a @ a, exact)
-    torch.set_float32_matmul_precision("highest")
-    if not has_effect:
-        with pytest.raises(Refused, match="medium changes no float32 product"):
-            switched_on("precision.float32_matmul_precision", loop)
-        return
     undo = switched_on("precision.float32_matmul_precision", loop)
-    assert not torch.equal(a @ a, exact)
+    assert torch.get_float32_matmul_precision() == "medium"
+    with pytest.raises(Refused, match="to medium already"):
+        switched_on("precision.float32_matmul_precision", loop)
     undo()
-    assert torch.equal(a @ a, exact)
     assert picture(loop) == before
-
-
-@pytest.mark.parametrize("fails_at", [1, 2])
-def test_a_product_that_fails_leaves_the_precision_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, fails_at: int
-) -> None:
-    calls: list[str] = []
-
-    def product(_torch: object, device: str) -> torch.Tensor:
-        calls.append(device)
-        if len(calls) == fails_at:
-            raise RuntimeError("out of memory")
-        return torch.zeros(1)
-
-    monkeypatch.setattr(precision, "_product", product)
-    loop = training()
-    torch.set_float32_matmul_precision("high")
-    with pytest.raises(RuntimeError, match="out of memory"):
-        switched_on("precision.float32_matmul_precision", loop, precision="medium")
-    assert torch.get_float32_matmul_precision() == "high"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +181,7 @@ def test_repeated_blocks_are_the_outermost_ones_of_one_shape() -> None:
     assert repeated_blocks([net]) == list(net.encoder)  # type: ignore[list-item]
 
 
-def test_the_kernel_of_attention_is_switched_where_it_is_used_and_only_there() -> None:
+def test_the_kernel_of_attention_is_switched() -> None:
     loop = training(model="attention")
     before = picture(loop)["modes"]
     undo = switched_on("attention.sdpa", loop, kernel="math")
@@ -224,54 +190,8 @@ def test_the_kernel_of_attention_is_switched_where_it_is_used_and_only_there() -
     loop.train(1)
     undo()
     assert picture(loop)["modes"] == before
-    with pytest.raises(Refused, match="there is no cudnn kernel on a CPU"):
+    with pytest.raises(Refused, match="can't prefer the kernel cudnn on a CPU"):
         switched_on("attention.sdpa", loop, kernel="cudnn")
-    without = training()
-    with pytest.raises(Refused, match="does not use scaled_dot_product_attention"):
-        switched_on("attention.sdpa", without, kernel="math")
-
-
-class Held(Attention):
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.dropout = 0.1
-
-
-class Literal(Attention):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1)
-
-
-class Configured(Attention):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=self.config.rate)  # type: ignore[union-attr]
-
-
-class Zero(Attention):
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.dropout = 0.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=self.dropout)
-
-
-@pytest.mark.parametrize(
-    ("attends", "cls"),
-    [
-        (Attention, "rounding"),
-        (Zero, "rounding"),
-        (Held, "stream"),
-        (Literal, "stream"),
-        (Configured, "stream"),
-    ],
-)
-def test_attention_is_another_stream_unless_its_dropout_is_read_as_none(
-    attends: type[Attention], cls: str
-) -> None:
-    model, job = nn.Sequential(attends(16), nn.Linear(16, 4)), Job(torch)
-    job.saw_root(model)
-    assert REGISTRY["attention.sdpa"].class_on(job) == cls
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

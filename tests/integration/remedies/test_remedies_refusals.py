@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -254,27 +251,6 @@ def test_thresholds_of_older_objects_are_the_jobs_own() -> None:
         assert gc.get_threshold() == (before[0], 50, 50)
     finally:
         gc.set_threshold(*before)
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU can't be shared")
-def test_processes_that_were_started_while_pinned_may_run_everywhere_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    allowed = os.sched_getaffinity(0)
-    waits = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(waits, stdin=subprocess.PIPE) as earlier:
-        os.sched_setaffinity(earlier.pid, {min(allowed)})
-        undo = REGISTRY["host.affinity"].apply(Job(torch), {"cpus": "share"})
-        with subprocess.Popen(waits, stdin=subprocess.PIPE) as later:
-            pinned = os.sched_getaffinity(later.pid)
-            undo()
-            after = [os.sched_getaffinity(each) for each in (0, later.pid, earlier.pid)]
-            later.communicate(b"\n")
-        earlier.communicate(b"\n")
-    assert pinned < allowed
-    assert after == [allowed, allowed, {min(allowed)}]
 
 
 def test_threads_stay_as_many_where_the_job_compiles_unless_a_recipe_set_them_at_its_start() -> None:

@@ -45,7 +45,6 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 OPTIONS: dict[str, dict[str, object]] = {
     "threads.intra_op": {"threads": 2},
     "attention.sdpa": {"kernel": "math"},
-    "host.affinity": {"cpus": "share"},
     "loader.workers": {"workers": 2},
 }
 MODEL_FOR = {

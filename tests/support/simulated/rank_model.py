@@ -3,9 +3,7 @@
 The ranks are those of `switch_protocol`, not a copy of its rules. A state is what all of them hold, what
 stands in the register. From each state every action is taken that anybody could take next: a rank ends a
 step, an agent asks and hears. So messages that are late are all there; who dies is who takes no action any
-more. A message that comes twice changes nothing in a register that is written once. Where the register is
-far, a question of the training thread may get no answer, whether it was heard there or not: the rank is lost
-then, and says so.
+more. A message that comes twice changes nothing in a register that is written once.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from autobrrr.injected.ranks.switch_protocol import (
     SwitchOutcome,
     SwitchPlan,
     outcome_key,
-    ready_key,
 )
 
 Values = tuple[object, ...]
@@ -92,7 +89,6 @@ class RankModel:
         changes: What is wanted, by each coordinator.
         member, coordinator: Those of the product, or one with a fault.
         write_once: The register keeps what was put first.
-        far: The register may not answer; a rank deletes what it has said of a plan once it speaks of another.
     """
 
     def __init__(
@@ -105,10 +101,9 @@ class RankModel:
         member: type[RankMember] = RankMember,
         coordinator: type[SwitchCoordinator] = SwitchCoordinator,
         write_once: bool = True,
-        far: bool = False,
     ) -> None:
         self._ranks, self._plans, self._presses = ranks, plans, presses
-        self._changes, self._write_once, self._far = changes, write_once, far
+        self._changes, self._write_once = changes, write_once
         self._member_class, self._coordinator_class = member, coordinator
         self._rank_parts: Kept[RankState] = Kept()
         self._coordinator_parts: Kept[CoordinatorState] = Kept()
@@ -203,9 +198,6 @@ class RankModel:
                 return
             if duty is BoundaryDuty.ASK:
                 now, standing = self._put(stands, outcome_key(number), SwitchOutcome.DROP.value)
-                if self._far:
-                    for heard in {stands, now}:
-                        yield heard, RankState(_values(member), count, switched, lost=True)
                 duty = member.settled(str(standing))
             if duty is BoundaryDuty.SWITCH:
                 switched = (*switched, number)
@@ -221,9 +213,6 @@ class RankModel:
             after = self._member(rank.member)
             now, standing = self._put(stands, ask.key, ask.value)
             after.heard(ask, standing)
-            if self._far and ask.key == ready_key(ask.number, member.rank):
-                before = ready_key(ask.number - 1, member.rank)
-                now = frozenset(each for each in now if each[0] != before)
             yield now, RankState(_values(after), rank.count, rank.switched)
 
     def _coordinated(

@@ -16,7 +16,6 @@ from autobrrr.attach.ptrace import elf_symbols
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.injected.job_facts import rank_of
 from autobrrr.injected.remedies.loader import loader_workers
-from autobrrr.injected.remedies.process import host_affinity
 from autobrrr.injected.wire.plain_number import whole_number
 from autobrrr.machine import control_groups, kernel_text, process_maps, processors, procfs
 from autobrrr.trace.device.device_work import device_label
@@ -153,7 +152,6 @@ def test_only_plain_digits_are_a_number_on_either_side(
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert rank_of(ModuleType("torch")) == (None, None)
     assert loader_workers.default_workers(4, {"LOCAL_WORLD_SIZE": text}) == 3
-    assert host_affinity._listed(f"{text}-{text},7-{text},1-2") == {1, 2}
     assert device_label(text) == text
     with pytest.raises(ArgumentTypeError):
         process_number(text)

@@ -114,21 +114,21 @@ def test_dear_and_unproven_remedies_come_last_or_by_name_only() -> None:
 
 def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None:
     found = candidates(
-        facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("rounding",), only=("attention.sdpa",)
+        facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",), only=("attention.sdpa",)
     )
     assert [each.choice.settings["kernel"] for each in found] == ["flash"]
     on_a_gpu = candidates(
         facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
         cores=2,
         verdict=None,
-        allowed=("rounding",),
+        allowed=("stream",),
         only=("attention.sdpa",),
     )
     assert [each.choice.settings["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
 
 
 def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe_alone() -> None:
-    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("rounding",))
+    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("stream",))
     labels = [each.choice.label for each in found]
     assert "attention.sdpa(kernel=flash)" in labels
     assert "attention.sdpa(kernel=math)" not in labels

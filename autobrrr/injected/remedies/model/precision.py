@@ -1,6 +1,7 @@
 """Fewer bits in matrix products: TF32 on a GPU, bfloat16 inside float32 products, bfloat16 autocast.
 
-All of them change the training a little; none is tried unless that class is allowed.
+All of them change the training a little; none is tried unless that class is allowed. The flags are torch's
+old ones: they can't be read, and nothing is set, where a script uses `fp32_precision`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
+from ..process.process_value import switch
 from ..registry import Option, Refused, Undo, remedy
-from .float32_settings import Float32Settings
 
 MATMUL = "precision.float32_matmul"
-SIZE = 256  # of the product that shows whether a setting has any effect
 
 
 _rougher = partial(remedy, reach="live", cls="changes-training")
@@ -44,13 +44,17 @@ _rougher = partial(remedy, reach="live", cls="changes-training")
 )
 def tf32(job: Job, options: Mapping[str, object]) -> Undo:
     needs_cuda(job)
-    torch = job.torch
+    torch, cudnn = job.torch, job.torch.backends.cudnn
     if torch.cuda.get_device_capability()[0] < 8:
         raise Refused("the GPU has no TF32: it came with compute capability 8.0")
-    settings = Float32Settings(torch)
-    if settings.multiplies_in_tf32() and settings.convolutions() is not False:
+    if torch.get_float32_matmul_precision() != "highest" and cudnn.allow_tf32:
         raise Refused("the job allows TF32 already")
-    return settings.allow_tf32()
+    with ExitStack() as undo:
+        undo.callback(_products(torch, "high"))
+        undo.callback(
+            switch(lambda: cudnn.allow_tf32, lambda allow: setattr(cudnn, "allow_tf32", allow), True)
+        )
+        return undo.pop_all().close
 
 
 @_rougher(
@@ -70,27 +74,27 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
 )
 def float32_matmul_precision(job: Job, options: Mapping[str, object]) -> Undo:
     torch, wanted = job.torch, str(options.get("precision", "medium"))
-    settings = Float32Settings(torch)
-    if settings.matmul() == wanted:
+    if torch.get_float32_matmul_precision() == wanted:
         raise Refused(f"the job sets it to {wanted} already")
-    devices = device_types(trained_roots(job))
-    with ExitStack() as undo:
-        undo.callback(settings.set_matmul("highest"))
-        exact = [_product(torch, device) for device in sorted(devices)]
-    with ExitStack() as undo:
-        undo.callback(settings.set_matmul(wanted))
-        rough = [_product(torch, device) for device in sorted(devices)]
-        if all(map(torch.equal, exact, rough)):
-            raise Refused(f"{wanted} changes no float32 product on this {'/'.join(sorted(devices))}")
-        return undo.pop_all().close
+    return _products(torch, wanted)
 
 
-def _product(torch: ModuleType, device: str) -> object:
-    """A product whose exact result needs more bits than bfloat16 and TF32 have."""
-    with torch.no_grad():
-        line = torch.arange(SIZE * SIZE, dtype=torch.float32, device=device)
-        matrix = line.mul_(0.7311).sin_().reshape(SIZE, SIZE)
-        return matrix @ matrix
+def _products(torch: ModuleType, wanted: str) -> Undo:
+    """Set the precision of float32 products; with it go torch's newer values, and come back with it."""
+    both = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    places = [each for each in both if hasattr(each, "fp32_precision")]
+
+    def read() -> tuple[str, ...]:
+        return (torch.get_float32_matmul_precision(), *(each.fp32_precision for each in places))
+
+    def write(values: tuple[str, ...]) -> None:
+        flag, *own = values
+        torch.set_float32_matmul_precision(flag)
+        for place, value in zip(places, own, strict=False):
+            place.fp32_precision = value
+
+    only: tuple[str, ...] = (wanted,)
+    return switch(read, write, only)
 
 
 @remedy(

@@ -14,7 +14,6 @@ from types import ModuleType
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .host_affinity import CPUS, one_of_each_core
 from .process_value import switch
 
 
@@ -106,6 +105,13 @@ def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
     return lambda: None
 
 
-def physical_cores(root: str = CPUS) -> int:
+def physical_cores(root: str = "/sys/devices/system/cpu") -> int:
     """Physical cores among the CPUs that this process may run on."""
-    return max(1, len(one_of_each_core(os.sched_getaffinity(0), root)))
+    siblings = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            with open(f"{root}/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as file:
+                siblings.add(file.read().strip())
+        except OSError:
+            siblings.add(str(cpu))
+    return max(1, len(siblings))

@@ -11,7 +11,7 @@ import torch
 from autobrrr.injected.ranks import rank_switching
 from autobrrr.injected.ranks.rank_meeting import RankMeeting
 from autobrrr.injected.ranks.rank_switching import RankSwitching
-from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
+from autobrrr.injected.ranks.shared_log import RegisterLost
 from autobrrr.injected.ranks.switch_protocol import PLAN, BoundaryDuty, RankMember
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
@@ -19,8 +19,6 @@ UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
 class Register:
     """The shared log, which can be out of reach."""
-
-    timing = SharedLog.timing
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
@@ -46,7 +44,7 @@ def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitchi
     loop = SimpleNamespace(
         torch=torch, active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
     )
-    met = RankMeeting(rank=0, ranks=1, log=register, store=None, count=lambda: next(counts))  # type: ignore[arg-type]
+    met = RankMeeting(rank=0, ranks=1, log=register, count=lambda: next(counts))  # type: ignore[arg-type]
     return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]
 
 

@@ -57,20 +57,6 @@ def test_three_ranks_never_differ() -> None:
     assert found.states > 100_000
 
 
-def test_ranks_that_hear_from_a_far_register_never_differ() -> None:
-    found = explored(RankModel(2, far=True))
-    assert found.splits == 0
-    assert found.outcomes == {ALL, NONE}
-
-
-@pytest.mark.nightly
-@pytest.mark.integration
-def test_nor_do_they_through_a_change_and_its_undo_when_old_answers_are_deleted() -> None:
-    found = explored(RankModel(2, plans=2, far=True))
-    assert found.splits == 0
-    assert found.outcomes == {NONE, ALL, ((1, 2), (1, 2)), ((2,), (2,))}
-
-
 class Presumes(RankMember):
     """Takes silence for `drop`."""
 

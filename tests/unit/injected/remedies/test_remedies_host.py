@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -12,50 +11,8 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_workers import default_workers
 from autobrrr.injected.remedies.process import host_environment
-from autobrrr.injected.remedies.process.host_affinity import chosen
 from autobrrr.injected.remedies.process.process_value import switch
 from autobrrr.injected.remedies.registry import Refused
-
-
-def machine(root: Path, siblings: list[str], nodes: list[str]) -> str:
-    for cpu, text in enumerate(siblings):
-        (root / "cpu" / f"cpu{cpu}" / "topology").mkdir(parents=True)
-        (root / "cpu" / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(text + "\n")
-    for node, text in enumerate(nodes):
-        (root / "node" / f"node{node}").mkdir(parents=True)
-        (root / "node" / f"node{node}" / "cpulist").write_text(text + "\n")
-    return str(root)
-
-
-@pytest.mark.parametrize(
-    ("kind", "env", "cpus"),
-    [
-        ("cores", {}, {0, 1}),
-        ("node", {}, {0, 2}),
-        ("node", {"LOCAL_RANK": "1"}, {1, 3}),
-        ("share", {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, {2, 3}),
-        ("share", {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}, {0}),
-    ],
-)
-def test_which_cpus_a_choice_means(kind: str, env: Mapping[str, str], cpus: set[int], tmp_path: Path) -> None:
-    root = machine(tmp_path, ["0,2", "1,3", "0,2", "1,3"], ["0,2", "1,3"])
-    assert chosen(kind, {0, 1, 2, 3}, env, root) == cpus
-
-
-@pytest.mark.parametrize(
-    ("kind", "env", "says"),
-    [
-        ("cores", {}, "a core of its own already"),
-        ("node", {}, "one NUMA node already"),
-        ("share", {}, "no other ranks"),
-        ("share", {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "9"}, "9 ranks share 2 CPUs"),
-    ],
-)
-def test_where_there_is_nothing_to_choose_it_is_refused(
-    kind: str, env: Mapping[str, str], says: str, tmp_path: Path
-) -> None:
-    with pytest.raises(Refused, match=says):
-        chosen(kind, {0, 1}, env, machine(tmp_path, ["0", "1"], ["0-1"]))
 
 
 def test_another_allocator_comes_before_what_is_preloaded_already(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_comparison_of_the_job_before_it_was_changed_is_not_taken(stage: Stage
 
 def test_a_rank_measures_nothing_while_another_one_tunes_all_of_them(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
-    stage.session.together(lambda done: None)
+    stage.session.together("", lambda done: None)
     assert stage.run(12, seconds=30) is State.WATCHING
     stage.event("together", None)  # a remedy went on or off on all ranks
     assert stage.run(4, seconds=50) is State.WATCHING

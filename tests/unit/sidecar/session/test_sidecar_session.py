@@ -283,7 +283,7 @@ def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
 def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
-    stage.session.together(done.append)
+    stage.session.together("", done.append)
     stage.agent.answer("together", rank=1, ranks=2)
     assert done[0].why is None
     on = {"token": 4, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
@@ -310,7 +310,7 @@ def test_a_session_that_only_looks_joins_no_switching(tmp_path: Path) -> None:
     for options in ({"readonly": True}, {"outside": True}):
         stage = Stage(tmp_path, **options)
         done: list[Switched] = []
-        stage.session.together(done.append)
+        stage.session.together("", done.append)
         assert done[0].why is not None
         assert "together" not in stage.agent.asked
 
