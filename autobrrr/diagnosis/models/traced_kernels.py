@@ -6,6 +6,7 @@ the trace can't be trusted. What kernels leave of a phase is dispatch, Python or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,14 +77,17 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
     if traced.status != "ok":
         return traced.why or "the trace was not possible"
     reason = untrusted(traced)
-    if reason is not None:
+    ragged = reason is not None and _ragged(traced)
+    if reason is not None and not ragged:
         return reason
     centre = median if _even(traced) else mean
     plain_ns, kernel_ns = centre(traced.plain_step_ns), centre(traced.kernel_ns)
+    if ragged:  # of each traced step by itself, which the mode makes longer: at least this share of any
+        plain_ns = centre(traced.traced_step_ns)
     if plain_ns is None or kernel_ns is None:
         return "the traced steps hold no figures"
     plain, kernel = (
-        _added_up(traced.plain_by_phase_ns, plain_ns),
+        _added_up(traced.plain_by_phase_ns, plain_ns, math.inf if ragged else thresholds.PARTS_AGREE),
         _added_up(traced.kernel_by_phase_ns, kernel_ns),
     )
     if plain is None or kernel is None:
@@ -106,7 +110,29 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
         plain_by_phase_ns=plain,
         compute=compute_part(traced),
         steps=min(len(traced.kernel_ns), len(traced.plain_step_ns)),
-        at_least=(centre(traced.traced_step_ns) or 0.0) < thresholds.TRACED_OVER_PLAIN * plain_ns,
+        at_least=ragged or (centre(traced.traced_step_ns) or 0.0) < thresholds.TRACED_OVER_PLAIN * plain_ns,
+    )
+
+
+def _ragged(traced: TracedSteps) -> bool:
+    """Whether steps differ in length, as of batches padded to their longest item, and not in what they are.
+
+    Then traced and plain steps can't be compared, but kernels take the same part of each.
+    """
+    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
+    pairs = list(zip(traced.kernel_ns, traced.traced_step_ns, strict=False))
+    parts = [share_of(kernel_ns, step_ns) for kernel_ns, step_ns in pairs if min(kernel_ns, step_ns) > 0]
+    known = [part for part in parts if part is not None]
+    steadiness, operators = spread(known), spread(traced.operations)
+    return (
+        len(known) == len(pairs) >= thresholds.TRACED_STEPS
+        and (delay is None or delay < thresholds.BUSY_AT)
+        and steadiness is not None
+        and steadiness <= thresholds.STEP_SPREAD
+        and sum(known) >= thresholds.NAMED_AT * len(known)
+        and operators is not None
+        and operators <= thresholds.OPERATION_SPREAD
+        and not _even(traced)
     )
 
 
@@ -173,7 +199,9 @@ def is_compute(op: str) -> bool:
     return stem in COMPUTE_STEMS or any(mark in stem for mark in COMPUTE_MARKS)
 
 
-def _added_up(by_phase_ns: Mapping[str, float], step_ns: float) -> dict[str, float] | None:
+def _added_up(
+    by_phase_ns: Mapping[str, float], step_ns: float, agree: float = thresholds.PARTS_AGREE
+) -> dict[str, float] | None:
     """Phase means, scaled to the median step that they belong to; None where they are far from it.
 
     Means hold slow steps that a median leaves out, and one among six would tilt every phase.
@@ -183,6 +211,6 @@ def _added_up(by_phase_ns: Mapping[str, float], step_ns: float) -> dict[str, flo
     total = positive(sum(present.values()))
     if total is None or step_ns <= 0:
         return {}
-    if not 1 / thresholds.PARTS_AGREE <= total / step_ns <= thresholds.PARTS_AGREE:
+    if not 1 / agree <= total / step_ns <= agree:
         return None
     return {name: ns * step_ns / total for name, ns in present.items()}

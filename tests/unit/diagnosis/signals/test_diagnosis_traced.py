@@ -65,6 +65,30 @@ def test_steps_that_vary_are_trusted_where_they_are_many_and_their_means_stand_f
     assert "steps vary by" in why_not(replace(trace, plain_step_ns=one_checkpoint))
 
 
+RAGGED = (0.5, 2.4, 0.6, 2.0, 0.5, 3.1)
+
+
+def test_steps_that_vary_in_length_alone_have_kernels_by_each_step_s_own_share() -> None:
+    trace = traced(wobble=RAGGED, kernels=0.9, slowdown=1.2)
+    work = trusted(replace(trace, plain_step_ns=trace.plain_step_ns[::-1][:4]))
+    assert work.at_least
+    assert work.share == pytest.approx(0.9 / 1.2, abs=0.01)
+    assert sum(work.plain_by_phase_ns.values()) == pytest.approx(work.step_ns)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        traced(wobble=RAGGED, kernels=0.3, slowdown=1.2),  # too little to name anything by
+        traced(wobble=RAGGED, kernels=0.9, slowdown=1.2, run_delay_share=0.2),
+        replace(traced(wobble=RAGGED, kernels=0.9, slowdown=1.2), operations=[10, 900] * 3),
+        replace(traced(wobble=RAGGED, kernels=0.9), traced_step_ns=[5 * MS] * 6),
+    ],
+)
+def test_other_steps_that_vary_are_not_compared(trace: TracedSteps) -> None:
+    assert isinstance(kernel_work(trace), str)
+
+
 def test_one_slow_step_does_not_tilt_the_shares() -> None:
     even, tilted = traced(kernels=0.4), traced(kernels=0.4)
     slow = replace(
