@@ -230,8 +230,8 @@ def is_settled(snapshot: Diagnosis) -> bool:
     The limit is sure, and all has been measured, or all but the batch probe, which can only confirm a
     regime whose share leads.
     """
-    if snapshot.limit_confidence != "high":
-        return False
+    if snapshot.limit_confidence != "high" or snapshot.limit == "recompilation":
+        return snapshot.limit == "recompilation"  # steps are too long to wait for more of them
     from autobrrr.diagnosis.models.shares import leads_all, measured_shares  # brings numpy
 
     shares = measured_shares(snapshot.shares)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
@@ -24,7 +25,8 @@ from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
-GARBAGE, UNSEEN, OPERATORS, PYTHON = "garbage", "unseen", "operators", "python"
+T = TypeVar("T")
+GARBAGE, OPERATORS, PYTHON = "garbage", "operators", "python"
 WAITS, WORKER = "waits for workers", "loader worker"
 SAMPLER, WORKER_START = "sampler", "worker start"
 COLLECTS = "collects"
@@ -52,7 +54,6 @@ def ledger(measured: Measurements) -> list[LedgerRow]:
     step_ns = _step_ns(measured)
     if step_ns is None or measured.outside:
         return []
-    looks = _looks(measured.frames)
     rows = [
         LedgerRow(
             phase=one.phase,
@@ -61,55 +62,60 @@ def ledger(measured: Measurements) -> list[LedgerRow]:
             ns=int(one.share * step_ns),
             share=round(one.share, 4),
             source=one.source,
-            error=round(share_error(one.share, looks), 4) if one.source == STACKS else None,
+            error=round(_error(measured, one.share), 4) if one.source == STACKS else None,
         )
         for one in sorted(_spent(measured), key=lambda one: -one.share)[:MOST_ROWS]
+        if int(one.share * step_ns) > 0
     ]
-    rows = [row for row in rows if row.ns > 0]
     rest_ns = step_ns - sum(row.ns for row in rows)
-    if rest_ns > 0:
-        why = "many small parts" if rows else "neither stacks nor phases were measured"
-        rows.append(_unseen(rest_ns, step_ns, why))
-    return rows
+    why, share = (
+        "small parts" if rows else "neither stacks nor phases were measured",
+        round(rest_ns / step_ns, 4),
+    )
+    rest = LedgerRow(phase="other", kind="unseen", where=None, ns=rest_ns, share=share, source=why)
+    return rows + [rest] * (rest_ns > 0)
 
 
 @once
 def wheres(measured: Measurements) -> list[Where]:
     """Functions of the user's, the costliest first; calls that only run the model come after the rest.
 
-    None for a call under which a library runs the whole loop: no line of the loop is the user's.
+    A function that trains is told line by line. A line under which a library trains is not told at all.
     """
-    found: dict[tuple[str, str, str], list[Spent]] = defaultdict(list)
-    looks = _looks(measured.frames)
-    spent = _spent(measured)
-    loops = _of_libraries(measured.frames)
-    for one in spent:
-        if one.where is None or not one.own or one.where in loops:
+    found: dict[tuple[str, str, int], list[Spent]] = defaultdict(list)
+    lines, functions = (
+        _trains(measured.frames, str),
+        _trains(measured.frames, lambda where: _place(where)[::2]),
+    )
+    for one in _spent(measured):
+        if one.where is None or not one.own or one.where in lines:
             continue
-        place, _, function = one.where.partition(" ")
-        file, _, line = place.partition(":")
-        key = (file, line if function == "<module>" else "", function)
-        found[key].append(one)
+        file, line, function = _place(one.where)
+        by_line = function == "<module>" or (file, function) in functions
+        found[file, function, line if by_line else 0].append(one)
     rows = [
-        _where(parts, looks) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
+        _where(measured, parts) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
     ]
     told = [row for row in rows if row.share >= thresholds.WHERE_AT]
-    told.sort(key=lambda row: (not _is_own_work(row), -row.share))
-    return told[: thresholds.MOST_WHERE]
+    return sorted(told, key=lambda row: (not _is_own_work(row), -row.share))[: thresholds.MOST_WHERE]
+
+
+def where_of(measured: Measurements, place: str) -> Where | None:
+    """The row that a line of the user's is part of."""
+    file, line, function = _place(place)
+    rows = [row for row in wheres(measured) if (row.file, row.function) == (file, function)]
+    return next((row for row in rows if row.line == line), rows[0] if len(rows) == 1 else None)
 
 
 def placed_trends(measured: Measurements) -> list[Trend]:
     """What changes with time, with the user's line that has most of it."""
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
-    long = max(places, key=lambda place: place.long_ns, default=None)
     own = next((row.place for row in wheres(measured) if _is_own_work(row)), None)
-    found = []
-    for one in trends(measured):
-        at = (
-            long.where if one.kind == "periodic" and long is not None else own if one.what == "step" else None
-        )
-        found.append(msgspec.structs.replace(one, where=at))
-    return found
+    at = {
+        ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else own,
+        ("step", "grows"): own,
+    }
+    return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in trends(measured)]
 
 
 def loading_parts(measured: Measurements) -> dict[str, Spent]:
@@ -128,8 +134,9 @@ def loading_parts(measured: Measurements) -> dict[str, Spent]:
     return found
 
 
-def share_error(share: float, looks: int) -> float:
-    """Two standard errors of a share of so many looks."""
+def _error(measured: Measurements, share: float) -> float:
+    """Two standard errors of a share of all looks."""
+    looks = 0 if measured.frames is None else measured.frames.samples
     return 2 * math.sqrt(max(0.0, share * (1 - share)) / looks) if looks else 1.0
 
 
@@ -138,24 +145,36 @@ def _is_own_work(row: Where) -> bool:
     return not calls_model and row.share >= thresholds.OWN_WORK_AT
 
 
-def _where(parts: list[Spent], looks: int) -> Where:
+def _place(where: str) -> tuple[str, int, str]:
+    """File, line and function of "train.py:31 main"."""
+    place, _, function = where.partition(" ")
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdigit() else 0, function
+
+
+def _where(measured: Measurements, parts: list[Spent]) -> Where:
     top = max(parts, key=lambda one: one.share)
     share = min(1.0, sum(one.share for one in parts))
-    place, _, function = (top.where or "").partition(" ")
-    file, _, line = place.partition(":")
+    file, line, function = _place(top.where or "")
+    error = round(_error(measured, share), 4)
     return Where(
         file=file,
-        line=int(line) if line.isdigit() else 0,
+        line=line,
         function=function,
         share=round(share, 4),
-        error=round(share_error(share, looks), 4),
+        error=error,
         phase=top.phase,
         does=top.kind,
     )
 
 
-def _looks(frames: FrameSamples | None) -> int:
-    return 0 if frames is None else frames.samples
+def _trains(frames: FrameSamples | None, of: Callable[[str], T]) -> set[T]:
+    """What of the user's runs several of forward, backward and update, by a name for their places."""
+    phases: dict[T, set[str]] = defaultdict(set)
+    for place in frames.places if frames is not None else ():
+        if place.phase in MODEL_PHASES and place.samples >= 2:
+            phases[of(place.where)].add(place.phase)
+    return {name for name, found in phases.items() if len(found) >= 2}
 
 
 def _step_ns(measured: Measurements) -> int | None:
@@ -174,33 +193,29 @@ def _spent(measured: Measurements) -> list[Spent]:
 
 def _from_clocks(measured: Measurements) -> list[Spent]:
     parts = step_parts(measured)
-    phase = {} if parts is None else parts.phase
     return [
         Spent(phase=name, kind=_work(measured, name), where=None, share=share, source=CLOCK)
-        for name, share in phase.items()
-        if share > 0
+        for name, share in ({} if parts is None else parts.phase).items()
     ]
 
 
 def _from_stacks(measured: Measurements, frames: FrameSamples) -> list[Spent]:
-    whole = sum(weight(frames, place) for place in frames.places)
+    weigh: Callable[[FrameCount], int] = (
+        (lambda place: place.ns) if frames.ns > 0 else lambda place: place.samples
+    )
+    whole = max(1, sum(map(weigh, frames.places)))
     work = {name: _work(measured, name) for name in PHASES}
     found: dict[tuple[str, str, str, bool], list[float]] = defaultdict(lambda: [0.0, 0])
     for place in frames.places:
         kind = _kind(place, work)
         entry = found[place.phase, kind, place.where, place.own]
-        entry[0] += weight(frames, place) / max(1, whole)
+        entry[0] += weigh(place) / whole
         entry[1] += place.samples
     rows = [
         Spent(phase=phase, kind=kind, where=where, share=share, looks=int(looks), own=own)
         for (phase, kind, where, own), (share, looks) in found.items()
     ]
     return _of_workers(frames, rows)
-
-
-def weight(frames: FrameSamples, place: FrameCount) -> int:
-    """Time at a place; of an agent that does not say, the number of looks."""
-    return place.ns if frames.ns > 0 else place.samples
 
 
 def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
@@ -222,7 +237,7 @@ def _work(measured: Measurements, phase: str) -> str:
         return PYTHON
     traced, parts = measured.traced, step_parts(measured)
     if traced is None or parts is None or parts.kernels is None:
-        return OPERATORS if phase in MODEL_PHASES else "code"
+        return OPERATORS if phase in MODEL_PHASES else "Python or operators"
     cost_ns, count = positive(traced.op_cost_ns) or 0.0, traced.operations_by_phase.get(phase) or 0.0
     inside = parts.kernels.get(phase, 0.0) + count * cost_ns / parts.step_ns
     share = parts.phase.get(phase, 0.0)
@@ -265,18 +280,9 @@ def _with_garbage(measured: Measurements, rows: list[Spent]) -> list[Spent]:
     for row in rows:
         kept = 1 - min(1.0, share / theirs) if row in callers else 1 - min(1.0, left / others)
         found.append(replace(row, share=row.share * kept))
-    phase = callers[0].phase if callers else "other"
-    return [
-        *found,
-        Spent(
-            phase=phase,
-            kind=GARBAGE,
-            where=at,
-            share=share,
-            source=COLLECTOR,
-            looks=FEWEST_LOOKS if at is not None else 0,
-        ),
-    ]
+    phase, looks = callers[0].phase if callers else "other", FEWEST_LOOKS if at is not None else 0
+    taken = Spent(phase=phase, kind=GARBAGE, where=at, share=share, source=COLLECTOR, looks=looks)
+    return [*found, taken]
 
 
 def collecting_line(measured: Measurements) -> str | None:
@@ -284,16 +290,3 @@ def collecting_line(measured: Measurements) -> str | None:
     sites = measured.frames.code if measured.frames is not None else []
     found = [site for site in sites if site.what == COLLECTS and site.samples > 0]
     return max(found, key=lambda site: site.samples).where if found else None
-
-
-def _of_libraries(frames: FrameSamples | None) -> set[str]:
-    """Lines of the user's under which a library runs forward, backward and update: the loop is its own."""
-    phases: dict[str, set[str]] = defaultdict(set)
-    for place in frames.places if frames is not None else ():
-        if place.phase in MODEL_PHASES and place.samples >= 2:
-            phases[place.where].add(place.phase)
-    return {where for where, found in phases.items() if len(found) >= 2}
-
-
-def _unseen(ns: int, step_ns: int, why: str) -> LedgerRow:
-    return LedgerRow(phase="other", kind=UNSEEN, where=None, ns=ns, share=round(ns / step_ns, 4), source=why)

@@ -176,11 +176,10 @@ class AgentSession:
                 return
             self._news_told = news
             self._tell("anatomy", anatomy)
-        if self._news_told is not None:
-            with suppress(RuntimeError):  # training changed a dict under our eyes: next time
-                census = self._census.facts()
-                if census is not None:
-                    self._tell("census", census)
+        with suppress(RuntimeError):  # training changed a dict under our eyes: next time
+            census = self._census.facts()
+            if census is not None:
+                self._tell("census", census)
         self._tell_cost()
 
     def _look_at_device(self) -> Device | None:

@@ -26,7 +26,7 @@ EVERY_S = 10.0
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 SAMPLED, SAMPLED_ROWS = 1024, 256  # elements of a state, rows of a gradient
 LARGE = 1 << 20  # elements of a table whose rows are looked at
-COMPILED_S = 30.0  # over which compiling counts
+COMPILED_S, FEWEST = 30.0, 3  # over which compiling counts; the same once more for other shapes is usual
 SETTERS = {  # names by which a line sets something
     "set_detect_anomaly": "anomaly",
     "detect_anomaly": "anomaly",
@@ -44,17 +44,22 @@ class SettingsCensus:
     def __init__(self, loop: TrainLoop) -> None:
         self._loop = loop
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
-        self._asked_s = -EVERY_S
+        self._known: dict[str, Value] = {}  # by the look before
+        self._asked, self._asked_s = False, -EVERY_S
 
     def facts(self) -> dict[str, object] | None:
         """What a look has found that was not told yet; asks for another one where that is due."""
-        now_s = time.monotonic()
+        now_s, found, late = time.monotonic(), self._switches, False
         if now_s - self._asked_s >= EVERY_S and self._loop.measuring.task is None:
-            self._asked_s = now_s
-            self._loop.post(self._look)
-        found, self._switches = self._switches, None
-        if found is None:
+            late, self._asked_s = self._asked, now_s  # the steps are long: what needs no boundary is told now
+            if not late:
+                self._asked = True
+                self._loop.post(self._look)
+        self._switches = None
+        if found is None and not late:
             return None
+        found = self._known = found or self._known
+        found = dict(found)
         with unseen(), self._loop.torch.no_grad():
             found.update(_weights(self._loop))
         found.update(_compiling())
@@ -68,7 +73,7 @@ class SettingsCensus:
 
     def _look(self) -> None:
         """On the training thread, between two steps."""
-        torch = self._loop.torch
+        torch, self._asked = self._loop.torch, False
         try:
             with unseen(), torch.no_grad():
                 found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
@@ -140,7 +145,7 @@ def _compiling() -> dict[str, Value]:
     log = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ())
     since_s = time.time() - COMPILED_S
     again = [each for each in list(log) if (each.start_time or 0.0) > since_s and (each.cache_size or 0) > 0]
-    if not again:
+    if len(again) < FEWEST:
         return {}
     last, spent_s = again[-1], sum(each.entire_frame_compile_time_s or 0.0 for each in again)
     place = f"{os.path.basename(last.co_filename)}:{last.co_firstlineno} {last.co_name}"

@@ -32,6 +32,7 @@ Limit = Literal[
     "communication",
     "kernels",
     "garbage",
+    "recompilation",
     "startup",
     "shared",
     "mixed",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
 from autobrrr.diagnosis.advice.written_attention import written_attention
-from autobrrr.diagnosis.ledger import wheres
+from autobrrr.diagnosis.ledger import where_of
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
@@ -68,30 +68,19 @@ def _at_line(name: str, what: str, removed: float, said: str, cls: ExactnessClas
         said: What to write there, after where it is and what it takes.
     """
 
-    def share(measured: Measurements) -> tuple[str, float] | None:
-        rows = {
-            (row.file, row.function, row.line if row.function == "<module>" else 0): row
-            for row in wheres(measured)
-        }
-        for site in sites(measured, what):
-            place, _, function = site.where.partition(" ")
-            file, _, line = place.partition(":")
-            row = rows.get((file, function, int(line) if function == "<module>" else 0))
-            if row is not None and site.samples >= FEWEST_SAMPLES:
-                return site.where, row.share
-        return None
+    def found(measured: Measurements) -> tuple[str, float] | None:
+        rows = (
+            (site.where, where_of(measured, site.where)) for site in sites(measured, what) if site.samples
+        )
+        return next(((where, row.share) for where, row in rows if row is not None), None)
 
     def why(measured: Measurements) -> str | None:
-        found = share(measured)
-        return (
-            None
-            if found is None
-            else f"{found[0]} takes {of_one(found[1])} of the step with what is around it: {said}"
-        )
+        where, share = found(measured) or ("", 0.0)
+        return f"{where} takes {of_one(share)} of the step with what is around it: {said}" if where else None
 
     def gain(measured: Measurements) -> float | None:
-        found = share(measured)
-        return None if found is None else 1 / max(0.01, 1 - removed * found[1])
+        _, share = found(measured) or ("", 0.0)
+        return 1 / max(0.01, 1 - removed * share)
 
     return Edit(name=name, cls=cls, why=why, gain=gain)
 

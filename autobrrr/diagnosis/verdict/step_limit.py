@@ -13,6 +13,7 @@ from typing import Final
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.ledger import collecting_line, wheres
+from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import (
     delayed_most,
     fed_share,
@@ -27,7 +28,7 @@ from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime, SettingFact
 
 WHO: Final[Mapping[str, str]] = {
     **WORDS,
@@ -92,6 +93,9 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         waited: Of the time, for a CPU, while steps were traced; any part of the step may have had it.
     """
     shares = limit_shares(case)
+    again = recompiling(case.measured)
+    if again is not None and again.value >= thresholds.NAMED_AT:
+        return StepLimit(limit="recompilation", confidence="high", shares=shares)
     garbage, sampled = garbage_share(case.measured), case.measured.phases
     if garbage is not None and sampled is not None and garbage >= thresholds.NAMED_AT:
         exact = (
@@ -106,6 +110,11 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
     if named is None:
         return StepLimit(limit="mixed" if regime == "mixed" else "unknown", confidence="low", shares=shares)
     return StepLimit(limit=named, confidence="high" if _firm(case, named, shares) else "low", shares=shares)
+
+
+def recompiling(measured: Measurements) -> SettingFact | None:
+    """Of the last half minute, what went into compiling functions that were compiled before."""
+    return next((fact for fact in measured.settings if fact.name == "recompiles"), None)
 
 
 def limit_shares(case: JudgedCase) -> dict[str, float]:
@@ -147,6 +156,9 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
         ranked = sorted(((share, name) for name, share in found.shares.items()), reverse=True)
         listed = ", ".join(f"{WHO[name]} {of_one(share)}" for share, name in ranked if share >= LEAST_SHOWN)
         return f"No single bottleneck: {listed}" if listed else undecided
+    again = recompiling(case.measured)
+    if found.limit == "recompilation" and again is not None:
+        return f"torch.compile compiles anew for {of_one(again.value)} of the time: {again.detail}"
     if found.limit == "garbage":
         at = collecting_line(case.measured)
         called = f", called at {at}" if at else ""

@@ -93,6 +93,14 @@ def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
     assert wheres(job(trainer)) == []
 
 
+def test_a_function_that_trains_is_told_line_by_line() -> None:
+    phases = {38: "forward", 40: "backward", 41: "optimizer", 44: "other"}
+    looks = stacks(*(place(f"train.py:{line} train", phase, 25) for line, phase in phases.items()))
+    rows = wheres(job(looks))
+    assert {row.line: row.share for row in rows} == dict.fromkeys(phases, 0.25)
+    assert rows[0].line == 44
+
+
 def test_waiting_for_workers_is_told_by_what_they_do() -> None:
     waiting = stacks(
         place("train.py:30 <module>", "data_wait", 80, "waits for workers"),

@@ -47,6 +47,15 @@ def test_what_a_setting_costs_is_predicted_from_the_step(
     assert [one.expected for one in found] == ([] if gain is None else [pytest.approx(gain, rel=0.03)])
 
 
+def test_compiling_anew_for_half_of_the_time_limits_the_step() -> None:
+    detail = "model.py:20 forward: size mismatch at index 1"
+    verdict = judge(having(measured(steps=2), "recompiles", 0.8, detail=detail)).verdict
+    assert (verdict.limit, verdict.limit_confidence) == ("recompilation", "high")
+    assert verdict.limit_reason == f"torch.compile compiles anew for 80 % of the time: {detail}"
+    assert verdict.advice[0].remedy == "edit.dynamic_shapes"
+    assert judge(having(measured(), "recompiles", 0.4, detail=detail)).verdict.limit != "recompilation"
+
+
 def test_predictions_of_edits_and_remedies_stand_in_one_order() -> None:
     job = having(optimizer_bound(), "denormals", 0.9)
     advice = judge(job).verdict.advice
