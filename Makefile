@@ -79,6 +79,7 @@ test: check
 nightly: setup
 	AUTOBRRR_TEST_EXAMPLES=1000 $(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
 	$(call crowded_then_alone,nightly)
+	$(BIN)/python tests/mutants.py
 
 format: setup
 	$(BIN)/ruff format .

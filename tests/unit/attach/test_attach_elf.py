@@ -86,10 +86,10 @@ def test_a_function_starts_where_the_file_says() -> None:
     assert file.read(symbol.value, 16) == ctypes.string_at(there, 16)
 
 
-def small(tag: int, table: bytes, name: bytes = b"wanted") -> bytes:
-    """A tiny ELF file with one defined symbol and one hash table."""
+def small(tag: int, table: bytes, name: bytes = b"wanted", section: int = 1) -> bytes:
+    """A tiny ELF file with one symbol and one hash table; of section 0 it is not defined."""
     strings = b"\0" + name + b"\0"
-    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 1, 0x1234, 7)
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, section, 0x1234, 7)
     parts = {5: strings, 6: symbols, tag: table}
     at, body, dynamic = 0x1000, b"", b""
     for key, data in parts.items():
@@ -115,6 +115,17 @@ def gnu_table(name: bytes) -> bytes:
 def test_both_kinds_of_hash_tables(tag: int, table: bytes) -> None:
     file = elf_symbols.Elf(of_bytes(small(tag, table)))
     assert file.symbols(["wanted", "other"]) == {"wanted": elf_symbols.Symbol(value=0x1234, size_bytes=7)}
+
+
+def test_a_symbol_of_no_section_is_not_defined() -> None:
+    file = elf_symbols.Elf(of_bytes(small(0x6FFFFEF5, gnu_table(b"wanted"), section=0)))
+    assert file.symbols(["wanted"]) == {}
+
+
+def test_the_first_page_is_a_whole_one() -> None:
+    data = bytearray(small(0x6FFFFEF5, gnu_table(b"wanted")))
+    struct.pack_into("<Q", data, 64 + 16, 0x1010)  # the address of the only segment to load
+    assert elf_symbols.Elf(of_bytes(bytes(data))).first_page == 0x1000
 
 
 def test_the_hash_is_the_published_one() -> None:

@@ -214,8 +214,8 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         "prlimit --pid 4242 --nofile=128:",
     ),
     "threads": (
-        full("", group={"pids.max": "20", "pids.current": "20"}),
-        "has no threads left of the 20",
+        full("", group={"pids.max": "20", "pids.current": "19"}),
+        "has 1 thread left of the 20",
         "pids.max",
     ),
     "file size": (
@@ -384,3 +384,19 @@ def test_what_a_step_gives_back_is_not_free(kind: str, tmp_path: Path) -> None:
     for peak, is_short in ((now, False), (now + (500 << 10), True)):
         (folder / "status").write_text(f"VmPeak:\t{peak} kB\nVmSize:\t{now} kB\nVmData:\t{now} kB\n")
         assert (look(42, tmp_path) is not None) is is_short
+
+
+def test_files_opened_before_the_limit_was_lowered_take_no_descriptor(tmp_path: Path) -> None:
+    folder = tmp_path / "42"
+    (folder / "fd").mkdir(parents=True)
+    (folder / "limits").write_text("Max open files  64  4096  files\n")
+    for fd in (*range(10), *range(100, 200)):
+        (folder / "fd" / str(fd)).touch()
+    assert job_limits.descriptors(42, tmp_path) is None
+
+
+@pytest.mark.parametrize(("uid", "is_short"), [(0, False), (US + 1, True)])
+def test_only_root_is_not_limited_in_threads(uid: int, is_short: bool, proc: FakeProc) -> None:
+    folder = proc.add(42, uid=uid)
+    (folder / "limits").write_text("Max processes  1  1  processes\n")
+    assert (job_limits.threads(42, proc.root, proc.root / "groups") is not None) is is_short

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autobrrr.records import Limit
+from autobrrr.trace.device.time_parts import OTHER
 from autobrrr.trace.verdict import trace_limit
 from support.trace import Scene, busy_scene
 from support.trace_scenes import (
@@ -55,6 +56,35 @@ def test_each_limit_has_a_timeline_of_its_own(scene: Callable[[], Scene], limit:
     found = verdict(scene())
     assert found.limit == limit, found.limit_reason
     assert found.devices[0].limit == limit
+
+
+@pytest.mark.parametrize(
+    ("shares", "named"),
+    [
+        ({"host": 0.51, "kernels": 0.35}, "host"),
+        ({"host": 0.49, "kernels": 0.2}, None),
+        ({"host": 0.52, "input": 0.4}, None),
+        ({OTHER: 0.6, "host": 0.3}, None),
+        ({"kernels": 0.61, "host": 0.3}, "kernels"),
+        ({"kernels": 0.61, "host": 0.31}, None),
+        ({"kernels": 0.59, "host": 0.1}, None),
+        ({"host": 0.5, "shared": 0.41}, "shared"),
+        ({}, None),
+    ],
+)
+def test_a_part_is_named_that_holds_half_and_leads(shares: dict[str, float], named: Limit | None) -> None:
+    assert trace_limit.named_part(shares) == named
+
+
+@pytest.mark.parametrize(("threshold", "lost"), [("FIRM_AT", "confidence"), ("WORTH_NAMING", "pays")])
+def test_what_stays_below_a_threshold_is_not_said(
+    threshold: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = queued((STREAMING, 50_000), (STREAMING, 40_000), (MATMUL, 90_000))
+    monkeypatch.setattr(trace_limit, threshold, 1e9)
+    found = verdict(scene)
+    assert (found.limit_confidence == "low") == (lost == "confidence")
+    assert ("both pay" not in found.limit_reason) == (lost == "pays")
 
 
 def test_a_limit_is_high_over_a_mixed_regime_and_says_what_pays() -> None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from autobrrr.injected.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
     BLOCK_NS,
+    AllSteps,
+    LongBlocks,
     log_speed_ratio,
     pair_orders,
     plan_block,
@@ -114,3 +116,23 @@ def test_a_checkpoint_in_one_block_hardly_moves_the_ratio() -> None:
 
 def test_a_block_without_steps_says_nothing() -> None:
     assert log_speed_ratio(np.array([1.0]), np.full(9, 1.0), rare=False) is None
+
+
+@pytest.mark.parametrize(("rare_without", "doubted"), [(False, True), (True, False)])
+def test_long_steps_on_one_side_alone_are_doubted_and_then_counted(rare_without: bool, doubted: bool) -> None:
+    draw = np.random.default_rng(3)
+
+    def block(rare: bool) -> np.ndarray:
+        steps = draw.normal(10e6, 0.1e6, 20)
+        steps[7] *= 9 if rare else 1
+        return steps
+
+    seen = AllSteps(LongBlocks())
+    for pairs in range(1, 21):
+        seen.add(block(rare_without), block(True))
+        if pairs == 6:
+            assert seen.in_doubt(0.1) is doubted
+            assert seen.log_speed_ratio() is None  # so few may come by chance
+    ratio = seen.log_speed_ratio()
+    assert (ratio is not None) is doubted
+    assert ratio is None or ratio == pytest.approx(-np.log(28 / 20), abs=0.02)

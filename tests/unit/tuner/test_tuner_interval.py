@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autobrrr.tuner.confidence_sequence import mean_interval, student_quantile, winsorised
+from autobrrr.tuner.confidence_sequence import EFFECT_SCALE, mean_interval, student_quantile, winsorised
 
 values = st.lists(st.floats(-1, 1, allow_nan=False), min_size=3, max_size=60)
 
@@ -23,6 +25,19 @@ def test_it_moves_with_the_values_and_grows_with_their_unit(
         assert moved.mean == pytest.approx(unit * plain.mean + shift, abs=1e-6)
         assert moved.low == pytest.approx(unit * plain.low + shift, abs=1e-6)
         assert moved.high == pytest.approx(unit * plain.high + shift, abs=1e-6)
+
+
+@given(values, st.sampled_from([0.01, 0.05, 0.2]))
+def test_at_its_bounds_the_bayes_factor_is_one_over_alpha(found: list[float], alpha: float) -> None:
+    n, deviation = len(found), float(np.std(found, ddof=1))
+    interval = mean_interval(found, alpha, winsorise=False)
+    assume(interval is not None and deviation > 1e-6)
+    assert interval is not None
+    k = 1 + n * EFFECT_SCALE**2
+    for bound in (interval.low, interval.high):
+        odds = n * ((interval.mean - bound) / deviation) ** 2 / (n - 1)
+        log_factor = -math.log(k) / 2 + n / 2 * (math.log1p(odds) - math.log1p(odds / k))
+        assert log_factor == pytest.approx(-math.log(alpha), rel=1e-6)
 
 
 @given(values)

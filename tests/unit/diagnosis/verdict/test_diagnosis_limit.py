@@ -10,6 +10,7 @@ import pytest
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.verdict import step_limit
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.step_limit import CLOCK_OF, SECONDS
 from autobrrr.records import Limit, Shares, Verdict
@@ -237,3 +238,17 @@ def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
         assert {one.signal for one in seconds} <= set(SIGNALS)
         assert CLOCK_OF[limit] not in {one.signal for one in seconds}
         assert all(bool(one.says) != (one.within is not None) for one in seconds)
+
+
+@pytest.mark.parametrize(
+    ("shares", "leads"),
+    [
+        ({"input": 0.6, "communication": 0.3}, True),
+        ({"input": 0.52, "communication": 0.46}, False),
+        ({"input": 0.4, "communication": 0.1}, False),
+    ],
+)
+def test_whoever_limits_holds_half_of_the_step_and_leads_clearly(
+    shares: dict[str, float], leads: bool
+) -> None:
+    assert step_limit._leads("input", shares) is leads
