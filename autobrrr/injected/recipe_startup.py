@@ -22,7 +22,6 @@ from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
-from .live_torch.handler_errors import let_through
 from .live_torch.live_job import Job
 from .live_torch.patches import Patch, patched, take_off_all
 from .loop.construction_hooks import ConstructionHooks
@@ -236,7 +235,6 @@ class RecipeStartup:
         for name in self._waiting:
             self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
         self._waiting.clear()
-        let_through(error)
 
     def _try_all(self, *, in_step: bool) -> None:
         found = True

@@ -22,7 +22,6 @@ from typing import Any
 from ..live_torch import op_flops
 from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
-from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
 from ..phases.batch_shapes import batch_size, token_count
@@ -157,7 +156,6 @@ class WorkAudit:
         except Exception as error:  # noqa: BLE001 - ends the account, never the script
             self._note("broken", f"{type(error).__name__}: {error}")
             self._broken = True
-            let_through(error)
         finally:
             self._busy = False
 

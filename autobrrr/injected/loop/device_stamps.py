@@ -15,7 +15,6 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
-from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Device
 from ..wire import ring_layout
@@ -207,6 +206,5 @@ class DeviceStamps:
         return event
 
     def _fail(self, error: Exception) -> None:
-        """What is wrong with the device, the job will meet itself; a signal handler's error is the job's."""
-        let_through(error)
+        """What is wrong with the device, the job will meet itself."""
         self.fault = f"{type(error).__name__}: {error}"

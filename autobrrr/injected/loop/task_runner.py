@@ -11,7 +11,6 @@ from collections.abc import Callable
 from time import thread_time_ns
 
 from ..live_torch.dispatch_modes import pause_of
-from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
 from .boundary_task import Boundary, Task
@@ -98,14 +97,11 @@ class Measuring:
                 if why is not None:
                     raise Abstain(why)
                 after = task.at_boundary(boundary)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the task ends, training goes on
                 task.cancel()
                 after = None
                 self._emit(given_up(task, error))
                 self.unfinished = task if task.pending else None
-                if raised_by_handler(error):
-                    self.task, self.at = None, NEVER
-                    raise
         ended = self._clock()
         self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu

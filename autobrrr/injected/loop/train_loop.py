@@ -16,7 +16,6 @@ from types import ModuleType
 
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.graph_capture import capturing, watch_captures
-from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
@@ -220,22 +219,10 @@ class TrainLoop:
         return self.job.saw_iterator
 
     def fail(self, error: BaseException) -> None:
-        """Something of ours went wrong: out, at once. Training goes on.
-
-        What a signal handler of the job's has raised within our work is raised again: it is the job's.
-        Our work may have been left half way, so the agent goes all the same.
-        """
-        theirs = raised_by_handler(error)
-        if not (theirs and self.gone):  # else it comes by another of our doors on its way out
-            self._go_out(error, theirs=theirs)
-        if theirs:
-            raise error
-
-    def _go_out(self, error: BaseException, *, theirs: bool) -> None:
+        """Something of ours went wrong: out, at once. Training goes on."""
         hot = self.hot
         if self.broken is None:
-            whose = "a signal handler of the job raised " if theirs else ""
-            self.broken = f"{whose}{type(error).__name__}: {error}"
+            self.broken = f"{type(error).__name__}: {error}"
         self.close_door()
         at_boundary = hot.busy
         if get_ident() == hot.owner or not hot.owner:
@@ -377,10 +364,6 @@ class TrainLoop:
             will()
         except Exception as error:  # noqa: BLE001
             self.left.append(f"{type(error).__name__}: {error}")
-            let_through(error)
-        except BaseException:  # Ctrl-C: the next boundary takes off what is left
-            hot.will = None if self.gone else will
-            raise
 
     def _disarm(self, at_fork: Callable[[], None]) -> None:
         """In a forked child: nothing of ours runs there."""

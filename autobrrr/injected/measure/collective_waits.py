@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from ..live_torch.collective_count import collective_count
-from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
@@ -185,8 +184,7 @@ class CollectiveTask:
                 return None
             event = source.make()
             event.record(stream)
-        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            let_through(error)
+        except (RuntimeError, AttributeError, TypeError, ValueError):
             return None
         return event
 

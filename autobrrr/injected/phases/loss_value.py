@@ -15,7 +15,6 @@ from typing import cast
 
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.graph_capture import capturing
-from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Tensor
 
@@ -36,8 +35,7 @@ def loss_finite(loss: object) -> int:
         if type(loss).__name__ != "Tensor" or not loss.is_cpu or loss.numel() != 1:  # type: ignore[attr-defined]
             return UNKNOWN
         kind, at = str(loss.dtype), loss.data_ptr()  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError) as error:  # a wrapper without memory of its own
-        let_through(error)
+    except (AttributeError, RuntimeError):  # a wrapper without memory of its own
         return UNKNOWN
     if not at:
         return UNKNOWN
@@ -76,8 +74,7 @@ class DeviceLoss:
             arrived = self._arrived()
             if self._on_its_way is None:
                 self._send(cast(Tensor, loss))
-        except (RuntimeError, AttributeError, TypeError) as error:
-            let_through(error)
+        except (RuntimeError, AttributeError, TypeError):
             # The loss is the job's; whatever is wrong with it, the job will meet and say it.
             self.broken, self._on_its_way = True, None
             return UNKNOWN

@@ -17,7 +17,6 @@ from ..job_state.hushed_warnings import hushed
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
-from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from .device_headroom import why_no_room
 from .memory_watch import MemoryWatch
@@ -174,7 +173,6 @@ class ActiveRemedies:
         except Refused:
             raise
         except Exception as error:
-            let_through(error)
             raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
         release = remedy.release
         if release is not None:
@@ -217,8 +215,7 @@ class ActiveRemedies:
                     check_class(applied.remedy.class_on(job), applied.allowed)
                     job.allowed = applied.allowed
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
-                except Exception as error:  # noqa: BLE001
-                    let_through(error)
+                except Exception:  # noqa: BLE001
                     continue  # it does not fit this one, which updates as the script says
 
     def find(self, token: object) -> AppliedRemedy:

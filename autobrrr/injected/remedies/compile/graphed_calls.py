@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import cast
 
 from ...job_state.rng_state import capture_of_torch
-from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.module_call_slot import SLOT
 from ...live_torch.module_checks import hook_dicts
@@ -171,7 +170,6 @@ class Replays:
             with _without_cached_weights(torch):
                 recorded = self._capture(_around(torch, module), given, allow_unused_input=True)
         except Exception as error:  # noqa: BLE001 - torch raises many kinds; the eager call goes on
-            let_through(error)
             self.broken = f"torch can't record it: {said_of_error(error)}"
             return False
         finally:

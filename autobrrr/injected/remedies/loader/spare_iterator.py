@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ...live_torch.handler_errors import let_through
-
 MAKER = "_get_iterator"  # the DataLoader's method that makes its iterators
 Failed = Callable[[Exception], None]
 
@@ -55,7 +53,6 @@ def maker(loader: object, failed: Failed, patience_s: int) -> Callable[[], objec
                 try:
                     batch = super()._next_data()
                 except Exception as error:
-                    let_through(error)
                     if isinstance(error, StopIteration):
                         raise
                     self._leave_workers(error)

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from ...live_torch.compiled_code import holds_code_of
-from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import RemovableHandle, Tensor
 from ..registry import RefusalCode, Refused, WatchedUndo
@@ -160,7 +159,6 @@ def step_on_scratch(torch: ModuleType, name: str, optimizer: Optimizer, flags: M
                 scratch.grad = torch.ones_like(scratch)
                 step(cls([scratch], **settings, **flags))
             except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-                let_through(error)
                 said = str(error).splitlines()[0][:160]
                 raise Refused(f"torch refuses {', '.join(flags)} for {dtype} on {device}: {said}") from None
             finally:

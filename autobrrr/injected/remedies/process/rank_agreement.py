@@ -12,7 +12,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
 
@@ -60,7 +59,6 @@ def agree(
             asked = store.add(key, 0)
         answer = store.compare_set(f"{key}/answer", "", YES if asked >= len(ranks) else NO)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        let_through(error)
         first = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise Refused(f"the ranks could not agree on it: {first}") from None
     if answer != YES.encode():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import signal
+import sys
 import threading
 from _thread import get_ident
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 
 from autobrrr.injected import agent_session
 from autobrrr.injected.agent_session import AgentSession
-from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.registry import Remedy
@@ -176,80 +174,17 @@ def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
     tried.close()
 
 
-class Preempted(Exception):
-    pass
-
-
-def _preempt(*_: object) -> None:
-    raise Preempted
-
-
-class Handles:
-    def __call__(self, *_: object) -> None:
-        raise Preempted
-
-
-def _is_signalled(*_: object) -> None:
-    signal.raise_signal(signal.SIGUSR1)
-
-
-class Task:
-    """A measuring task in whose slice a signal arrives."""
-
-    name, event = "probe", "probed"
-    pending = resumable = False
-    cancelled = False
-
-    def at_boundary(self, boundary: Boundary) -> int | None:
-        _is_signalled()
-        return None
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@pytest.fixture(
-    params=[_preempt, functools.partial(_preempt, 1), Handles()], ids=["def", "partial", "object"]
-)
-def handler(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = signal.signal(signal.SIGUSR1, request.param)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.usefixtures("handler")
-def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
+def test_an_exit_by_a_signal_handler_within_our_work_ends_the_job(
     loop: TrainLoop, optimizer: torch.optim.Optimizer
 ) -> None:
-    optimizer.step()
-    loop.post(_is_signalled)
-    with pytest.raises(Preempted):
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
         optimizer.step()
-    assert loop.broken == "a signal handler of the job raised Preempted: "
-    assert loop.gone
-    optimizer.step()
-
-
-@pytest.mark.usefixtures("handler")
-def test_what_a_signal_handler_raises_within_a_measuring_task_reaches_the_job(
-    loop: TrainLoop, optimizer: torch.optim.Optimizer
-) -> None:
-    optimizer.step()
-    task = Task()
-    loop.begin_task(task)
-    with pytest.raises(Preempted):
-        optimizer.step()
-    assert (task.cancelled, loop.measuring.task, loop.gone) == (True, None, True)
-
-
-@pytest.mark.usefixtures("handler")
-def test_an_error_of_ours_is_not_taken_for_the_handlers(
-    loop: TrainLoop, optimizer: torch.optim.Optimizer
-) -> None:
-    optimizer.step()
-    loop.post(_breaks)
-    optimizer.step()
-    assert loop.broken == "RuntimeError: of ours"
+        loop.post(lambda: signal.raise_signal(signal.SIGTERM))
+        with pytest.raises(SystemExit):
+            optimizer.step()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loop: TrainLoop) -> None:
