@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autobrrr.api import Session, attach, diagnose, tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Session", "__version__", "attach", "diagnose", "tune"]
 
 
