@@ -104,29 +104,6 @@ def test_what_a_job_warns_and_logs_names_the_same_callers_while_it_is_diagnosed(
     assert "other {}" in warns.lines
 
 
-@pytest.mark.nightly
-def test_tiny_layers_in_a_loop_are_called_overhead_or_nothing(job: StartJob, tmp_path: Path) -> None:
-    found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--json", "--for", "30s").json
-    assert found["regime"] in ("overhead", "mixed", "unknown"), found["reason"]
-    if found["regime"] == "overhead":
-        assert found["shares"]["overhead"] >= 0.5
-        assert sum(evidence["says"] == "overhead" for evidence in found["evidence"]) >= 2
-
-
-@pytest.mark.nightly
-def test_large_matrix_products_are_never_called_overhead(job: StartJob, tmp_path: Path) -> None:
-    found = autobrrr(tmp_path, "diagnose", str(job("matmul").pid), "--json", "--for", "30s").json
-    assert found["regime"] not in ("overhead", "input", "host"), found["reason"]
-    assert found["reason"]
-
-
-@pytest.mark.nightly
-def test_a_starved_loop_is_called_input_or_nothing(job: StartJob, tmp_path: Path) -> None:
-    found = autobrrr(tmp_path, "diagnose", str(job("starved").pid), "--json", "--for", "30s").json
-    assert found["regime"] in ("input", "mixed", "unknown"), found["reason"]
-    assert found["phases_ns"]["data_wait"] / found["step_ns"]["mean"] > 0.5
-
-
 def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path: Path) -> None:
     target = job("plain")
     before = _footprint(target.pid)

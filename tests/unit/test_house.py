@@ -49,3 +49,9 @@ def test_nothing_is_decided_by_a_sentence() -> None:
 def test_a_share_is_written_in_one_way() -> None:
     assert PERCENT.search('f"{part:5.1%}"')
     assert [file.name for file in FILES if PERCENT.search(file.read_text())] == []
+
+
+def test_text_that_a_user_gets_as_a_file_is_utf_8_in_every_locale() -> None:
+    without = re.compile(r'open\(open_named\([^\n]*"[wax]"\)')
+    assert without.search('open(open_named(target), "w")')
+    assert [file.name for file in FILES if without.search(file.read_text())] == []

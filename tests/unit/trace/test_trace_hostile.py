@@ -7,7 +7,6 @@ import gzip
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,6 @@ from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.report.text import trace_text
-from autobrrr.trace.reading import plain_events
-from autobrrr.trace.reading.column_collector import Collector
-from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_source import TraceFile, named_traces, open_blocks
 from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene, read
@@ -60,32 +56,6 @@ def test_names_that_are_no_utf_8_are_written_all_the_same(
 
 def test_a_readable_name_is_left_as_it_is() -> None:
     assert readable("void cutlass::Kernel<名前, 3>(int)") == "void cutlass::Kernel<名前, 3>(int)"
-
-
-def test_thousands_of_devices_in_one_file_are_kept_apart(tmp_path: Path) -> None:
-    scene = Scene()
-    for device in range(2_100):  # more than fit beside a stream into 32 bits
-        scene.kernel(device, 1_000, device=device, stream=device)
-    trace = scene.read(tmp_path)
-    assert len(set(trace.gpu.device.tolist())) == 2_100
-    assert trace.devices[int(trace.gpu.device[-1])] == "2099"
-
-
-def test_an_event_that_never_ends_is_given_up_with_little_of_it_read() -> None:
-    read_bytes = 0
-
-    def endless() -> Iterator[bytes]:
-        nonlocal read_bytes
-        yield b'{"traceEvents": [{"ph": "X", "name": "'
-        while True:
-            read_bytes += 1 << 22
-            yield b"A" * (1 << 22)
-
-    splitter, kept = Splitter("endless"), Collector()
-    for batch in splitter.batches(endless()):
-        kept.add(batch)
-    assert "too large for an event" in (splitter.damage or "")
-    assert read_bytes <= 40 << 20
 
 
 def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: Path) -> None:
@@ -139,43 +109,3 @@ def test_a_wait_is_shown_with_the_operator_that_waits_and_ranks_come_first(tmp_p
     text = trace_text.render(analyse([TraceFile(name=path.name, path=path) for path in paths]))
     assert text.startswith("ranks, ")
     assert "\n          in aten::_local_scalar_dense\n" in text
-
-
-@pytest.mark.parametrize("levels", [300, 20_000], ids=["broken far inside", "too deep"])
-def test_what_is_nested_and_no_event_is_not_parsed_from_every_brace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: int
-) -> None:
-    """Each try reads on to the same fault, or as deep as it may: many tries would take hours."""
-    inner = b"[" + b"1," * 20_000 + b"x]"
-    path = tmp_path / "nested.json"
-    path.write_bytes(b'{"traceEvents":[' + b'{"a":' * levels + inner + b"}" * levels + b"]}")
-    tries = []
-
-    class Counted(json.JSONDecoder):
-        def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
-            tries.append(idx)
-            return super().raw_decode(s, idx)
-
-    monkeypatch.setattr(plain_events, "_PLAIN", Counted(strict=False))
-    with pytest.raises(UsageError, match=r"holds no events|nothing of it could be read"):
-        read(path)
-    assert 0 < len(tries) < 100
-
-
-def test_devices_streams_and_threads_may_be_called_what_they_like(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = ESCAPE + "</script>\ud800\u202e"
-    scene = Scene()
-    for at in range(0, 50_000, 10_000):
-        scene.kernel(at, 1_000, launch=(at - 5_000, 1_000), device=name, stream=name)  # type: ignore[arg-type]
-        scene.operator(at, 900, "aten::mm", tid=name)  # type: ignore[arg-type]
-    path, page = tmp_path / "named.json", tmp_path / "page.html"
-    path.write_bytes(scene.text())
-    parser = argparse.ArgumentParser()
-    analyze.prepare_parser(parser)
-    for words in (["--json"], ["--html", str(page)], ["--diff", str(path), "--json"], ["--diff", str(path)]):
-        assert analyze.run(parser.parse_args([str(path), *words])) == 0
-    shown = capsys.readouterr().out + page.read_text(encoding="utf-8")
-    assert "\\ud800" in shown
-    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(shown)
