@@ -8,8 +8,6 @@ import select
 import sys
 import time
 
-LOADED = os.environ.get("AGENT_LINK", "")
-
 
 def begin(**fields: object) -> object:
     """Start the agent; returns a lock that is free once its thread has ended."""
