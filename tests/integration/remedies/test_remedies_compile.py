@@ -38,6 +38,12 @@ def nothing_stays_compiled(one_thread: None) -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
 
 
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are found and counted as ever, and run eagerly: no C++ compiler starts for each."""
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda graph, *_, **options: graph)
+
+
 def switched_on(loop: Training, **options: object) -> WatchedUndo:
     undo = DEFAULT.apply(loop.job, DEFAULT.option_values(options))
     assert isinstance(undo, WatchedUndo)
@@ -104,6 +110,7 @@ def test_dropout_draws_the_same_numbers_and_the_end_of_a_session_leaves_no_trace
     assert sys.getrecursionlimit() == depth
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_the_users_code_runs_once_a_step() -> None:
     loop = loop_of(Counting)
     before = loop.model.calls
@@ -114,6 +121,7 @@ def test_the_users_code_runs_once_a_step() -> None:
     assert loop.model.calls == before + 6
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_nothing() -> None:
     loop = training()
     undo = switched_on(loop)
@@ -152,6 +160,7 @@ def test_code_that_torch_can_not_compile_goes_on_eagerly_with_torchs_reason(
     )
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_inputs_that_keep_changing_are_a_storm() -> None:
     loop = loop_of(Growing)
     undo = switched_on(loop)
@@ -164,6 +173,7 @@ def test_inputs_that_keep_changing_are_a_storm() -> None:
     undo()
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_hooks_that_come_later_are_called() -> None:
     loop = training()
     undo = switched_on(loop)
@@ -193,6 +203,7 @@ def test_a_retained_graph_and_accumulated_gradients_are_what_they_were() -> None
     undo()
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one() -> None:
     loop = training()
     undo = switched_on(loop)
@@ -202,6 +213,7 @@ def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one() -> None:
     undo()
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_a_model_that_the_job_gives_up_is_freed_while_the_remedy_is_on() -> None:
     loop = training()
     undo = switched_on(loop)
@@ -215,6 +227,7 @@ def test_a_model_that_the_job_gives_up_is_freed_while_the_remedy_is_on() -> None
     assert gone() is None
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_a_jobs_own_compiled_function_is_no_reason_to_refuse_and_stays_compiled() -> None:
     loop = training()
     theirs = torch.compile(lambda x: x.sin() + 1, backend="eager")
@@ -229,6 +242,7 @@ def test_a_jobs_own_compiled_function_is_no_reason_to_refuse_and_stays_compiled(
     assert compiled_graphs() == before
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_repeated_blocks_share_one_graph() -> None:
     loop = training(model="blocks")
     undo = REGIONAL.apply(loop.job, REGIONAL.option_values({}))
