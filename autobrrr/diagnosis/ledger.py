@@ -22,6 +22,7 @@ from autobrrr.diagnosis.models.sampled_frames import is_loading
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
 from autobrrr.diagnosis.models.trends import trends
 from autobrrr.diagnosis.robust_stats import positive
+from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
 
 STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", "collector's clock"
@@ -83,16 +84,10 @@ def wheres(measured: Measurements) -> list[Where]:
     A function that trains is told line by line. A line under which a library trains is not told at all.
     """
     found: dict[tuple[str, str, int], list[Spent]] = defaultdict(list)
-    lines, functions = (
-        _trains(measured.frames, str),
-        _trains(measured.frames, lambda where: _place(where)[::2]),
-    )
+    lines, loops = _trains(measured.frames, str), _loops(measured)
     for one in _spent(measured):
-        if one.where is None or not one.own or one.where in lines:
-            continue
-        file, line, function = _place(one.where)
-        by_line = function == "<module>" or (file, function) in functions
-        found[file, function, line if by_line else 0].append(one)
+        if one.where is not None and one.own and one.where not in lines:
+            found[_key(one.where, loops)].append(one)
     rows = [
         _where(measured, parts) for parts in found.values() if sum(one.looks for one in parts) >= FEWEST_LOOKS
     ]
@@ -102,9 +97,8 @@ def wheres(measured: Measurements) -> list[Where]:
 
 def where_of(measured: Measurements, place: str) -> Where | None:
     """The row that a line of the user's is part of."""
-    file, line, function = _place(place)
-    rows = [row for row in wheres(measured) if (row.file, row.function) == (file, function)]
-    return next((row for row in rows if row.line == line), rows[0] if len(rows) == 1 else None)
+    key = _key(place, _loops(measured))
+    return next((row for row in wheres(measured) if _key(row.place, _loops(measured)) == key), None)
 
 
 def placed_trends(measured: Measurements) -> list[Trend]:
@@ -152,6 +146,17 @@ def _place(where: str) -> tuple[str, int, str]:
     return file, int(line) if line.isdigit() else 0, function
 
 
+def _loops(measured: Measurements) -> set[tuple[str, str]]:
+    """Functions that train, by file and name."""
+    return _trains(measured.frames, lambda where: _place(where)[::2])
+
+
+def _key(where: str, loops: set[tuple[str, str]]) -> tuple[str, str, int]:
+    """What is told as one: a function, or a line of the loop."""
+    file, line, function = _place(where)
+    return file, function, line if function == "<module>" or (file, function) in loops else 0
+
+
 def _where(measured: Measurements, parts: list[Spent]) -> Where:
     top = max(parts, key=lambda one: one.share)
     share = min(1.0, sum(one.share for one in parts))
@@ -185,8 +190,11 @@ def _step_ns(measured: Measurements) -> int | None:
 
 @once
 def _spent(measured: Measurements) -> list[Spent]:
-    frames = measured.frames
-    enough = frames is not None and frames.samples >= thresholds.FRAME_SAMPLES
+    frames, busy = measured.frames, busy_machine(measured).value or 0.0
+    # Where others have the CPUs, stacks show what waits for them most, and not what the job does.
+    enough = (
+        frames is not None and frames.samples >= thresholds.FRAME_SAMPLES and busy < thresholds.WITHHELD_AT
+    )
     found = _from_stacks(measured, frames) if frames is not None and enough else _from_clocks(measured)
     return _with_garbage(measured, found)
 

@@ -61,10 +61,10 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                 )
             )
     settings = costly_settings(measured)
-    found += [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
+    edits = [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
     # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
     first = [one for one in settings if one.expected is None]
-    rest = [one for one in settings if one.expected is not None] + found
+    rest = [one for one in settings if one.expected is not None] + edits + found
     rest.sort(key=lambda one: -(one.expected or 1.0))
     return sorted(first + rest, key=lambda one: one.class_ == "changes-training")
 

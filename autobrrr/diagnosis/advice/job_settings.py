@@ -23,7 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FLUSHED = 0.65  # of an optimizer's time on denormal numbers, what goes with them; measured
+DENORMAL_TIMES = 5.0  # longer than others take, in an optimizer's update; measured
+WORTH = 1.03
 HIGHEST = 100.0
 
 
@@ -36,11 +37,12 @@ def costly_settings(measured: Measurements) -> list[Advice]:
         facts.pop("cudnn_benchmark", None)
     if stopped is not None:
         facts["throttled"] = SettingFact(name="throttled", value=stopped)
-    return [
+    found = [
         _advice(row, facts[name], measured)
         for name, row in _rows().items()
         if name in facts and facts[name].value >= getattr(thresholds, row.get("least", ""), 0.0)
     ]
+    return [one for one in found if one.expected is None or one.expected >= WORTH]
 
 
 @cache
@@ -63,7 +65,10 @@ def _advice(row: Mapping[str, str], fact: SettingFact, measured: Measurements) -
 def _update(measured: Measurements, fact: SettingFact) -> float | None:
     parts = step_parts(measured)
     share = None if parts is None else parts.phase.get("optimizer")
-    return None if share is None else share * (FLUSHED if fact.name == "denormals" else fact.value)
+    dearer = DENORMAL_TIMES * fact.value
+    return (
+        None if share is None else share * (dearer / (1 + dearer) if fact.name == "denormals" else fact.value)
+    )
 
 
 def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
 from autobrrr.diagnosis.advice.written_attention import written_attention
-from autobrrr.diagnosis.ledger import where_of
+from autobrrr.diagnosis.ledger import SAMPLER, WORKER, loading_parts, placed_trends, where_of
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.records import CodeSite, ExactnessClass
+from autobrrr.records import CodeSite, ExactnessClass, Where
 
 NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is worth its line
 EACH_STEP = 0.9  # times a step
@@ -164,6 +165,54 @@ def _updates(measured: Measurements) -> str | None:
     )
 
 
+def _loading(measured: Measurements, kind: str) -> float:
+    part = loading_parts(measured).get(kind)
+    return 0.0 if part is None else part.share
+
+
+def _without(share: float) -> float | None:
+    return 1 / max(0.01, 1 - share) if share >= NOTICEABLE else None
+
+
+def _draws(measured: Measurements) -> str | None:
+    part = loading_parts(measured).get(SAMPLER)
+    if part is None or part.share < thresholds.OWN_WORK_AT:
+        return None
+    return (
+        f"{of_one(part.share)} of the step draws indices, most at {part.where}, in the training process "
+        "whatever the workers: draw those of an epoch at once, from tables that are made once"
+    )
+
+
+def _items(measured: Measurements) -> str | None:
+    """What each item costs, where training waits for it: in a worker or in the loop itself."""
+    parts = [part for kind, part in loading_parts(measured).items() if kind in (WORKER, "loads", "collate")]
+    top = max(parts, key=lambda part: part.share, default=None)
+    if top is None or top.share < thresholds.EXCLUDED_AT:
+        return None
+    return (
+        f"{of_one(top.share)} of the step is making items, most at {top.where}: do once, ahead of training, "
+        "what is the same in every epoch, and no more than the model takes"
+    )
+
+
+def _growing(measured: Measurements) -> Where | None:
+    """The function that much of the step goes to, in a job whose steps grow."""
+    grown = [one.where for one in placed_trends(measured) if (one.what, one.kind) == ("step", "grows")]
+    row = where_of(measured, grown[0]) if grown and grown[0] is not None else None
+    return row if row is not None and row.share >= thresholds.EXCLUDED_AT else None
+
+
+def _grows(measured: Measurements) -> str | None:
+    row = _growing(measured)
+    if row is None:
+        return None
+    return (
+        f"{row.place} takes {of_one(row.share)} of the step, and steps grow: it may go over all that was "
+        "kept so far. A running figure, or once an epoch, costs the same in every step"
+    )
+
+
 def _padding(measured: Measurements) -> str | None:
     uneven = measured.anatomy.uneven if measured.anatomy is not None else []
     if not _on_cuda(measured) or not uneven:
@@ -178,13 +227,26 @@ def _padding(measured: Measurements) -> str | None:
 
 
 EDITS = (
+    Edit(
+        name="edit.sampler",
+        cls="stream",
+        why=_draws,
+        gain=lambda measured: _without(_loading(measured, SAMPLER)),
+    ),
+    Edit(
+        name="edit.running_figure",
+        cls="bitwise",
+        why=_grows,
+        gain=lambda measured: _without(0.9 * (row.share if (row := _growing(measured)) is not None else 0.0)),
+    ),
+    Edit(name="edit.cheaper_items", cls="bitwise", why=_items),
     _at_line("edit.gc_collect", "collects", 1.0, "call gc.collect every few hundred steps, or not at all"),
     _at_line("edit.save_less_often", "saves", 0.9, "save less often, or a copy in a thread"),
     _at_line("edit.rows_once", "picks rows", 0.9, "convert the table to arrays once, and index these"),
     _at_line(
         "edit.one_check",
         "guards",
-        0.5,
+        0.9,
         "torch.nn.utils.get_total_norm(grads, error_if_nonfinite=True) checks all at once",
     ),
     _at_line(

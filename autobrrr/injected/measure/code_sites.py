@@ -42,6 +42,7 @@ CALLS = {  # names whose call at a line says what it does there
     "isfinite": "guards",
     "tensor": "makes tensors",
 }
+IN_C = ("makes tensors", "collects")  # what calls no Python
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -169,8 +170,14 @@ def _is_iterated(code: CodeType) -> bool:
     return is_generator or code.co_name == "__next__"
 
 
-def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]]:
-    """What stands in the loops and functions in which the thread was found, the dearest first."""
+def sites_on(
+    stacks: Stacks, foreign: tuple[str, ...], innermost: Stacks | None = None
+) -> list[dict[str, object]]:
+    """What stands in the loops and functions in which the thread was found, the dearest first.
+
+    Args:
+        innermost: Of the frames, those that called no Python of anybody's.
+    """
     found: Counter[tuple[str, str]] = Counter()
     taken: dict[CodeType, Code] = {}
     for (code, offset), samples in stacks.items():
@@ -180,7 +187,8 @@ def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]
             continue
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
-            found[what, where] += samples if inside else 0
+            elsewhere = what in IN_C and innermost is not None and 2 * innermost[code, offset] < samples
+            found[what, where] += samples if inside and not elsewhere else 0
     return [
         {"what": what, "where": where, "samples": samples}
         for (what, where), samples in found.most_common(MOST_SITES)

@@ -51,6 +51,7 @@ _DISPATCH = (
     "functional.py",
 )
 _NO_DISPATCH = ("nn/parallel/",)
+ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
 WORKERS_EVERY = 3  # looks at training for one at a worker
 _LOADING = {  # functions of torch's loader, and what it does there
@@ -136,6 +137,7 @@ def sample(
     foreign = foreign_folders(torch)
     seen: Counter[StackLook] = Counter()
     stacks: Stacks = Counter()
+    innermost: Stacks = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
     spent: Counter[Place] = Counter()  # ns
     long: Counter[Place] = Counter()  # ns of them in long steps
@@ -143,15 +145,17 @@ def sample(
     looked = empty = 0
     before_ns = time.perf_counter_ns()
     end = time.monotonic() + for_s
+    latest = max(end, min(end + 3 * for_s, time.monotonic() + MOST_S))  # of a job that keeps the interpreter
     interval = SwitchInterval()
     interval.shorten()
     try:
-        while time.monotonic() < end and not ended():
+        while time.monotonic() < (end if sleeps.seen >= ENOUGH else latest) and not ended():
             found = look(ident, foreign)
             if found is None:
                 break
             seen[found] += 1
             stacks.update(set(found.path))
+            innermost.update(at for at in found.path[:1] if at[0] is found.inner)
             now_ns = time.perf_counter_ns()
             sleeps.see(found.place, now_ns)
             spent[found.place] += now_ns - before_ns
@@ -203,7 +207,7 @@ def sample(
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
-        "code": sites_on(stacks, foreign),
+        "code": sites_on(stacks, foreign, innermost),
         "paths": paths_of(paths, foreign),
     }
 

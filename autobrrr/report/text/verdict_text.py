@@ -17,6 +17,7 @@ MOST_LINES = 16
 MOST_EVIDENCE = 3
 MOST_ROWS = 5
 MOST_ADVICE = 3
+LEAST_SHARE = 0.005
 
 
 def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
@@ -44,7 +45,8 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
         spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
-    lines += _ledger_rows(found.ledger if verbose else found.ledger[:MOST_ROWS])
+    rows = [one for one in found.ledger if one.share >= LEAST_SHARE]
+    lines += _ledger_rows(rows if verbose else rows[:MOST_ROWS])
     lines += [_row("over time", readable(each.words)) for each in found.trends]
     among = ranks_words(found)
     if among is not None:

@@ -43,7 +43,7 @@ SHAPED_STEPS = 2
 TIMED_STEPS = 16
 TIMED_LONG_STEPS = 8
 NOTICEABLE = 0.15  # of the step: shapes of products are worth a second window
-FRAMES_MS = 1500
+FRAMES_MS, FRAMES_STEPS = 1500, 16  # at least: what a step waits for comes in bursts
 MOST_FRAMES_MS = 6000
 FRAMES_EVERY_MS = 10
 LONGER, LONG_STEPS_NS = 2.5, 1_000_000_000  # some steps so many times the usual one: looked at for longer
@@ -380,7 +380,7 @@ class MeasurementSequence:
         step_ns = stats.mean or 0
         if (stats.p99 or 0) > LONGER * (stats.median or 0):
             step_ns = max(step_ns, LONG_STEPS_NS)  # the lines of long steps are wanted too
-        for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, 4 * step_ns // 1_000_000))
+        for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, FRAMES_STEPS * step_ns // 1_000_000))
         self._begin_sampling(now_ns, "sampling where the training thread stands", for_ms)
 
     def _traced_or_not(self, now_ns: int) -> None:

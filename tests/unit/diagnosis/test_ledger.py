@@ -13,7 +13,7 @@ from autobrrr.diagnosis.ledger import ledger, loading_parts, wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CodeSite, FrameCount, FrameSamples
-from support.judged.diagnosis import MS, frames, measured, sampled, traced
+from support.judged.diagnosis import MS, frames, machine, measured, sampled, traced
 
 SHARES = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
 
@@ -85,6 +85,11 @@ def test_a_few_looks_name_no_line() -> None:
     none = stacks(place("train.py:22 guard", "other", 12))
     assert wheres(job(none)) == []
     assert all(row.where is None for row in ledger(job(none)))
+
+
+def test_no_line_is_named_where_others_have_the_cpus() -> None:
+    assert wheres(job(GUARDED, host=machine(run_delay_share=0.7))) == []
+    assert wheres(job(GUARDED, host=machine(run_delay_share=0.3))) != []
 
 
 def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:

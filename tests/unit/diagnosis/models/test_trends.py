@@ -37,10 +37,12 @@ def test_steps_that_grow_are_told_with_the_line() -> None:
     grown = dataclasses.replace(
         job(noise(0, 300) * np.linspace(1, 1.5, 300)), frames=frames(host=90, model=60)
     )
-    (found,) = judge(grown).verdict.trends
+    verdict = judge(grown).verdict
+    (found,) = verdict.trends
     assert (found.what, found.kind, found.where) == ("step", "grows", "train.py:77 log_metrics")
     assert 0.3 * 4 * MS / 300 < (found.per_step or 0) <= 4.4 * MS / 300
     assert found.words.startswith("steps grow, from 8")
+    assert "edit.running_figure" in {one.remedy for one in verdict.advice}
 
 
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 600), level=st.floats(0.01, 0.5))

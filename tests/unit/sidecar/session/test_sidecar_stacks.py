@@ -65,4 +65,4 @@ def test_stacks_are_sampled_for_longer_where_some_steps_are_long(stage: Stage) -
     stage.model = usual
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.SAMPLING
-    assert stage.agent.commands[-1][1]["for_ms"] == 4000
+    assert stage.agent.commands[-1][1]["for_ms"] == 6000
