@@ -25,7 +25,8 @@ EVERY_S = 10.0
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 SAMPLED, SAMPLED_ROWS = 1024, 256  # elements of a state, rows of a gradient
 LARGE = 1 << 20  # elements of a table whose rows are looked at
-COMPILED_S, FEWEST = 30.0, 3  # over which compiling counts; the same once more for other shapes is usual
+COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
+FEWEST = 3  # the same once more, for other shapes, is usual
 SETTERS = {  # names by which a line sets something
     "set_detect_anomaly": "anomaly",
     "detect_anomaly": "anomaly",
@@ -142,16 +143,17 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
 def _compiling() -> dict[str, Value]:
     """Of the last seconds, the share that dynamo has spent compiling what it had compiled before."""
     log = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ())
-    since_s = time.time() - COMPILED_S
-    again = [each for each in list(log) if (each.start_time or 0.0) > since_s and (each.cache_size or 0) > 0]
+    now_s = time.time()
+    recent = [each for each in list(log) if (each.start_time_us or 0) > (now_s - COMPILED_S) * 1e6]
+    again = [each for each in recent if (each.cache_size or 0) > 0]
     if len(again) < FEWEST:
         return {}
-    last, spent_s = again[-1], sum(each.entire_frame_compile_time_s or 0.0 for each in again)
+    last, since_s = again[-1], min(again[0].start_time_us / 1e6, now_s - COMPILED_FEWEST_S)
+    spent_s = sum(each.duration_us or 0 for each in recent) / 1e6  # with those of backwards
     place = f"{os.path.basename(last.co_filename)}:{last.co_firstlineno} {last.co_name}"
     why = (getattr(last, "recompile_reason", None) or "").strip().splitlines()
-    return {
-        "recompiles": (min(1.0, spent_s / COMPILED_S), f"{place}: {why[-1].strip(' -')[:160] if why else ''}")
-    }
+    reason = why[-1].strip(" -")[:160] if why else ""
+    return {"recompiles": (min(1.0, spent_s / (now_s - since_s)), f"{place}: {reason}")}
 
 
 def _setting_lines(loop: TrainLoop) -> dict[str, str]:

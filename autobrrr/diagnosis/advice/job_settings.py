@@ -55,7 +55,11 @@ def _advice(row: Mapping[str, str], fact: SettingFact, measured: Measurements) -
     removed = GAINS[row["gain"]](measured, fact) if "gain" in row else None
     return Advice(
         remedy=row["edit"],
-        why=row["said"].format(value=of_one(fact.value if fact.value == 1 else min(fact.value, 0.99)), detail=fact.detail, where=where),
+        why=row["said"].format(
+            value=of_one(fact.value if fact.value == 1 else min(fact.value, 0.99)),
+            detail=fact.detail,
+            where=where,
+        ),
         expected=None if removed is None else round(1 / max(1 / HIGHEST, 1 - removed), 3),
         reach="edit",
         class_=cast(ExactnessClass, row.get("class", "bitwise")),

@@ -113,7 +113,7 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
 
 
 def recompiling(measured: Measurements) -> SettingFact | None:
-    """Of the last half minute, what went into compiling functions that were compiled before."""
+    """Of the last minute, what went into compiling functions that were compiled before."""
     return next((fact for fact in measured.settings if fact.name == "recompiles"), None)
 
 
