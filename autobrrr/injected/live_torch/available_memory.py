@@ -1,4 +1,4 @@
-"""Limits on the host's memory, and whether a larger batch fits into what they leave.
+"""Limits on the host's memory, and what they leave.
 
 In: the machine's figures, the process's own limits and those of the memory groups around it. Out: bytes.
 """
@@ -14,36 +14,9 @@ from types import ModuleType
 
 from ..wire.plain_number import whole_number
 
-_HEADROOM = 1.25
-# Of what is kept for the backward, gradients and what the allocator does not use again beside it: processes
-# of twice the batch grew by 2.4 (linear layers) to 3.4 times (convolutions) what they kept more.
-_PEAK = 3.5
-_FIRST_CALLS = 3  # times the parameters: copies, second gradients, activations
 # What the log of a step's operators takes: 5 kB each; 110 MiB were seen of 20,000 operators.
 _LOG_BYTES = 256 << 20
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
-
-
-def needed_bytes(saved_bytes: int, parameter_bytes: int, scale: float) -> int:
-    """Bytes that one replay needs at its peak.
-
-    Args:
-        saved_bytes: Kept for the backward in a replay at the size that was counted.
-        parameter_bytes: All parameters: their second gradients.
-        scale: Size wanted, over the size that was counted.
-    """
-    return int(_HEADROOM * (_PEAK * saved_bytes * scale + parameter_bytes))
-
-
-def shortage(torch: ModuleType, root: Path, parameter_bytes: int) -> str | None:
-    """Why nothing may be called yet, where memory is short of three times the parameters.
-
-    The first calls keep a copy of all parameters; second gradients and activations come beside it.
-    """
-    need, free = _FIRST_CALLS * parameter_bytes, available_bytes(torch, root)
-    if free is None or need <= free:
-        return None
-    return f"a replay needs about {need >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
 def short_of_a_log(root: Path) -> str | None:
@@ -52,25 +25,6 @@ def short_of_a_log(root: Path) -> str | None:
     if free is None or free >= _LOG_BYTES:
         return None
     return f"the log of a step may take {_LOG_BYTES >> 20} MiB of memory, {free >> 20} MiB are free"
-
-
-def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: int) -> int:
-    """The largest batch of which a step is expected to fit, beside what is taken already; two digits of it.
-
-    Args:
-        saved_bytes: Kept for the backward at B.
-        per_sample_bytes: What one more sample adds to that.
-        free_bytes: What could be taken at a step boundary, where nothing is kept.
-    """
-    kept = free_bytes / (_HEADROOM * _PEAK)
-    fits = int(batch + (kept - saved_bytes) / per_sample_bytes)
-    unit = int(10 ** max(0, len(str(fits)) - 2))
-    return max(batch, fits // unit * unit)
-
-
-def peak_bytes(saved_bytes: float) -> int:
-    """The peak of a step that keeps so much for its backward, above what stays between steps."""
-    return int(_PEAK * saved_bytes)
 
 
 def free_bytes(torch: ModuleType, root: Path) -> int | None:

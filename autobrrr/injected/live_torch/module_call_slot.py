@@ -2,18 +2,15 @@
 
 In: a module, what to call around its calls, what to call in place of its code. Out: one object in
 `_compiled_call_impl` that does both, over whatever stands there. torch leaves that out when the module is
-copied or pickled, and never scripts it; hooks would be copied, pickled and scripted with the module.
-
-A module may call itself, some hundred levels deep. Its inner calls are plain, with the frames that they
-always had: the second call on a thread takes ours out of the slot, and it is back when the first one ends.
+copied or pickled, and never scripts it; hooks would be copied, pickled and scripted with the module. Where a
+module calls itself, its inner calls are plain.
 """
 
 from __future__ import annotations
 
 import weakref
 from _thread import get_ident
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from sys import _getframe
 from types import FunctionType
 from typing import cast
@@ -38,13 +35,12 @@ class InSlot:
         inside: Threads on which a call of the module is under way.
     """
 
-    __slots__ = ("_aside", "_enter", "_leave", "_maker", "_module", "inside", "layers", "theirs", "watches")
+    __slots__ = ("_enter", "_leave", "_maker", "_module", "inside", "layers", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
         self._enter: Call | None = None
         self._leave: Call | None = None
-        self._aside: int | None = None  # the thread that has taken it out
         self._maker = get_ident()  # at a boundary: only there may the module's dict get shorter
         self.watches: tuple[Watch, ...] = ()
         self.layers: Call | None = None
@@ -74,7 +70,6 @@ class InSlot:
             return (called._call_impl if call is None else call)(*args, **kwargs)
         thread, inside = get_ident(), self.inside
         if inside and thread in inside:
-            self.step_aside(thread)
             return (module._call_impl if call is None else call)(*args, **kwargs)
         try:
             inside.add(thread)
@@ -88,32 +83,6 @@ class InSlot:
             return result
         finally:
             inside.discard(thread)
-            if self._aside == thread:
-                self._come_back()
-
-    def as_within(self, thread: int) -> Iterator[None]:
-        """One step, in which calls on this thread are inner ones."""
-        try:
-            self.inside.add(thread)
-            yield
-        finally:
-            self.inside.discard(thread)
-            if self._aside == thread:
-                self._come_back()
-
-    def step_aside(self, thread: int) -> None:
-        """Be out of the slot until the call that is under way on this thread has ended."""
-        module = self._module()
-        if self._aside is None and vars(module).get(SLOT) is self:
-            _ASIDE[id(module)] = self
-            self._aside = thread
-            _fill(module, self.theirs)
-
-    def _come_back(self) -> None:
-        """The first call has ended, in which another one has taken it out."""
-        _ASIDE.pop(id(self._module()), None)
-        self._aside = None
-        self.settle()
 
     def settle(self) -> None:
         """Be in the slot where there is something to do; what the job has put there meanwhile stays.
@@ -125,7 +94,7 @@ class InSlot:
         self._enter = _all_of([one.enter for one in self.watches])
         self._leave = _all_of([one.leave for one in reversed(self.watches)])
         module = self.module
-        if module is None or self._aside is not None:
+        if module is None:
             return
         held = vars(module)
         found = held.get(SLOT)
@@ -141,9 +110,6 @@ class InSlot:
         """Let go of watches that have ended."""
         self.watches = tuple(one for one in self.watches if one.on)
         self.settle()
-
-
-_ASIDE: dict[int, InSlot] = {}  # by the id of a module that calls itself just now
 
 
 class Watch:
@@ -200,41 +166,9 @@ def lead(module: object, layers: Call | None) -> None:
     slot.settle()
 
 
-def silence(module: object) -> Callable[[], None] | None:
-    """Leave out all watches of a module for a while; what puts them back, None where there is none.
-
-    Where one of its calls is under way, the slot is then as it stays until that has ended.
-    """
-    slot, thread = _own(module), get_ident()
-    if slot is not None and thread in slot.inside:
-        slot.step_aside(thread)
-    if slot is None or not slot.watches:
-        return None
-    silent, slot.watches = slot.watches, ()
-    slot.settle()
-
-    def put_back() -> None:
-        slot.watches = silent
-        slot.forget_ended()
-
-    return put_back
-
-
-@contextmanager
-def as_within_a_call(module: object) -> Iterator[None]:
-    """What runs in here is a part of a call of the module: if it calls the module, that is plain."""
-    slot, thread = _own(module), get_ident()
-    if slot is None or thread in slot.inside:
-        yield
-    else:
-        yield from slot.as_within(thread)
-
-
 def _own(module: object) -> InSlot | None:
-    """What was made for this very module and is in its slot, or will be when its call ends."""
-    found, aside = vars(module).get(SLOT), _ASIDE.get(id(module))
-    if aside is not None and found is aside.theirs:
-        return aside
+    """What was made for this very module and is in its slot."""
+    found = vars(module).get(SLOT)
     return found if isinstance(found, InSlot) and found.module is module else None
 
 

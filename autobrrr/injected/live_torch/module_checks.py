@@ -1,28 +1,16 @@
-"""What modules are that can't be called again on a copy, and the hooks that they bear."""
+"""What modules are that no layer of ours can stand around, and the hooks that they bear."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 
 from .dispatch_modes import runs_own_code
 from .torch_types import Abstain, Module, Tensor
 
-_OWN = __name__.partition(".")[0]
 HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
-
-
-def derived_attributes(modules: Iterable[Module]) -> set[str]:
-    """Attributes that torch's own forward hooks set in each call (weight_norm, spectral_norm, pruning)."""
-    names: set[str] = set()
-    for root in modules:
-        for part in root.modules():
-            for hook in getattr(part, "_forward_pre_hooks", {}).values():
-                if str(getattr(type(hook), "__module__", "")).startswith("torch.nn.utils"):
-                    names.add(str(getattr(hook, "name", getattr(hook, "_tensor_name", "weight"))))
-    return names
 
 
 def refuse_kinds(torch: ModuleType, root: Module) -> None:
@@ -58,25 +46,3 @@ def hook_dicts(root: Module) -> list[Mapping[object, object]]:
     kept = [getattr(place, f"_global{name}", None) for name in HOOK_DICTS]
     kept += [getattr(part, name, None) for part in root.modules() for name in HOOK_DICTS]
     return [each for each in kept if each is not None]
-
-
-def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
-    """All hooks that are neither ours nor torch's own, each with a name for it."""
-    place = sys.modules["torch.nn.modules.module"]
-    for name in HOOK_DICTS:
-        for hook in _foreign(getattr(place, f"_global{name}", {})):
-            yield "a global module hook of the job's own", hook
-    for root in modules:
-        for part in root.modules():
-            for name in HOOK_DICTS:
-                for hook in _foreign(getattr(part, name, None) or {}):
-                    spoken = name.strip("_").removesuffix("s").replace("_", " ")
-                    yield f"a {spoken} on {type(part).__name__}", hook
-
-
-def _foreign(hooks: Mapping[object, object]) -> Iterator[object]:
-    for hook in hooks.values():
-        home = str(getattr(hook, "__module__", None) or getattr(type(hook), "__module__", ""))
-        top = home.partition(".")[0]
-        if top not in ("torch", _OWN):
-            yield hook

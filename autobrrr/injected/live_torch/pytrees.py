@@ -1,7 +1,6 @@
 """Nested arguments and results: tuples, lists, dicts, dataclasses, slices, with tensors as leaves.
 
-`map_tree` rebuilds a nest with its leaves replaced, `map_call` what a call is given; `leaves` lists them in a
-stable order.
+`map_tree` rebuilds a nest with its leaves replaced; `leaves` lists them in a stable order.
 """
 
 from __future__ import annotations
@@ -9,15 +8,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import cast
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ref:
-    """Stands in a nest for the value of that number."""
-
-    index: int
 
 
 def map_tree(tree: object, leaf: Callable[[object], object]) -> object:
@@ -46,30 +38,12 @@ def map_tree(tree: object, leaf: Callable[[object], object]) -> object:
         return twin
     if isinstance(tree, list):
         return kind(map_tree(part, leaf) for part in tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Ref):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         other = copy.copy(tree)
         for entry in dataclasses.fields(tree):
             object.__setattr__(other, entry.name, map_tree(getattr(tree, entry.name), leaf))
         return other
     return leaf(tree)
-
-
-def map_call(
-    args: Sequence[object], kwargs: Mapping[str, object], leaf: Callable[[object], object]
-) -> tuple[list[object], dict[str, object]]:
-    """What a call is given, with every leaf replaced once: what is given twice is one object afterwards too.
-
-    Compiled code is guarded by which of its arguments are the same tensor.
-    """
-    made: dict[int, tuple[object, object]] = {}  # by id, which is another's once the leaf is gone
-
-    def once(each: object) -> object:
-        if id(each) not in made:
-            made[id(each)] = each, leaf(each)
-        return made[id(each)][1]
-
-    mapped = map_tree((list(args), dict(kwargs)), once)
-    return cast("tuple[list[object], dict[str, object]]", mapped)
 
 
 def leaves(tree: object) -> list[object]:
@@ -89,13 +63,8 @@ def _collect(tree: object, found: list[object]) -> None:
             _collect(part, found)
     elif isinstance(tree, slice):
         found.extend((tree.start, tree.stop, tree.step))
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type | Ref):
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         for entry in dataclasses.fields(tree):
             _collect(getattr(tree, entry.name), found)
     else:
         found.append(tree)
-
-
-def refs(tree: object) -> list[int]:
-    """Numbers of the values that a nest refers to."""
-    return [part.index for part in leaves(tree) if isinstance(part, Ref)]

@@ -51,11 +51,6 @@ class FallbackMarks:
         """Something of this is in place."""
         return bool(self._watches or self._search) or any(self._patches.values())
 
-    @property
-    def marks_forward(self) -> bool:
-        """Calls of root modules are watched."""
-        return bool(self._watches)
-
     def put_on_backward(self) -> None:
         """Watch backward: from the beginning, until an optimizer has fired."""
         if not self._patches["backward"]:

@@ -22,7 +22,6 @@ from ..live_torch.patches import Patch, first, patched, take_off_all
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
 MOST_SEEN = 64
-DEEP = 64  # frames over a root call; the hook adds one to each level of modules within modules
 LOOKS = 3  # sampled steps, after which a root that is still there is no passing one
 # The file names of the other functions tell dynamo to leave them out.
 TRACED = "<autobrrr importlib._bootstrap injected.loop.root_modules>"
@@ -52,7 +51,6 @@ class RootSearch:
         self._codes: tuple[CodeType, ...] = ()
         self._compile: list[Patch] = []
         self._most_calls = most_calls
-        self._deepest = 0
         self._calls = 0
         self.left = TRIES
         self.scripted = False
@@ -112,19 +110,11 @@ class RootSearch:
                 self.compiles |= type(module).__name__ == "OptimizedModule"  # what it holds is traced next
                 if self.compiles or self._calls == self._most_calls:
                     self._leave()
-            elif self._is_deep():  # a net that calls itself may have no frames to spare
-                self._leave()
         except Exception as error:  # noqa: BLE001
             self._fail(error)
 
-    def _is_deep(self) -> bool:
-        try:
-            return bool(self._deepest and sys._getframe(self._deepest))
-        except ValueError:  # the stack is not that deep
-            return False
-
     def _is_root(self, frame: FrameType | None) -> bool:
-        calls = frames = 0
+        calls = 0
         while frame is not None:
             code = frame.f_code
             if code in self._codes:
@@ -134,8 +124,6 @@ class RootSearch:
             elif code.co_name in OF_OTHERS:
                 return False
             frame = frame.f_back
-            frames += 1
-        self._deepest = frames + DEEP
         return True
 
 

@@ -1,4 +1,4 @@
-"""Page faults and lost turns on a CPU, as the kernel counts them.
+"""Page faults, as the kernel counts them.
 
 Not by the module `resource`: torch does not bring it, so importing it would look through the job's folders,
 run a `resource.py` that lies beside the script, and wait where their storage hangs. In: whose. Out: counts.
@@ -11,7 +11,7 @@ from array import array
 
 PROCESS, THREAD = 0, 1  # RUSAGE_SELF, RUSAGE_THREAD
 _WORDS = (0,) * 18  # struct rusage: two times of two words each, then 14 counts
-_MINOR_FAULTS, _INTERRUPTED = 8, 17  # ru_minflt, ru_nivcsw
+_MINOR_FAULTS = 8  # ru_minflt
 _getrusage = ctypes.pythonapi["getrusage"]  # by way of Python's own library, which keeps the GIL
 _getrusage.argtypes, _getrusage.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_int
 
@@ -19,11 +19,6 @@ _getrusage.argtypes, _getrusage.restype = (ctypes.c_int, ctypes.c_void_p), ctype
 def minor_faults(whose: int) -> int:
     """Page faults that needed no disk, since it began."""
     return _read(whose)[_MINOR_FAULTS]
-
-
-def interruptions(whose: int) -> int:
-    """How often another process took its CPU, since it began."""
-    return _read(whose)[_INTERRUPTED]
 
 
 def _read(whose: int) -> array[int]:

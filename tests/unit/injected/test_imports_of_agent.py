@@ -41,10 +41,9 @@ def test_usage_is_what_the_librarys_module_tells() -> None:
         (resource_usage.THREAD, resource.RUSAGE_THREAD),
     ):
         before = resource.getrusage(known)
-        faults, lost = resource_usage.minor_faults(whose), resource_usage.interruptions(whose)
+        faults = resource_usage.minor_faults(whose)
         after = resource.getrusage(known)
         assert before.ru_minflt <= faults <= after.ru_minflt
-        assert before.ru_nivcsw <= lost <= after.ru_nivcsw
 
 
 def test_faults_are_counted_as_they_come() -> None:

@@ -27,7 +27,6 @@ Layer = Callable[[Call], Call]
 class Rank(IntEnum):
     """The order of layers, the outermost first."""
 
-    LAYOUT = -1
     PRECISION = 0
     CODE = 1
 

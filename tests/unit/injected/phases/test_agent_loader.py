@@ -31,7 +31,7 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
     def fetch(_: object) -> object:
         if phases.samples < 0:
             phases.samples = 1  # as the hook of a root module does for one image
-        return SimpleNamespace(shape=(64, 1, 28, 28))
+        return torch.empty(64, 1, 28, 28, device="meta")
 
     watch = SimpleNamespace(saw=lambda iterator: None, took=lambda iterator: None)
     following = loader_watch.make_next(fetch, phases, watch, threading.get_ident(), fail)  # type: ignore[arg-type]

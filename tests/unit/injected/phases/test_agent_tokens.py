@@ -31,8 +31,14 @@ class DType:
 INT, FLOAT, BOOL = DType("int64"), DType("float32", is_floating_point=True), DType("bool")
 
 
-def shaped(*shape: object, dtype: object = INT) -> SimpleNamespace:
-    return SimpleNamespace(shape=shape, dtype=dtype)
+class Shaped(SimpleNamespace):
+    """A tensor, as far as it is looked at."""
+
+    __module__ = "torch"
+
+
+def shaped(*shape: object, dtype: object = INT) -> Shaped:
+    return Shaped(shape=shape, dtype=dtype)
 
 
 class Symbolic:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -241,31 +240,11 @@ class Tree(nn.Module):
         return self.lin(x)
 
 
-def frames() -> int:
-    frame, count = sys._getframe(1), 0
-    while frame is not None:
-        frame, count = frame.f_back, count + 1
-    return count
-
-
 def led(below: Call) -> Call:
     def call(*args: object, **kwargs: object) -> object:
         return below(*args, **kwargs)
 
     return call
-
-
-@pytest.mark.parametrize("levels", [1, 60])
-def test_what_watches_and_leads_a_module_that_calls_itself_adds_no_frames_per_level(levels: int) -> None:
-    depths: list[int] = []
-    model = Tree(lambda: depths.append(frames()))
-    model(torch.ones(2, 4), levels)
-    watch(model, lambda *_: None, None)
-    watch(model, lambda *_: None, lambda *_: None)
-    lead_through(model, Rank.PRECISION, led)
-    lead_through(model, Rank.CODE, led)
-    model(torch.ones(2, 4), levels)
-    assert depths[1] - depths[0] <= 8
 
 
 def test_of_a_module_that_calls_itself_the_outermost_call_is_watched_each_time_and_one_that_fails_too() -> (
