@@ -8,12 +8,12 @@ without the others noticing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..job_facts import rank_of
-from ..job_state.hushed_warnings import hushed
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
@@ -168,7 +168,8 @@ class ActiveRemedies:
             _check_modes(job, remedy)
             self.memory.begin()
             job.allowed, job.planned = allowed, planned
-            with hushed(job.torch):  # torch's own imports warn
+            with warnings.catch_warnings():  # torch's own imports warn
+                warnings.simplefilter("ignore")
                 undo = remedy.apply(job, options)
         except Refused:
             raise
