@@ -15,7 +15,8 @@ import pytest
 
 from autobrrr.attach.enter import enter
 from autobrrr.attach.preload import preloaded_agent
-from support.attach import STANDIN, eventually, interpreters, probe_bundle
+from support.attach import RARE, STANDIN, eventually, interpreters, probe_bundle
+from support.day_cases import by_day
 from support.training import autobrrr, environment
 
 pytestmark = pytest.mark.integration
@@ -89,7 +90,7 @@ def threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
-@pytest.mark.parametrize("version", sorted(interpreters()))
+@pytest.mark.parametrize("version", by_day(sorted(interpreters()), lambda version: version not in RARE))
 def test_attach_joins_the_agent_that_came_with_the_process(
     version: str, script: Path, tmp_path: Path
 ) -> None:
@@ -173,7 +174,7 @@ def test_an_existing_sitecustomize_still_runs(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("version", sorted(interpreters()))
+@pytest.mark.parametrize("version", by_day(sorted(interpreters()), lambda version: version not in RARE))
 def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, tmp_path: Path) -> None:
     prepared = preloaded_agent.prepare(None, environment(tmp_path), tmp_path / "run" / "autobrrr")
     done = subprocess.run(

@@ -11,7 +11,12 @@ import pytest
 from support.torchrun import Torchrun
 from support.training import autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.quiet,
+    pytest.mark.nightly,
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture
@@ -96,7 +101,6 @@ def test_the_rank_that_the_others_wait_for_is_named_from_every_side(
     assert not list((tmp_path / "run" / "autobrrr").glob("ranks-*"))
 
 
-@pytest.mark.nightly
 def test_of_even_ranks_none_is_marked_and_one_that_can_not_be_attached_is_said(
     torchrun: Callable[..., Torchrun], tmp_path: Path
 ) -> None:
