@@ -468,16 +468,6 @@ def test_a_process_whose_threads_or_waits_are_replaced_is_refused_at_once_and_le
     eventually(lambda: own_folders() <= before)
 
 
-def test_an_agent_with_a_wrong_token_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_wait, "ASLEEP_S", 1.0)
-    entries = probe_bundle(tmp_path / "liar", token="'another'")
-    with child("short_sleeps", standin=True) as target:
-        monkeypatch.setattr(agent_wait, "AT_MOST_S", 1.0)
-        with pytest.raises(CannotAttach):
-            enter(target.pid, cache=tmp_path / "cache", entries=entries)
-        assert target.alive()
-
-
 def test_the_doctor_agrees_with_attach(tmp_path: Path) -> None:
     with child("training") as good, child("spin") as bad:
         fine = autobrrr(tmp_path, "doctor", str(good.pid), "--json")

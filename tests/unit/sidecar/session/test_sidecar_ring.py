@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,46 +162,6 @@ def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> No
     os.close(fd)
 
 
-def memory(size: int, capacity: int = ring_layout.CAPACITY, *, sealed: bool = True) -> int:
-    """A file in memory that begins as a ring."""
-    fd = sealed_memory(size) if sealed else os.memfd_create("unsealed")
-    os.ftruncate(fd, size)
-    os.pwrite(fd, ring_layout.header(1, capacity), 0)
-    return fd
-
-
-def on_disk(folder: Path) -> int:
-    (folder / "ring").write_bytes(ring_layout.header(1, 8).ljust(ring_layout.size_bytes(8), b"\0"))
-    return os.open(folder / "ring", os.O_RDWR)
-
-
-def write_only(folder: Path) -> int:
-    fd = memory(ring_layout.size_bytes(8), 8)
-    return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
-
-
-HOSTILE: dict[str, tuple[Callable[[Path], int], str]] = {
-    "a device": (lambda folder: os.open("/dev/zero", os.O_RDWR), "no file in memory"),
-    "a folder": (lambda folder: os.open(folder, os.O_RDONLY), "no file in memory"),
-    "a pipe": (lambda folder: os.pipe()[0], "no file in memory"),
-    "a file on a disk": (on_disk, "no file in memory|could be cut off"),
-    "a name without its file": (lambda folder: os.open(folder, os.O_PATH), "no file in memory"),
-    "memory that can shrink": (lambda folder: memory(ring_layout.size_bytes(8), 8, sealed=False), "cut off"),
-    "memory that can't be read": (write_only, "can't be read"),
-    "sixteen terabytes": (lambda folder: memory(1 << 44, 2**32 - 1), "another layout"),
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_what_a_hostile_job_hands_over_is_refused_with_a_sentence(kind: str, tmp_path: Path) -> None:
-    make, reason = HOSTILE[kind]
-    fd = make(tmp_path)
-    with pytest.raises(NoRing, match=reason) as caught:
-        RingReader(fd)
-    assert caught.value.hint
-    os.close(fd)
-
-
 def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
     pages = StepRing(8)
     pages.write_tail((1, 2, 0, 0, 0, 0, 0))
@@ -215,31 +174,6 @@ def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
     pages.release()
     reader.close()
     assert len(reader.read_new()) == 0
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("seq", 2**64 - 1, "counts steps"),
-        ("seq", 2**48, "counts steps"),
-        ("start_ns", -(2**63), "no clock"),
-        ("end_ns", 2**63 - 1, "no clock"),
-        ("own_ns", 2**63 - 1, "no clock"),
-    ],
-)
-def test_a_ring_that_holds_what_no_agent_writes_is_given_up(field: str, value: int, reason: str) -> None:
-    writer = RingWriter(8)
-    writer.step(MS)
-    reader = RingReader(writer.fd)  # good so far
-    (record,) = np.frombuffer(
-        os.pread(writer.fd, RECORD.itemsize, ring_layout.HEADER_BYTES), dtype=RECORD
-    ).copy()
-    record[field] = value
-    os.pwrite(writer.fd, record.tobytes(), ring_layout.HEADER_BYTES)
-    with pytest.raises(NoRing, match=reason):
-        reader.read_new()
-    with pytest.raises(NoRing, match=reason):
-        RingReader(writer.fd)
 
 
 def test_representative_steps_may_be_sampled_and_nothing_else() -> None:
