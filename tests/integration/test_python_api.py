@@ -61,6 +61,7 @@ def test_the_ranks_of_a_launcher_are_one_session(tmp_path: Path) -> None:
         job.kill()
 
 
+@pytest.mark.nightly
 def test_one_call_diagnoses_and_leaves(job: Callable[..., TrainingJob]) -> None:
     attached = job("plain")
     assert autobrrr.diagnose(attached.pid, for_s=4, probe=False).final is None

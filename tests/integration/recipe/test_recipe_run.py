@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.day_cases import by_day
 from support.training import JOBS, TrainingJob, autobrrr
 
 pytestmark = pytest.mark.integration
@@ -40,7 +41,7 @@ def recipe(folder: Path, remedies: str, match: str = "") -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", by_day(HOW, {"plain", "torchrun"}.__contains__))
 def test_every_remedy_of_the_recipe_is_applied(how: str, tmp_path: Path) -> None:
     launcher, script, remedies, says = HOW[how]
     if not Path(launcher[0]).exists():

@@ -82,6 +82,7 @@ def test_a_side_is_judged_without_a_printed_word(tmp_path: Path, folder: Path) -
     assert (code, found["refusals"][0]["code"]) == (EXIT_REFUSED, "skipped_backward")
 
 
+@pytest.mark.nightly
 def test_what_is_another_run_each_time_is_not_proven(tmp_path: Path, folder: Path) -> None:
     seed = "torch.manual_seed(0)\n"
     edit = (seed, "import os\ntorch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n")

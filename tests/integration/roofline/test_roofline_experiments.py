@@ -89,6 +89,7 @@ def test_the_parts_of_the_flame_lie_within_the_whole() -> None:
     assert all(part.ns >= 0 for part in flame.parts)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_the_sweep_is_really_compiled_into_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -90,6 +90,7 @@ def test_ranks_whose_launcher_was_killed_train_on_and_are_left_without_a_trace(
     assert not sidecars(tmp_path)
 
 
+@pytest.mark.nightly
 def test_two_jobs_on_one_machine_are_compared_each_by_itself(
     torchrun: Callable[..., tuple[Torchrun, list[int]]], tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_two_jobs_on_one_machine_are_compared_each_by_itself(
     assert autobrrr(tmp_path, "detach", other.pid).code == 0
 
 
+@pytest.mark.nightly
 def test_a_tuning_ends_with_ranks_that_are_restarted_and_the_new_ones_are_diagnosed(
     torchrun: Callable[..., tuple[Torchrun, list[int]]], tmp_path: Path
 ) -> None:
