@@ -126,7 +126,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     on_device = device_verdict(measured, readings["busy_machine"])
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
-    advice = advise(measured, verdict)
+    advice, quiet = advise(measured, verdict), case.busy < thresholds.BUSY_AT
     sentence = verdict.limit_reason or limit_sentence(limited, case, undecided=reason.text)
     adds = verdict.adds if on_device is None else verdict.reason
     fit = fit_batch(measured.probe)
@@ -137,7 +137,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
             limit_reason=sentence,
             where=wheres(measured),
             ledger=ledger(measured),
-            trends=[] if case.busy >= thresholds.BUSY_AT else placed_trends(measured),
+            trends=[one for one in placed_trends(measured) if one.what == "memory" or quiet],
             adds="" if sentence == verdict.reason else adds,
         ),
         batch_probe=msgspec.structs.replace(

@@ -141,7 +141,7 @@ def sample(
     sleeps = Sleeps(SchedulerClock(tid))
     spent: Counter[Place] = Counter()  # ns
     long: Counter[Place] = Counter()  # ns of them in long steps
-    workers = WorkerLooks(ident, foreign) if loader.workers else None
+    workers: WorkerLooks | None = None
     looked = empty = 0
     before_ns = time.perf_counter_ns()
     end = time.monotonic() + for_s
@@ -166,7 +166,8 @@ def sample(
             if is_empty is not None:
                 looked += 1
                 empty += is_empty
-            if workers is not None and sleeps.seen % WORKERS_EVERY == 0:
+            if loader.workers and sleeps.seen % WORKERS_EVERY == 0:
+                workers = workers or WorkerLooks(ident, foreign)
                 workers.look(loader.worker_pids())
             time.sleep(every_s)
     finally:
