@@ -185,11 +185,14 @@ def _trains(frames: FrameSamples | None, of: Callable[[str], T]) -> set[T]:
 def _step_ns(measured: Measurements) -> int | None:
     if measured.phases is not None and measured.phases.step_ns > 0:
         return measured.phases.step_ns
-    return int(measured.step_ns.mean()) if len(measured.step_ns) else None
+    mean_ns = int(measured.step_ns.mean()) if len(measured.step_ns) else 0
+    return mean_ns if mean_ns > 0 else None
 
 
 @once
 def _spent(measured: Measurements) -> list[Spent]:
+    if _step_ns(measured) is None:
+        return []
     frames, busy = measured.frames, busy_machine(measured).value or 0.0
     # Where others have the CPUs, stacks show what waits for them most, and not what the job does.
     enough = (

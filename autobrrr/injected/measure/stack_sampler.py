@@ -16,6 +16,7 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ _NO_DISPATCH = ("nn/parallel/",)
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
 WORKERS_EVERY = 3  # looks at training for one at a worker
+_LOADER = "torch/utils/data/"
 _LOADING = {  # functions of torch's loader, and what it does there
     "_next_index": "sampler",
     "_shutdown_workers": "worker start",
@@ -292,8 +294,9 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
             break
         code = frame.f_code
         name, file = code.co_name, code.co_filename
-        does = does or _loading(frame)
-        if "/site-packages/" not in file and not file.startswith(foreign) and users is None:
+        if not does and _LOADER in file:
+            does = _loading(frame)
+        if users is None and "/site-packages/" not in file and not file.startswith(foreign):
             users = frame
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
             in_loader = True
@@ -315,10 +318,8 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
 
 
 def _loading(frame: FrameType) -> str:
-    """What torch's loader does in a frame of its own; empty in any other."""
+    """What torch's loader does in a frame of its own."""
     code = frame.f_code
-    if "torch/utils/data/" not in code.co_filename:
-        return ""
     if code.co_filename.endswith("_utils/collate.py"):
         return "collate"
     if code.co_filename.endswith("_utils/fetch.py"):
@@ -337,6 +338,7 @@ def _loading(frame: FrameType) -> str:
     return does
 
 
+@lru_cache(maxsize=4096)
 def _phase(name: str, file: str) -> str:
     if name in ("backward", "_engine_run_backward") and "torch/" in file:
         return "backward"

@@ -103,6 +103,16 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
     assert found.why.startswith("train.py:77 log_metrics takes 40 % of the step")
 
 
+def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_it() -> None:
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90))
+    (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
+    assert found.expected == pytest.approx(1 / (1 - 0.9 * 0.4), rel=0.01)
+    known = [CodeSite(what="saves", where="train.py:77 log_metrics", samples=55)]
+    stacks = msgspec.structs.replace(frames(host=60, model=90), code=known)
+    advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
+    assert "edit.less_often" not in {one.remedy for one in advice}
+
+
 def test_a_line_that_takes_little_has_no_edit() -> None:
     places = [FrameCount(where="train.py:9 save", phase="other", in_loader=False, samples=4)]
     stacks = msgspec.structs.replace(
