@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from autobrrr.diagnosis.measurements import Measurements, phase_figures
 from autobrrr.records import (
+    CodeSite,
     FrameCount,
     FrameSamples,
     GpuSample,
     HostSample,
     OpTime,
     OpWork,
+    SettingFact,
     ShadowPoint,
     ShadowProbe,
     TracedSteps,
@@ -80,10 +82,35 @@ ABSURD_FRAMES = st.builds(
             in_feed=st.booleans(),
             in_between=NUMBER,
             samples=NUMBER,
+            own=st.booleans(),
+            does=st.sampled_from(["", "sampler", "worker start", "waits for workers", "loads", "lunch"]),
+            ns=NUMBER,
+            long_ns=NUMBER,
         ),
         max_size=4,
     ),
+    ns=NUMBER,
+    workers=st.lists(st.tuples(st.text(max_size=8), NUMBER), max_size=3),
+    worker_looks=NUMBER,
+    code=st.lists(
+        st.builds(
+            CodeSite,
+            what=st.sampled_from(["collects", "saves", "updates", "guards"]),
+            where=st.text(max_size=8),
+            samples=NUMBER,
+        ),
+        max_size=3,
+    ),
     queue_empty_share=st.none() | REAL,
+)
+ABSURD_SETTINGS = st.lists(
+    st.builds(
+        SettingFact,
+        name=st.sampled_from(["anomaly", "float64", "denormals", "unused_rows", "recompiles", "lunch"]),
+        value=REAL,
+        detail=st.text(max_size=8),
+    ),
+    max_size=4,
 )
 ABSURD_PEAKS = st.builds(
     MeasuredPeaks,
@@ -146,6 +173,7 @@ def absurd(draw: st.DrawFn) -> Measurements:
         probe=draw(st.none() | ABSURD_PROBES),
         frames=draw(st.none() | ABSURD_FRAMES),
         host=draw(ABSURD_HOST),
+        settings=tuple(draw(ABSURD_SETTINGS)),
         gpu=draw(ABSURD_GPU),
         readonly=draw(st.booleans()),
         outside=draw(st.booleans()),
