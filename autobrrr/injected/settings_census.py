@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from types import CodeType, ModuleType
+from typing import Any
 
 from .live_torch.dispatch_modes import unseen
 from .loop.train_loop import TrainLoop
@@ -23,7 +24,7 @@ from .measure.stack_sampler import foreign_folders
 Value = tuple[float, str]  # how much, and what of
 EVERY_S = 10.0
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
-SAMPLED, SAMPLED_ROWS = 1024, 256  # elements of a state, rows of a gradient
+MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
 FEWEST = 3  # the same once more, for other shapes, is usual
@@ -58,12 +59,10 @@ class SettingsCensus:
         self._switches = None
         if found is None and not late:
             return None
-        found = self._known = found or self._known
-        found = dict(found)
+        self._known = self._known if found is None else found
         with unseen(), self._loop.torch.no_grad():
-            found.update(_weights(self._loop))
-        found.update(_compiling())
-        lines = _setting_lines(self._loop)
+            found = {**self._known, **dict(_weights(self._loop)), **_compiling()}
+        lines = _setting_lines(self._loop) if found else {}
         return {
             "facts": [
                 {"name": name, "value": round(value, 3), "detail": detail, "where": lines.get(name)}
@@ -121,19 +120,19 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
     """Doubles among the parameters, denormal numbers among what the optimizers keep."""
-    sizes, tiny, seen = Counter[object](), 0, 0
+    sizes, tiny, seen, states = Counter[object](), 0, 0, list[Any]()
     for optimizer in loop.job.optimizers:
         for group in list(getattr(optimizer, "param_groups", ())):
             for parameter in list(group["params"]):
                 sizes[parameter.dtype] += parameter.numel()
-        for state in list(getattr(optimizer, "state", {}).values()):
-            for value in list(state.values()) if isinstance(state, dict) else ():
-                is_float = getattr(value, "dtype", None) is loop.torch.float32
-                if is_float and value.device.type == "cpu" and value.is_contiguous():
-                    some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()
-                    tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
-                    seen += some.numel()
-            time.sleep(0)
+        kept = [one for one in list(getattr(optimizer, "state", {}).values()) if isinstance(one, dict)]
+        states += [value for one in kept for value in list(one.values())]
+    floats = [one for one in states if getattr(one, "dtype", None) is loop.torch.float32 and one.numel() > 1]
+    for value in floats[:: max(1, len(floats) // MOST_STATES)]:
+        if value.device.type == "cpu" and value.is_contiguous():
+            some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()
+            tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
+            seen += some.numel()
     if sizes[loop.torch.float64]:
         yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
     if tiny:

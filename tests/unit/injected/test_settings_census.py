@@ -122,6 +122,20 @@ def test_compiling_the_same_again_is_told_with_its_reason(monkeypatch: pytest.Mo
     assert found["detail"] == "model.py:20 forward: tensor 'ids' size mismatch at index 1"
 
 
+def test_what_was_switched_off_is_told_no_more() -> None:
+    torch.autograd.set_detect_anomaly(True)
+    loop = Loop()
+    census = SettingsCensus(loop)  # type: ignore[arg-type]
+    told = []
+    for is_on in (True, False):
+        torch.autograd.set_detect_anomaly(is_on)
+        census._asked_s -= EVERY_S
+        census.facts()
+        loop.posted.pop()()
+        told.append(census.facts())
+    assert [len(each["facts"]) for each in told if each is not None] == [1, 0]  # type: ignore[arg-type]
+
+
 def test_a_look_is_asked_for_again_now_and_then_and_not_while_steps_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
