@@ -29,9 +29,9 @@ STACKS, WORKERS, CLOCK, COLLECTOR = "stacks", "workers' stacks", "phase clock", 
 T = TypeVar("T")
 GARBAGE, OPERATORS, PYTHON = "garbage", "operators", "python"
 WAITS, WORKER = "waits for workers", "loader worker"
-SAMPLER, WORKER_START = "sampler", "worker start"
+SAMPLER, WORKER_START, LOADS = "sampler", "worker start", "loads"
 COLLECTS = "collects"
-LOADING = (SAMPLER, WORKER_START, WORKER, WAITS, "loads", "collate")
+LOADING = (SAMPLER, WORKER_START, WORKER, WAITS, LOADS, "collate")
 MOST_ROWS = 40
 FEWEST_LOOKS = 4  # at a line, for it to be named
 
@@ -235,7 +235,7 @@ def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
     if place.does:
         return place.does
     if is_loading(place):
-        return "loads"
+        return LOADS
     if place.in_between * 2 > place.samples:
         return OPERATORS
     return work.get(place.phase, PYTHON)
@@ -243,6 +243,8 @@ def _kind(place: FrameCount, work: Mapping[str, str]) -> str:
 
 def _work(measured: Measurements, phase: str) -> str:
     """Whether operators explain most of a phase; Python does what they do not."""
+    if phase not in (*MODEL_PHASES, "other"):
+        return LOADS if phase == "data_wait" else "copy"
     held = held_phase(measured)
     if held is not None and held.phase == phase:
         return PYTHON
