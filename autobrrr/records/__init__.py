@@ -27,7 +27,7 @@ from autobrrr.records.agent_records import (
     WindowGaps,
     WindowOp,
 )
-from autobrrr.records.limit_words import LIMIT_OF_REGIME, NAMES_NOBODY, limit_words
+from autobrrr.records.limit_words import EXACT, LIMIT_OF_REGIME, NAMES_NOBODY, limit_words
 from autobrrr.records.machine_records import DoctorCheck, JobLine
 from autobrrr.records.rank_records import LateCause, LateRank, NoneLate, RankLine, RanksCompared, RankTimes
 from autobrrr.records.record_base import (
@@ -88,6 +88,7 @@ __all__ = [
     "Cost",
     "CpuTaker",
     "Diagnosis",
+    "EXACT",
     "Evidence",
     "ExactnessClass",
     "FrameCount",

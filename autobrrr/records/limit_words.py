@@ -19,6 +19,7 @@ LIMIT_OF_REGIME: Final[Mapping[str, Limit]] = {
     "mixed": "mixed",
     "unknown": "unknown",
 }
+EXACT: Final = ("garbage", "recompilation")  # limits that need no second signal, on a busy machine neither
 NAMES_NOBODY: Final = ("mixed", "unknown")
 MOST: Final = 0.5  # of a step
 

@@ -24,6 +24,7 @@ EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
 FEWEST_SAMPLES = 3
+MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 LISTED = 0.9  # of a loop over tensors, what goes with operators over lists; an EMA over 222 measured 0.94
 LINE_KINDS = ("collects", "saves", "picks rows", "guards", "makes tensors", "updates")
 MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
@@ -72,10 +73,11 @@ def _at_line(name: str, what: str, removed: float, said: str, cls: ExactnessClas
     """
 
     def found(measured: Measurements) -> tuple[str, float] | None:
-        rows = (
-            (site.where, where_of(measured, site.where)) for site in sites(measured, what) if site.samples
-        )
-        return next(((where, row.share) for where, row in rows if row is not None), None)
+        for site in sites(measured, what):
+            row = where_of(measured, site.where)
+            if row is not None and _share(measured, site) >= MUCH_OF_IT * row.share:
+                return site.where, row.share
+        return None
 
     def why(measured: Measurements) -> str | None:
         where, share = found(measured) or ("", 0.0)

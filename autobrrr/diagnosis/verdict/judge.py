@@ -33,7 +33,17 @@ from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
 from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
 from autobrrr.diagnosis.verdict.undecided_reason import FROM_MEANS, JudgedCase, undecided, why_foreign
-from autobrrr.records import NAMES_NOBODY, BatchProbe, Confidence, Limit, Phases, Regime, StepStats, Verdict
+from autobrrr.records import (
+    EXACT,
+    NAMES_NOBODY,
+    BatchProbe,
+    Confidence,
+    Limit,
+    Phases,
+    Regime,
+    StepStats,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +63,8 @@ def judge(measured: Measurements) -> Judgement:
     if all the time that the training thread waited for a CPU, taken off it, leaves it ahead of all the rest.
     """
     found, waited = _judged(measured), waited_while_traced(measured)
-    if found.verdict.regime != "unknown" or waited is None or measured.traced is None:
+    exact = found.verdict.limit in EXACT
+    if found.verdict.regime != "unknown" or exact or waited is None or measured.traced is None:
         return found
     as_if_quiet = msgspec.structs.replace(measured.traced, run_delay_share=0.0)
     again = _judged(replace(measured, traced=as_if_quiet), waited)

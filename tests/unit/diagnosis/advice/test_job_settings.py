@@ -103,6 +103,14 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
     assert found.why.startswith("train.py:77 log_metrics takes 40 % of the step")
 
 
+def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
+    for samples, edits in ((30, 1), (9, 0)):
+        code = [CodeSite(what="makes tensors", where="train.py:70 log_metrics", samples=samples)]
+        stacks = msgspec.structs.replace(frames(host=60, model=90), code=code)
+        advice = judge(dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)).verdict.advice
+        assert [one.remedy for one in advice].count("edit.stack_first") == edits
+
+
 def test_python_between_the_phases_has_an_edit_where_nothing_better_is_known_of_it() -> None:
     job = dataclasses.replace(diagnosis.tiny_mlp(), frames=frames(host=60, model=90))
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.less_often"]
