@@ -119,6 +119,16 @@ def test_a_limit_is_low_where_few_kernels_were_seen() -> None:
     assert verdict(back_to_back(MATMUL, 100_000, count=trace_limit.FEW_KERNELS)).limit_confidence == "high"
 
 
+def test_a_limit_is_low_where_the_clocks_disagree() -> None:
+    scene = Scene(head=HEAD)
+    for at in range(0, 120 * 10_000, 10_000):
+        scene.operator(at + 2_000, 2_000, "aten::mm")
+        scene.kernel(at, 9_900, MATMUL, launch=(at + 3_000, 300), grid=GRID, block=BLOCK)  # before its call
+    found = verdict(scene)
+    assert found.devices[0].idle_clock_corrected is not None
+    assert (found.limit, found.limit_confidence) == ("kernels", "low")
+
+
 def test_a_launch_call_that_lasts_long_later_on_is_no_first_use() -> None:
     scene = Scene(head=HEAD)
     for index in range(120):
