@@ -122,7 +122,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
     monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
-    monkeypatch.setattr(ranks_at_once, "MEET_S", 5.0)
+    monkeypatch.setattr(ranks_at_once, "MEET_S", 0.3)
     return clients
 
 
