@@ -98,6 +98,23 @@ def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
     assert len(both.applied) == 2
 
 
+def test_only_switches_of_the_interpreter_are_undone_in_the_middle_of_a_step(
+    switches: Switches, job: Job
+) -> None:
+    active = levers_of(switches.remedy("gc.a", ("gc",)), switches.remedy("b", ("y",)))
+    for name in ("gc.a", "b"):
+        active.apply(job, name, {})
+    assert active.undo_anywhere() == []
+    assert switches.log[2:] == ["-gc.a"]
+
+
+def test_what_needs_a_new_start_goes_on_by_a_recipe_alone(switches: Switches, job: Job) -> None:
+    relaunch = dataclasses.replace(switches.remedy("a", ("x",)), reach="relaunch")
+    with pytest.raises(Refused, match="needs a new start"):
+        levers_of(relaunch).apply(job, "a", {})
+    assert levers_of(relaunch).apply(job, "a", {}, planned=True).planned
+
+
 def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
     active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
     applied = active.apply(job, "a", {})
