@@ -13,6 +13,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies import active_remedies
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
@@ -113,6 +114,15 @@ def test_what_needs_a_new_start_goes_on_by_a_recipe_alone(switches: Switches, jo
     with pytest.raises(Refused, match="needs a new start"):
         levers_of(relaunch).apply(job, "a", {})
     assert levers_of(relaunch).apply(job, "a", {}, planned=True).planned
+
+
+def test_nothing_goes_on_while_the_job_captures_a_graph(
+    switches: Switches, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_remedies, "capturing", lambda torch: True)
+    with pytest.raises(Refused, match="captures a CUDA graph"):
+        levers_of(switches.remedy("a", ("x",))).apply(job, "a", {})
+    assert switches.log == []
 
 
 def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
