@@ -244,8 +244,8 @@ def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
     ("shares", "leads"),
     [
         ({"input": 0.6, "communication": 0.3}, True),
-        ({"input": 0.52, "communication": 0.46}, False),
-        ({"input": 0.4, "communication": 0.1}, False),
+        ({"input": 0.56, "communication": 0.43}, False),
+        ({"input": 0.5, "communication": 0.1}, False),
     ],
 )
 def test_whoever_limits_holds_half_of_the_step_and_leads_clearly(
