@@ -103,16 +103,16 @@ def test_diagnose_attaches_decides_and_leaves_nothing(fake: Callable[..., FakeJo
     assert found.json["attach"]["method"] == "preload"  # type: ignore[index]
     ended = job.link_ended()
     assert ended["ended"] == "detached"
-    assert ended["commands"][:3] == ["facts", "trace", "probe"]  # type: ignore[index]
+    assert ended["commands"][:4] == ["facts", "frames", "trace", "probe"]  # type: ignore[index]
     eventually(lambda: not sidecars(tmp_path))
     assert not list((tmp_path / "run" / "autobrrr").glob("[0-9]*"))
 
 
-def test_the_verdict_for_people_has_at_most_ten_lines(fake: Callable[..., FakeJob], tmp_path: Path) -> None:
+def test_the_verdict_for_people_fits_a_screen(fake: Callable[..., FakeJob], tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(fake().pid), "--for", "20s")
     lines = found.stdout.splitlines()
     assert found.code == 0, found.stderr
-    assert len(lines) <= 10
+    assert len(lines) <= 16
     assert "Limited by host: " in lines[0]
 
 
@@ -140,9 +140,9 @@ def test_live_lines_show_the_verdict_and_the_session_goes_on(
     fake: Callable[..., FakeJob], tmp_path: Path
 ) -> None:
     job = fake()
-    found = autobrrr(tmp_path, "attach", str(job.pid), "--for", "3s", "--plain")
+    found = autobrrr(tmp_path, "attach", str(job.pid), "--for", "6s", "--plain")
     assert found.code == 0, found.stderr
-    assert "Limited by host: " in found.stdout.splitlines()[0]
+    assert "Limited by host: " in found.stdout
     assert start(job).detach().left == ()
 
 
