@@ -15,6 +15,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.job_settings import costly_settings
+from autobrrr.diagnosis.advice.ledger_edits import ledger_edits
 from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
@@ -61,7 +62,8 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                 )
             )
     settings = costly_settings(measured)
-    edits = [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
+    edits = ledger_edits(measured)
+    edits += [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
     # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
     first = [one for one in settings if one.expected is None]
     rest = [one for one in settings if one.expected is not None] + edits + found

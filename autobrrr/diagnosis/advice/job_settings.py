@@ -39,31 +39,34 @@ def costly_settings(measured: Measurements) -> list[Advice]:
         facts["throttled"] = SettingFact(name="throttled", value=stopped)
     found = [
         _advice(row, facts[name], measured)
-        for name, row in _rows().items()
-        if name in facts and facts[name].value >= getattr(thresholds, row.get("least", ""), 0.0)
+        for name, row in rows_of(Path(__file__).with_suffix(".toml")).items()
+        if name in facts and facts[name].value >= getattr(thresholds, str(row.get("least")), 0.0)
     ]
     return [one for one in found if one.expected is None or one.expected >= WORTH]
 
 
 @cache
-def _rows() -> Mapping[str, Mapping[str, str]]:
-    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+def rows_of(file: Path) -> Mapping[str, Mapping[str, object]]:
+    """A table of edits."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _advice(row: Mapping[str, str], fact: SettingFact, measured: Measurements) -> Advice:
-    where = f" at {fact.where}" if fact.where else ""
-    removed = GAINS[row["gain"]](measured, fact) if "gain" in row else None
+def edit_advice(row: Mapping[str, object], removed: float | None, **words: str) -> Advice:
+    """One row, said of this job; `removed`: what of the step goes."""
     return Advice(
-        remedy=row["edit"],
-        why=row["said"].format(
-            value=of_one(fact.value if fact.value == 1 else min(fact.value, 0.99)),
-            detail=fact.detail,
-            where=where,
-        ),
+        remedy=str(row["edit"]),
+        why=str(row["said"]).format(**words),
         expected=None if removed is None else round(1 / max(1 / HIGHEST, 1 - removed), 3),
         reach="edit",
         class_=cast(ExactnessClass, row.get("class", "bitwise")),
     )
+
+
+def _advice(row: Mapping[str, object], fact: SettingFact, measured: Measurements) -> Advice:
+    where = f" at {fact.where}" if fact.where else ""
+    removed = GAINS[str(row["gain"])](measured, fact) if "gain" in row else None
+    value = of_one(fact.value if fact.value == 1 else min(fact.value, 0.99))
+    return edit_advice(row, removed, value=value, detail=fact.detail, where=where)
 
 
 def _update(measured: Measurements, fact: SettingFact) -> float | None:

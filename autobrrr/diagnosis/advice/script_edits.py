@@ -9,34 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
+from autobrrr.diagnosis.advice.ledger_edits import costly_line
 from autobrrr.diagnosis.advice.written_attention import written_attention
-from autobrrr.diagnosis.ledger import PYTHON, SAMPLER, WORKER, loading_parts, placed_trends, where_of, wheres
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.records import CodeSite, ExactnessClass, Where
+from autobrrr.records import CodeSite, ExactnessClass
 
 NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is worth its line
 EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
 FEWEST_SAMPLES = 3
-MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 LISTED = 0.9  # of a loop over tensors, what goes with operators over lists; an EMA over 222 measured 0.94
-LINE_KINDS = ("collects", "saves", "picks rows", "guards", "makes tensors", "updates")
 MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 
 TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
 
 Why = Callable[[Measurements], str | None]
-Gain = Callable[[Measurements], float | None]
-
-
-def _unpriced(measured: Measurements) -> float | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +38,7 @@ class Edit:
     name: str
     cls: ExactnessClass
     why: Why
-    gain: Gain = _unpriced
+    gain: Callable[[Measurements], float | None] = lambda measured: None
 
 
 def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
@@ -61,33 +53,6 @@ def sites(measured: Measurements, what: str) -> list[CodeSite]:
     """Places of one kind in the code that was running, the dearest first."""
     found = measured.frames.code if measured.frames is not None else []
     return sorted((site for site in found if site.what == what), key=lambda site: -site.samples)
-
-
-def _at_line(name: str, what: str, removed: float, said: str, cls: ExactnessClass = "bitwise") -> Edit:
-    """An edit of a line that the thread was found at.
-
-    Args:
-        what: Kind of the place.
-        removed: Of the time there, what goes.
-        said: What to write there, after where it is and what it takes.
-    """
-
-    def found(measured: Measurements) -> tuple[str, float] | None:
-        for site in sites(measured, what):
-            row = where_of(measured, site.where)
-            if row is not None and _share(measured, site) >= MUCH_OF_IT * row.share:
-                return site.where, row.share
-        return None
-
-    def why(measured: Measurements) -> str | None:
-        where, share = found(measured) or ("", 0.0)
-        return f"{where} takes {of_one(share)} of the step with what is around it: {said}" if where else None
-
-    def gain(measured: Measurements) -> float | None:
-        _, share = found(measured) or ("", 0.0)
-        return 1 / max(0.01, 1 - removed * share)
-
-    return Edit(name=name, cls=cls, why=why, gain=gain)
 
 
 def _on_cuda(measured: Measurements) -> bool:
@@ -170,76 +135,8 @@ def _updates(measured: Measurements) -> str | None:
 
 
 def _at_once(measured: Measurements) -> float | None:
-    rows = [
-        row for site in sites(measured, "updates")[:1] if (row := where_of(measured, site.where)) is not None
-    ]
-    return _without(LISTED * rows[0].share) if rows else None
-
-
-def _loading(measured: Measurements, kind: str) -> float:
-    part = loading_parts(measured).get(kind)
-    return 0.0 if part is None else part.share
-
-
-def _without(share: float) -> float | None:
-    return 1 / max(0.01, 1 - share) if share >= NOTICEABLE else None
-
-
-def _draws(measured: Measurements) -> str | None:
-    part = loading_parts(measured).get(SAMPLER)
-    if part is None or part.share < thresholds.OWN_WORK_AT:
-        return None
-    return (
-        f"{of_one(part.share)} of the step draws indices, most at {part.where}, in the training process "
-        "whatever the workers: draw those of an epoch at once, from tables that are made once"
-    )
-
-
-def _items(measured: Measurements) -> str | None:
-    """What each item costs, where training waits for it: in a worker or in the loop itself."""
-    parts = [part for kind, part in loading_parts(measured).items() if kind in (WORKER, "loads", "collate")]
-    top = max(parts, key=lambda part: part.share, default=None)
-    if top is None or top.share < thresholds.EXCLUDED_AT:
-        return None
-    return (
-        f"{of_one(top.share)} of the step is making items, most at {top.where}: do once, ahead of training, "
-        "what is the same in every epoch, and no more than the model takes"
-    )
-
-
-def _growing(measured: Measurements) -> Where | None:
-    """The function that much of the step goes to, in a job whose steps grow."""
-    grown = [one.where for one in placed_trends(measured) if (one.what, one.kind) == ("step", "grows")]
-    row = where_of(measured, grown[0]) if grown and grown[0] is not None else None
-    return row if row is not None and row.share >= thresholds.EXCLUDED_AT else None
-
-
-def _grows(measured: Measurements) -> str | None:
-    row = _growing(measured)
-    if row is None:
-        return None
-    return (
-        f"{row.place} takes {of_one(row.share)} of the step, and steps grow: it may go over all that was "
-        "kept so far. A running figure, or once an epoch, costs the same in every step"
-    )
-
-
-def _beside(measured: Measurements) -> Where | None:
-    """Python of the user's between the phases that takes much of the step, and is of no kind known here."""
-    rows = [row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)]
-    top = next((row for row in rows if row.share >= thresholds.EXCLUDED_AT), None)
-    known = [where_of(measured, site.where) for kind in LINE_KINDS for site in sites(measured, kind)]
-    return None if top in known or _growing(measured) is not None else top
-
-
-def _less_often(measured: Measurements) -> str | None:
-    row = _beside(measured)
-    if row is None:
-        return None
-    return (
-        f"{row.place} takes {of_one(row.share)} of the step in Python, between the phases: do it ahead of "
-        "training, beside it in a thread or worker, or in every 10th step"
-    )
+    found = costly_line(measured, "updates")
+    return None if found is None else 1 / max(0.01, 1 - LISTED * found[1])
 
 
 def _padding(measured: Measurements) -> str | None:
@@ -256,40 +153,6 @@ def _padding(measured: Measurements) -> str | None:
 
 
 EDITS = (
-    Edit(
-        name="edit.sampler",
-        cls="stream",
-        why=_draws,
-        gain=lambda measured: _without(_loading(measured, SAMPLER)),
-    ),
-    Edit(
-        name="edit.running_figure",
-        cls="bitwise",
-        why=_grows,
-        gain=lambda measured: _without(0.9 * (row.share if (row := _growing(measured)) is not None else 0.0)),
-    ),
-    Edit(
-        name="edit.less_often",
-        cls="stream",
-        why=_less_often,
-        gain=lambda measured: _without(0.9 * (row.share if (row := _beside(measured)) is not None else 0.0)),
-    ),
-    Edit(name="edit.cheaper_items", cls="bitwise", why=_items),
-    _at_line("edit.gc_collect", "collects", 1.0, "call gc.collect every few hundred steps, or not at all"),
-    _at_line("edit.save_less_often", "saves", 0.9, "save less often, or a copy in a thread"),
-    _at_line("edit.rows_once", "picks rows", 0.9, "convert the table to arrays once, and index these"),
-    _at_line(
-        "edit.one_check",
-        "guards",
-        0.9,
-        "torch.nn.utils.get_total_norm(grads, error_if_nonfinite=True) checks all at once",
-    ),
-    _at_line(
-        "edit.stack_first",
-        "makes tensors",
-        0.9,
-        "of a list of arrays, torch.from_numpy(np.stack(list)) is far faster",
-    ),
     Edit(name="edit.item_every_n", cls="bitwise", why=_read_back),
     Edit(name="edit.non_blocking_copy", cls="bitwise", why=_blocking_copy),
     Edit(name="edit.no_sync", cls="rounding", why=_no_sync),

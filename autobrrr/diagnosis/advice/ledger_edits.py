@@ -1,0 +1,83 @@
+"""Edits of what the ledger shows, by the rows of `ledger_edits.toml`: lines of known kinds, parts of the step.
+
+In: measurements. Out: what to write differently at which line, with what it would bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.advice.job_settings import edit_advice, rows_of
+from autobrrr.diagnosis.ledger import (
+    LOADS,
+    PYTHON,
+    SAMPLER,
+    WORKER,
+    loading_parts,
+    placed_trends,
+    where_of,
+    wheres,
+)
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.records import Advice
+
+Found = tuple[str, float] | None  # the user's line, its share of the step
+FEWEST_SAMPLES = 3
+MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
+KNOWN = ("collects", "saves", "picks rows", "guards", "makes tensors", "updates")
+
+
+def ledger_edits(measured: Measurements) -> list[Advice]:
+    """Those that this job asks for."""
+    found = []
+    for name, row in rows_of(Path(__file__).with_suffix(".toml")).items():
+        part = PARTS[name](measured) if name in PARTS else costly_line(measured, name)
+        if part is not None and part[1] >= getattr(thresholds, str(row.get("least")), 0.0):
+            removed = None if "removed" not in row else float(str(row["removed"])) * part[1]
+            found.append(edit_advice(row, removed, place=part[0], share=of_one(part[1])))
+    return found
+
+
+def costly_line(measured: Measurements, what: str) -> Found:
+    """The dearest line of a kind that is much of what its function takes."""
+    frames = measured.frames
+    sites = [] if frames is None else [each for each in frames.code if each.what == what]
+    for site in sorted(sites, key=lambda each: -each.samples):
+        row = where_of(measured, site.where)
+        looks = 0 if frames is None else frames.samples
+        if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
+            return site.where, row.share
+    return None
+
+
+def _loading(measured: Measurements, *kinds: str) -> Found:
+    parts = [part for kind, part in loading_parts(measured).items() if kind in kinds]
+    top = max(parts, key=lambda part: part.share, default=None)
+    return None if top is None or top.where is None else (top.where, top.share)
+
+
+def _grows(measured: Measurements) -> Found:
+    """The function that much of the step goes to, in a job whose steps grow."""
+    grown = [one.where for one in placed_trends(measured) if (one.what, one.kind) == ("step", "grows")]
+    row = where_of(measured, grown[0]) if grown and grown[0] is not None else None
+    return None if row is None else (row.place, row.share)
+
+
+def _python(measured: Measurements) -> Found:
+    """Python of the user's between the phases, of no kind known here."""
+    row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
+    sites = [] if measured.frames is None else [each for each in measured.frames.code if each.what in KNOWN]
+    if row is None or _grows(measured) or row in [where_of(measured, site.where) for site in sites]:
+        return None
+    return row.place, row.share
+
+
+PARTS: Mapping[str, Callable[[Measurements], Found]] = {
+    "sampler": lambda measured: _loading(measured, SAMPLER),
+    "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
+    "grows": _grows,
+    "python": _python,
+}
