@@ -1,4 +1,4 @@
-"""Edits of what the ledger shows, by the rows of `ledger_edits.toml`: lines of known kinds, parts of the step.
+"""Edits of what the ledger shows, by the rows of `ledger_edits.toml`: lines of a kind, parts of the step.
 
 In: measurements. Out: what to write differently at which line, with what it would bring.
 """
