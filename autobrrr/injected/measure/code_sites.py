@@ -42,7 +42,7 @@ CALLS = {  # names whose call at a line says what it does there
     "isfinite": "guards",
     "tensor": "makes tensors",
 }
-IN_C = ("makes tensors", "collects")  # what calls no Python
+IN_C, MOSTLY_IN_C = ("makes tensors", "collects"), 2 / 3  # what calls no Python; of the looks at its line
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -180,6 +180,7 @@ def sites_on(
     """
     found: Counter[tuple[str, str]] = Counter()
     taken: dict[CodeType, Code] = {}
+    lines, in_c = _by_line(stacks), _by_line(stacks if innermost is None else innermost)
     for (code, offset), samples in stacks.items():
         if not GATES.isdisjoint(code.co_names):
             found["synchronises by hand", code.co_name] += samples
@@ -187,12 +188,20 @@ def sites_on(
             continue
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
-            elsewhere = what in IN_C and innermost is not None and 2 * innermost[code, offset] < samples
+            line = code, _line(code, offset)
+            elsewhere = what in IN_C and in_c[line] < MOSTLY_IN_C * lines[line]
             found[what, where] += samples if inside and not elsewhere else 0
     return [
         {"what": what, "where": where, "samples": samples}
         for (what, where), samples in found.most_common(MOST_SITES)
     ]
+
+
+def _by_line(stacks: Stacks) -> Counter[tuple[CodeType, int]]:
+    found: Counter[tuple[CodeType, int]] = Counter()
+    for (code, offset), samples in stacks.items():
+        found[code, _line(code, offset)] += samples
+    return found
 
 
 def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, object]]:
@@ -212,11 +221,14 @@ def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, objec
 
 
 def _named(code: CodeType, offset: int) -> str:
-    line = next(
+    return f"{os.path.basename(code.co_filename)}:{_line(code, offset)} {code.co_name}"
+
+
+def _line(code: CodeType, offset: int) -> int:
+    return next(
         (line for start, end, line in code.co_lines() if start <= offset < end and line is not None),
         code.co_firstlineno,
     )
-    return f"{os.path.basename(code.co_filename)}:{line} {code.co_name}"
 
 
 def attention_in(codes: Iterable[CodeType]) -> list[str]:

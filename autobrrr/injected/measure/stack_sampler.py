@@ -164,6 +164,8 @@ def sample(
             if usual_ns is not None and running_ns() > LONGER * usual_ns:
                 long[found.place] += now_ns - before_ns
             before_ns = now_ns
+            if found.place[2] and loader.is_unknown():
+                loader.found(_iterator_on(ident))
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
@@ -315,6 +317,16 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
     code = shown.f_code
     where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
     return where, phase, in_loader, in_collective, does, users is not None
+
+
+def _iterator_on(ident: int) -> object:
+    """What a thread that stands in torch's loader asks for a batch; None where it is there no more."""
+    frame = sys._current_frames().get(ident)
+    while frame is not None and not (
+        _LOADER in frame.f_code.co_filename and frame.f_code.co_name == "__next__"
+    ):
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("self")
 
 
 def _loading(frame: FrameType) -> str:

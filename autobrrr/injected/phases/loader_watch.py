@@ -31,12 +31,20 @@ class LoaderWatch:
     def saw(self, iterator: object) -> None:
         """Training has asked this iterator for a batch."""
         self.batches += 1
-        if self._iterator is None or self._iterator() is not iterator:
+        self.found(iterator)
+
+    def found(self, iterator: object | None) -> None:
+        """This is the iterator that training reads: seen when it was asked, or on the stack."""
+        if iterator is not None and (self._iterator is None or self._iterator() is not iterator):
             self._iterator = weakref.ref(iterator)
             if self._job is not None:
                 self._job.saw_iterator(iterator)
             self.workers = _whole(getattr(iterator, "_num_workers", None))
             self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
+
+    def is_unknown(self) -> bool:
+        """Whether no iterator of training was seen yet, or it has ended with its epoch."""
+        return self._iterator is None or self._iterator() is None
 
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""

@@ -197,3 +197,47 @@ def train(gc, model):
     at = next(one.offset for one in dis.get_instructions(code) if one.argval == "collect")
     sites = {(one["what"], one["where"]): one["samples"] for one in sites_on(Counter({(code, at): 7}), ())}
     assert sites == {("collects", "train.py:5 train"): 7}
+
+
+def test_a_line_whose_time_lies_in_other_python_is_not_called_slow_to_make_tensors() -> None:
+    source = "def item(torch, row):\n    return torch.tensor(row.drop('label'))\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "/home/somebody/data.py", "exec"), names)
+    code = names["item"].__code__
+    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "tensor")
+    drop = next(one.offset for one in dis.get_instructions(code) if one.argval == "drop")
+    stacks = Counter({(code, at): 40, (code, drop): 40})
+    assert sites_on(stacks, (), Counter({(code, at): 40}))[0]["samples"] == 0
+    assert (
+        sites_on(Counter({(code, at): 40, (code, drop): 9}), (), Counter({(code, at): 40}))[0]["samples"]
+        == 49
+    )
+
+
+def test_an_iterator_that_no_hook_has_seen_is_found_on_the_stack() -> None:
+    source = "def __next__(self):\n    self.asked.set()\n    self.over.wait(60)\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "/x/site-packages/torch/utils/data/dataloader.py", "exec"), names)
+    kind = type("Iterator", (), {"__next__": names["__next__"], "_num_workers": 3, "_prefetch_factor": 2})
+    iterator: Any = kind()
+    iterator.asked, iterator.over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=next, args=(iterator,))
+    thread.start()
+    loader = LoaderWatch()
+    assert loader.is_unknown()
+    iterator.asked.wait(60)
+    looks = iter([False, False])
+    try:
+        stack_sampler.sample(
+            sys.modules[__name__],
+            thread.ident or 0,
+            loader,
+            for_s=3600,
+            every_s=0.001,
+            ended=lambda: next(looks, True),
+        )
+    finally:
+        iterator.over.set()
+        thread.join()
+    assert loader.workers == 3
+    assert not loader.is_unknown()
