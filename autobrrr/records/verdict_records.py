@@ -95,7 +95,7 @@ class Trend(Record, frozen=True, kw_only=True):
     kind: str  # "grows", "periodic"
     first: float  # at the beginning; of what is periodic: the usual step
     last: float  # at the end; of what is periodic: the long step
-    per_step: float | None = None  # it grows by so much, at least
+    per_step: float | None = None  # it grows by so much
     every: int | None = None  # steps
     where: str | None = None  # the user's line that most of it is at
 

@@ -26,8 +26,8 @@ def trends(measured: Measurements) -> list[Trend]:
     return [one for one in (_steps(measured), _memory(measured), _period(measured)) if one is not None]
 
 
-def slope_at_least(x: Series, y: Series) -> float:
-    """The end of the slope's interval that is nearer to zero; 0 where the interval holds zero."""
+def slope(x: Series, y: Series) -> float:
+    """The slope; 0 where its interval holds zero."""
     count = len(x)
     if count < thresholds.TREND_POINTS:
         return 0.0
@@ -38,9 +38,7 @@ def slope_at_least(x: Series, y: Series) -> float:
     low, high = int((len(slopes) - within) / 2), int((len(slopes) + within) / 2)
     if low < 0 or high >= len(slopes):
         return 0.0
-    if slopes[low] > 0:
-        return float(slopes[low])
-    return min(0.0, float(slopes[high]))
+    return float(np.median(slopes)) if slopes[low] > 0 or slopes[high] < 0 else 0.0
 
 
 def _steps(measured: Measurements) -> Trend | None:
@@ -50,7 +48,7 @@ def _steps(measured: Measurements) -> Trend | None:
     parts = np.array_split(took, min(POINTS, len(took) // 2))
     middles = np.cumsum([len(part) for part in parts]) - np.array([len(part) / 2 for part in parts])
     typical = np.array([np.median(part) for part in parts])
-    a_step_ns = slope_at_least(middles, typical)
+    a_step_ns = slope(middles, typical)
     if a_step_ns <= 0 or a_step_ns * len(took) < thresholds.GROWS_AT * typical[0]:
         return None
     return Trend(
@@ -64,7 +62,7 @@ def _memory(measured: Measurements) -> Trend | None:
     if not known or not len(measured.step_ns):
         return None
     t, held = np.array(known, dtype=np.float64).T
-    a_ns = slope_at_least(t, held)
+    a_ns = slope(t, held)
     rises = float(np.mean(np.diff(held) > 0)) if len(held) > 1 else 0.0
     if a_ns * (t[-1] - t[0]) < thresholds.MEMORY_GROWS_BYTES or rises < thresholds.MEMORY_RISES:
         return None

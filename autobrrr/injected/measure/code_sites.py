@@ -42,6 +42,7 @@ CALLS = {  # names whose call at a line says what it does there
     "isfinite": "guards",
     "tensor": "makes tensors",
 }
+ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
 IN_C, MOSTLY_IN_C = ("makes tensors", "collects"), 2 / 3  # what calls no Python; of the looks at its line
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
@@ -243,7 +244,7 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
         return
     region, line = loop or read.whole, read.line(offset)
     for at, name in read.attributes(region):
-        if name in CALLS and read.line(at) == line:
+        if name in CALLS and (read.line(at) == line or CALLS[name] in ANYWHERE):
             yield CALLS[name], read.where(at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
