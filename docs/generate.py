@@ -160,9 +160,7 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 def _remedies() -> Iterator[str]:
     yield "A remedy is one change that may make training faster. `tune` tries those that fit the"
     yield "diagnosis and its"
-    yield "exactness class; `--only` names others. The class says what a remedy does to the numbers at"
-    yield "best: a job with"
-    yield "dropout or a random dataset may widen it, and `tune` reports the class that it really was."
+    yield "exactness class; `--only` names others. The class says what a remedy does to the numbers."
     yield ""
     yield from _table(
         ("class", "means"),

@@ -123,7 +123,7 @@ def _of_regime(name: str, meaning: str) -> Explanation:
 
 
 def _of_remedy(remedy: Remedy) -> Explanation:
-    guards = [f"reach {remedy.reach}, class {remedy.cls} at best", *map(_option, remedy.options)]
+    guards = [f"reach {remedy.reach}, class {remedy.cls}", *map(_option, remedy.options)]
     if remedy.unproven:
         guards.append("never run on a GPU yet: tried only by name (--only)")
     elif remedy.only_named:

@@ -123,12 +123,7 @@ class Advice(Record, frozen=True, kw_only=True):
     reach: Reach
     class_: ExactnessClass = msgspec.field(name="class")
     interval: TwoNumbers | None = None  # of `expected`, where it is an estimate under a prior
-    at_best: bool = False  # the job's own code and loaders may make the class a wider one
-
-    @property
-    def class_words(self) -> str:
-        """For people: `bitwise at best`."""
-        return f"{self.class_} at best" if self.at_best else self.class_
+    at_best: bool = False  # always false: the class is what the remedy's form has
 
 
 class Verdict(Record, frozen=True, kw_only=True):

@@ -89,7 +89,7 @@ def test_after_steps_with_a_remedy_on_state_is_of_the_same_kinds(remedy: Remedy,
         )
         kinds = [optimizer_state(loop.optimizer)[:5] for loop in (cured, plain)]
         keys = [list(loop.model.state_dict()) for loop in (cured, plain)]
-        bitwise = remedy.class_on(cured.job) == "bitwise"
+        bitwise = remedy.cls == "bitwise"
     finally:
         undo()
     if remedy.name not in SHOWS:

@@ -58,7 +58,6 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     reach=cast(Reach, remedy.reach),
                     class_=cast(ExactnessClass, remedy.cls),
                     interval=_interval(name, measured),
-                    at_best=remedy.class_for is not None,
                 )
             )
     settings = costly_settings(measured)

@@ -24,7 +24,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_workers import MOST_WORKERS
 from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fused
 
-UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
+UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.SAME_BITS}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
 NOTICEABLE = 0.03  # share of the step from which page faults are worth a remedy
 DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own

@@ -145,7 +145,7 @@ class ActiveRemedies:
             raise Refused(f"{name} needs a new start of the job")
         ranks = _ranks(job)
         alone = ranks > 1 and not planned and not together
-        if alone and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
+        if alone and not _only_feeds(remedy) and remedy.cls != "bitwise":
             raise Refused(
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
@@ -160,7 +160,7 @@ class ActiveRemedies:
         if not planned and set(remedy.targets) & set(STEADY) and job.check.compiled([]):
             raise Refused("the job runs compiled code of its own, which torch would compile anew")
         try:
-            check_class(remedy.class_on(job), allowed)
+            check_class(remedy.cls, allowed)
             _check_capture(job)
             why = why_no_room(job, remedy, self.memory.root, planned=planned)
             if why is not None:
@@ -179,7 +179,7 @@ class ActiveRemedies:
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
         widened = undo.cls if isinstance(undo, WatchedUndo) else None
-        cls = widened or remedy.class_on(job)
+        cls = widened or remedy.cls
         applied = AppliedRemedy(
             token=self._next,
             remedy=remedy,
@@ -213,7 +213,7 @@ class ActiveRemedies:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 try:
                     self._undo_more(applied)
-                    check_class(applied.remedy.class_on(job), applied.allowed)
+                    check_class(applied.remedy.cls, applied.allowed)
                     job.allowed = applied.allowed
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
                 except Exception:  # noqa: BLE001

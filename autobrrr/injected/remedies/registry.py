@@ -17,7 +17,6 @@ from ..live_torch.live_job import Job
 P = ParamSpec("P")
 Undo = Callable[[], None]
 Apply = Callable[[Job, Mapping[str, object]], Undo]
-ClassFor = Callable[[Job], str]
 Release = Callable[[ModuleType], None]
 Takes = Callable[[Job], int]
 Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
@@ -120,14 +119,13 @@ class Remedy:
     name: str = field(kw_only=False)
     treats: tuple[str, ...]  # regimes
     reach: str
-    cls: str  # exactness class at best
+    cls: str  # exactness class
     doc: str  # one sentence
     apply: Apply = lambda job, options: lambda: None
     undo_safe: bool = True  # can be undone in the middle of a run
     targets: tuple[str, ...] = ()  # what it sets: two remedies with one target are in conflict
     needs_steady: tuple[str, ...] = ()  # targets of others that must stay as they are while it is on
     options: tuple[Option, ...] = ()
-    class_for: ClassFor | None = field(default=None)  # may widen the class for a given job
     rare: bool = False  # acts on rare long steps: judged by plain means over longer blocks
     needs: tuple[str, ...] = ()  # what must be there: "cuda"
     environment: Environment | None = None  # variables to start the job with: (options, environment) -> more
@@ -144,10 +142,6 @@ class Remedy:
     def disturbs(self, other: Remedy) -> set[str]:
         """What the other sets or needs to stay as it is, and this one sets."""
         return set(self.targets) & {*other.targets, *other.needs_steady}
-
-    def class_on(self, job: Job) -> str:
-        """The exactness class on this job."""
-        return self.cls if self.class_for is None else self.class_for(job)
 
     def option_values(self, given: Mapping[str, object]) -> dict[str, object]:
         """Given options, checked, with the defaults of the others.

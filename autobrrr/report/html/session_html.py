@@ -171,7 +171,7 @@ def _advice(found: Diagnosis) -> PageTable:
             [
                 Cell(text=one.remedy),
                 figure(factor_words(one.expected), one.expected),
-                *words(one.reach.replace("_", " "), one.class_words, one.why),
+                *words(one.reach.replace("_", " "), one.class_, one.why),
             ]
             for one in found.advice
         ],

@@ -77,8 +77,8 @@ def _ledger_rows(rows: list[LedgerRow]) -> list[str]:
 def _advised(advice: Advice) -> str:
     gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
     if advice.reach == "edit":
-        return _row("edit", f"{advice.why} ({advice.class_words}{gain})")
-    return _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_words}{gain})")
+        return _row("edit", f"{advice.why} ({advice.class_}{gain})")
+    return _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})")
 
 
 def carrying(found: Diagnosis) -> list[Evidence]:

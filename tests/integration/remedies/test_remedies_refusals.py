@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.optimizer import optimizer_foreach
+from autobrrr.injected.remedies.optimizer.optimizer_foreach import SAME_BITS
 from autobrrr.injected.remedies.process.thread_counts import MklThreads, physical_cores
 from autobrrr.injected.remedies.registry import Refused
 from support.injected.remedies import OPTIMIZERS, training
@@ -174,28 +174,33 @@ def test_a_scaler_skips_infinite_gradients_under_fused_as_without() -> None:
     undo()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_foreach_claims_the_same_bits_only_where_they_are_the_same(dtype: torch.dtype) -> None:
-    for name in OPTIMIZERS:
-        bits = []
-        for cured in (False, True):
-            torch.manual_seed(2)
-            made = [nn.Parameter(torch.randn(shape).to(dtype)) for shape in ((33, 5), (7,), (64, 16))]
-            optimizer = OPTIMIZERS[name](made)
-            claimed = FOREACH.class_on(job_of(optimizer))
-            if cured:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_foreach_keeps_the_bits_or_is_refused(name: str, dtype: torch.dtype) -> None:
+    bits = []
+    for cured in (False, True):
+        torch.manual_seed(2)
+        made = [nn.Parameter(torch.randn(shape).to(dtype)) for shape in ((33, 5), (7,), (64, 16))]
+        optimizer = OPTIMIZERS[name](made)
+        if cured and type(optimizer).__name__ not in SAME_BITS:
+            with pytest.raises(Refused, match="keeps the bits"):
                 FOREACH.apply(job_of(optimizer), {})
-            for step in range(60):
-                torch.manual_seed(step)
-                for each in made:
-                    each.grad = torch.randn(each.shape).to(dtype)
-                optimizer.step()
-            bits.append([each.detach().clone() for each in made])
-        same = all(torch.equal(a, b) for a, b in zip(*bits, strict=True))
-        assert same or claimed == "rounding", name
-        # A claim that is never made would pass: most are to make it in full precision.
-        assert claimed == "rounding" or dtype != torch.bfloat16
-    assert "AdamW" in optimizer_foreach.SAME_BITS
+            return
+        if cured:
+            FOREACH.apply(job_of(optimizer), {})
+        for step in range(60):
+            torch.manual_seed(step)
+            for each in made:
+                each.grad = torch.randn(each.shape).to(dtype)
+            optimizer.step()
+        bits.append([each.detach().clone() for each in made])
+    assert all(torch.equal(a, b) for a, b in zip(*bits, strict=True))
+
+
+def test_foreach_in_half_precision_is_refused() -> None:
+    optimizer = torch.optim.AdamW([parameter(dtype=torch.bfloat16)])
+    with pytest.raises(Refused, match="keeps the bits"):
+        FOREACH.apply(job_of(optimizer), {})
 
 
 def test_frozen_or_collection_switched_off_by_the_user_is_refused() -> None:

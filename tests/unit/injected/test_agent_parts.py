@@ -7,6 +7,7 @@ import types
 from collections import UserDict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -205,9 +206,9 @@ def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> 
 
 def test_batch_sizes_are_found_where_batches_keep_them() -> None:
     assert batch_size((torch.zeros(8, 3),)) == 8
-    assert batch_size((), {"input_ids": torch.zeros(4, 9)}) == 4
+    assert batch_size((), {"input_ids": np.zeros((4, 9))}) == 4
     assert batch_size(({"x": [torch.zeros(5)]},)) == 5
-    assert batch_size((torch.tensor(1), "text", torch.zeros(6, 2))) == 6
+    assert batch_size((torch.zeros(()), "text", torch.zeros(6, 2))) == 6
     assert batch_size(("text", 3)) == -1
 
 

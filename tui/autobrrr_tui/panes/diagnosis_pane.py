@@ -76,7 +76,7 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
         rows += [BLANK, heading("remedies")]
     for advice in found.advice:
         gain = "" if advice.expected is None else f" {factor_words(advice.expected)} predicted,"
-        said = f"{advice.remedy}:{gain} {advice.reach}, {advice.class_words}; {advice.why}"
+        said = f"{advice.remedy}:{gain} {advice.reach}, {advice.class_}; {advice.why}"
         rows += [row(piece(f"  {line}")) for line in wrapped(said, width - 4, 3)]
     if found.decide_with:
         rows += [BLANK, labelled("decide", piece(found.decide_with, "accent"))]

@@ -251,21 +251,6 @@ def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Sw
     assert len(switches.log) == 5
 
 
-def test_a_later_optimizer_on_which_it_would_change_more_than_is_allowed_is_left_alone(
-    switches: Switches, job: Job
-) -> None:
-    cls = ["bitwise"]
-    remedy = dataclasses.replace(switches.remedy("a", ("optimizer.x",)), class_for=lambda job: cls[0])
-    active = levers_of(remedy)
-    active.apply(job, "a", {}, allowed=["bitwise"])
-    cls[0] = "rounding"
-    active.renew(job)
-    assert switches.log == ["+a"]
-    cls[0] = "bitwise"
-    active.renew(job)
-    assert switches.log == ["+a", "+a"]
-
-
 def test_on_one_of_several_ranks_only_what_keeps_the_bits_goes_on_alone(
     switches: Switches, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
