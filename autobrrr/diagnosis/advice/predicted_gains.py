@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.ledger import WORKER_START, loading_parts
 from autobrrr.diagnosis.measurements import Measurements
@@ -63,7 +64,8 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
     found["host.malloc"] = _without(fault_share(measured))
     found["gc.freeze"] = _without(worth_freezing(measured))
     starting = loading_parts(measured).get(WORKER_START)
-    found["loader.persistent_workers"] = _without(None if starting is None else starting.share)
+    share = 0.0 if starting is None else starting.share
+    found["loader.persistent_workers"] = _without(share) if share >= thresholds.SETTING_AT else None
     found["threads.intra_op"] = _without(_waiting_kernels(measured))
     parts, work = step_parts(measured), kernel_work(measured.traced)
     if parts is not None:

@@ -35,7 +35,7 @@ def test_a_switch_that_was_left_on_comes_first_and_names_its_line_on_a_busy_mach
         ("recompiles", 0.04, tiny_mlp, None),
         ("float64", 1.0, big_matmul, 1 / (1 - 0.95 / 2)),
         ("denormals", 0.9, optimizer_bound, 1 / (1 - 0.8 * 4.5 / 5.5)),
-        ("denormals", 0.001, optimizer_bound, None),
+        ("denormals", 0.1, optimizer_bound, None),
         ("unused_rows", 0.99, optimizer_bound, 1 / (1 - 0.8 * 0.99)),
         ("unused_rows", 0.3, optimizer_bound, None),
     ],
