@@ -32,7 +32,17 @@ LONGEST_S = 3600.0  # that a tool works: a client that has gone can't end it
 Answer = dict[str, Any]
 Seconds = TypeVar("Seconds", float, float | None)
 
-STATE = ("pid", "regime", "confidence", "reason", "limit", "limit_confidence", "limit_reason", "provisional")
+STATE = (
+    "pid",
+    "regime",
+    "confidence",
+    "reason",
+    "limit",
+    "limit_confidence",
+    "limit_reason",
+    "provisional",
+    "where",
+)
 TRIED = ("remedy", "outcome", "why", "achieved", "interval")
 TUNED = ("speedup", "interval", "class", "kept", "reverted", "guard_undid", "no_claim", "note")
 PROOF = ("verdict", "reason", "refusals", "speed", "sameness", "slower", "packages")
