@@ -9,8 +9,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from autobrrr.records import Trend, Where
 from autobrrr_tui.view_reducer import left_on
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
@@ -18,8 +20,23 @@ from support.screens.tui_screen import text_after
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "tui"
 SIZES = ((80, 24), (120, 40))
+GUARD = Where(
+    file="train.py", line=22, function="guard", share=0.39, error=0.12, phase="other", does="operators"
+)
+GROWS = Trend(
+    what="step", kind="grows", per_step=18_500, first=11.6e6, last=24.8e6, where="train.py:26 compute"
+)
+
+
+def with_lines(view: View) -> View:
+    assert view.snapshot is not None
+    return replace(view, snapshot=msgspec.structs.replace(view.snapshot, where=[GUARD], trends=[GROWS]))
+
+
 SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "glance": (tui.judged(), ()),
+    "glance_lines": (with_lines(tui.judged()), ()),
+    "diagnosis_lines": (with_lines(tui.judged()), ("2",)),
     "glance_measuring": (tui.measuring(), ()),
     "glance_kept": (tui.kept(), ()),
     "glance_gpu": (tui.gpu(), ()),
