@@ -102,14 +102,22 @@ def where_of(measured: Measurements, place: str) -> Where | None:
 
 
 def placed_trends(measured: Measurements) -> list[Trend]:
-    """What changes with time, with the user's line that has most of it."""
+    """What changes with time, with the user's line that has most of it.
+
+    Steps grow by what others do, too: beside others only with much code of the user's that may be the cause.
+    """
+    taken = [one.foreign_cores for one in measured.host]
+    alone = bool(taken) and all(cores is not None and cores <= thresholds.ALONE_AT for cores in taken)
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
-    own = next((row.place for row in wheres(measured) if _is_own_work(row)), None)
+    rows = [row for row in wheres(measured) if _is_own_work(row)]
+    own = rows[0].place if rows else None
+    theirs = alone or (bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
     at = {
         ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else own,
         ("step", "grows"): own,
     }
-    return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in trends(measured)]
+    found = [one for one in trends(measured) if theirs or (one.what, one.kind) != ("step", "grows")]
+    return [msgspec.structs.replace(one, where=at.get((one.what, one.kind))) for one in found]
 
 
 def loading_parts(measured: Measurements) -> dict[str, Spent]:

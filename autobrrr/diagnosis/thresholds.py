@@ -33,8 +33,9 @@ MORE_DATA = 0.05  # a batch is clearly larger
 
 LONG_LOOKS = 8  # at places in which long steps were, for them to be named
 TREND_POINTS = 10
+ALONE_AT = 0.2  # cores that others take at most, for longer steps to be the job's own doing
 GROWS_AT = 0.10  # of a step, over the steps that were seen
-MEMORY_GROWS_BYTES, MEMORY_RISES = 24 << 20, 0.8  # over the looks; of them, those that find more than before
+MEMORY_GROWS_BYTES, MEMORY_RISES = 16 << 20, 0.6  # over the looks; of them, those that find more than before
 PERIODIC_TIMES, PERIODS, REGULAR_AT = (
     1.4,
     3,

@@ -45,6 +45,13 @@ def test_steps_that_grow_are_told_with_the_line() -> None:
     assert "edit.running_figure" in {one.remedy for one in verdict.advice}
 
 
+def test_steps_that_grow_beside_others_without_code_of_the_users_are_not_told() -> None:
+    grown = dataclasses.replace(job(noise(0, 300) * np.linspace(1, 1.5, 300)), frames=frames(model=150))
+    for cores, told in ((0.1, 1), (0.9, 0)):
+        beside = dataclasses.replace(grown, host=machine(foreign_cores=cores))
+        assert len(judge(beside).verdict.trends) == told
+
+
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 600), level=st.floats(0.01, 0.5))
 @settings(max_examples=60)
 def test_noise_is_no_trend(seed: int, steps: int, level: float) -> None:
