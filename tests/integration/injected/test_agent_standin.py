@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.injected.wire import ring_layout
+from support.attach import RARE
+from support.day_cases import by_day
 from support.injected.agent import AgentJob
 
 pytestmark = pytest.mark.integration
@@ -49,7 +51,9 @@ print("as before on", sys.version_info[:2])
 
 
 @pytest.mark.skipif(not PYTHONS, reason="no other Python here")
-@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+@pytest.mark.parametrize(
+    "python", by_day(PYTHONS, lambda path: ".".join(path.parts[-3].split(".")[:2]) not in RARE), ids=str
+)
 def test_steps_phases_remedies_and_a_clean_detach_on_this_python(tmp_path: Path, python: Path) -> None:
     assert shutil.which(str(python))
     with AgentJob(SCRIPT, tmp_path, python=str(python), standin=True) as job:
