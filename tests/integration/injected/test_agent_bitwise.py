@@ -35,7 +35,9 @@ def train(kind, watched):
 
 STEPS = 150
 for kind in sys.stdin.readline().split():
-    digests = [train(kind, False), train(kind, False), train(kind, True)]
+    never, watched = train(kind, False), train(kind, True)
+    again = never if watched == never else train(kind, False)  # whose fault is it?
+    digests = [never, again, watched]
     modes = torch._C._len_torch_dispatch_stack()
     print(json.dumps(dict(kind=kind, digests=digests, modes=modes)), flush=True)
 """

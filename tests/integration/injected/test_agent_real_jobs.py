@@ -207,7 +207,7 @@ register_optimizer_step_pre_hook(lambda *_: None)
 
 
 @pytest.mark.parametrize(
-    ("prepare"),
+    ("prepare", "untimed"),
     [(COMPILED, {"forward_ns", "optimizer_ns"}), (HOOKED, {"optimizer_ns"})],
     ids=["compiled", "hooked"],
 )
