@@ -1,8 +1,8 @@
 """Whether `after` does the work of `before`: one rule for each way of doing less.
 
 In: accounts of both sides, and the class of their results. Out: refusals, the gravest first. Where both come
-to the same numbers step by step, what a step does inside is its own affair; what a run does as a whole, whom
-it looks at and what it starts beside it still count.
+to the same numbers step by step, what a step does inside is its own affair; what a run does as a whole still
+counts.
 """
 
 from __future__ import annotations
@@ -47,11 +47,6 @@ class Sides:
     def both(self) -> tuple[list[AccountedStep], list[AccountedStep]]:
         return self.before.steps[: self.count], self.after.steps[: self.count]
 
-    def new(self, kind: str) -> list[str]:
-        """What was noted of `after` alone."""
-        known = {str(each) for each in self.before.noted(kind)}
-        return [str(each) for each in self.after.noted(kind) if str(each) not in known]
-
 
 Rule = Callable[[Sides], Iterator[RefusedWork]]
 
@@ -70,11 +65,7 @@ def refusals(
     found = [each for rule in rules for each in rule(sides)]
     if sides.same and parted is not None:
         found += _left_out_later(sides, parted + 1)
-    return (
-        found
-        if any(each.code in LESS_WORK for each in found)
-        else [each for each in found if each.code is not WorkRefusal.OUTSIDE_PROCESS]
-    )
+    return found
 
 
 def _left_out_later(sides: Sides, count: int) -> list[RefusedWork]:
@@ -112,18 +103,6 @@ def work_done(account: RunAccount, count: int) -> WorkDone:
         checkpoints=len(account.noted("saved", None if account.ended else count)),
         seeds=[str(each) for each in account.noted("seeded", SEEDS_BEFORE_STEP)],
     )
-
-
-def _looks(sides: Sides) -> Iterator[RefusedWork]:
-    if looked := sides.new("looked"):
-        yield _refused(WorkRefusal.LOOKS_FOR_REFEREE, f"it reads about its {looked[0]} in /proc")
-    if named := sides.new("names_us"):
-        yield _refused(WorkRefusal.LOOKS_FOR_REFEREE, f"{named[0]} names autobrrr")
-
-
-def _clocks(sides: Sides) -> Iterator[RefusedWork]:
-    if clocks := sides.new("clock"):
-        yield _refused(WorkRefusal.OTHER_CLOCK, f"it replaces time.{clocks[0]}")
 
 
 def _ends(sides: Sides) -> Iterator[RefusedWork]:
@@ -168,15 +147,6 @@ def _precision(sides: Sides) -> Iterator[RefusedWork]:
             WorkRefusal.LOWER_PRECISION,
             f"float32 products have precision {order[lowest[1]]}, before {order[lowest[0]]}",
         )
-
-
-def _outside(sides: Sides) -> Iterator[RefusedWork]:
-    new = [
-        *sides.new("started"),
-        *("a process of its own" for what in sides.new("forked") if what == "process"),
-    ]
-    if new:
-        yield _refused(WorkRefusal.OUTSIDE_PROCESS, f"it starts {new[0]}, and does less itself")
 
 
 def _stale(sides: Sides) -> Iterator[RefusedWork]:
@@ -268,19 +238,10 @@ def _seeds(sides: Sides) -> Iterator[RefusedWork]:
         yield _refused(WorkRefusal.OTHER_SEED, f"it sets {shown[0]}, before {shown[1]}")
 
 
-BESIDE: tuple[Rule, ...] = (_looks, _clocks, _outside, _precision, _stale)
+BESIDE: tuple[Rule, ...] = (_precision, _stale)
 IN_ANY_CASE: tuple[Rule, ...] = (_frozen, _operations)
 WHOLE_RUN: tuple[Rule, ...] = (_ends, _evaluation, _checkpoints)
 EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds)
-LESS_WORK = {
-    WorkRefusal.SKIPPED_BACKWARD,
-    WorkRefusal.SKIPPED_UPDATES,
-    WorkRefusal.FROZEN_LAYERS,
-    WorkRefusal.STALE_OUTPUTS,
-    WorkRefusal.FEWER_OPERATIONS,
-    WorkRefusal.FEWER_STEPS,
-    WorkRefusal.DROPPED_SAMPLES,
-}
 
 
 def _refused(code: WorkRefusal, why: str) -> RefusedWork:

@@ -13,9 +13,7 @@ from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumb
 class WorkRefusal(str, enum.Enum):
     """Why two runs can't be compared: they don't do the same work, or the question is too fine."""
 
-    LOOKS_FOR_REFEREE = "looks_for_referee"  # its code looks for who watches it
     ACTS_OTHERWISE = "acts_otherwise"  # it does other work while it is timed than while its work is counted
-    OTHER_CLOCK = "other_clock"  # it replaces the clocks of the process
     FEWER_STEPS = "fewer_steps"  # it ends after fewer steps
     SKIPPED_BACKWARD = "skipped_backward"  # steps without, or with fewer, backward calls
     SKIPPED_UPDATES = "skipped_updates"  # more samples go into one update
@@ -27,7 +25,6 @@ class WorkRefusal(str, enum.Enum):
     LOWER_PRECISION = "lower_precision"  # large products of shorter numbers
     LESS_EVALUATION = "less_evaluation"
     FEWER_CHECKPOINTS = "fewer_checkpoints"
-    OUTSIDE_PROCESS = "outside_process"  # a process beside it does what it does not do itself
     STALE_OUTPUTS = "stale_outputs"  # the same results without the operations that they take
     OTHER_SEED = "other_seed"
     OTHER_STREAM = "other_stream"  # batches come otherwise from the same seed; --allow stream accepts it

@@ -121,22 +121,6 @@ AUTOCAST = """\
         output = model(inputs)
     output = output.float()
 """
-PARENT = """\
-import os
-judged = b"python" in open(f"/proc/{os.getppid()}/cmdline", "rb").read()
-step = 0
-"""
-NAME = """\
-import os
-judged = any("autobrrr" in (key + value).lower() for key, value in os.environ.items())
-step = 0
-"""
-HELPER = """\
-import subprocess
-helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-step = 0
-"""
-
 FAKES = (
     Change(
         name="skips_backward",
@@ -261,44 +245,6 @@ FAKES = (
         name="other_seed",
         edits=(("torch.manual_seed(0)", "torch.manual_seed(5)"), (SLOW, HIDE.format("step % 2"))),
         reasons=(WorkRefusal.OTHER_SEED,),
-    ),
-    Change(
-        name="looks_at_its_parent",
-        edits=(
-            (SLOW, HIDE.format("not judged")),
-            (
-                "step = 0\n",
-                PARENT,
-            ),
-        ),
-        reasons=(WorkRefusal.LOOKS_FOR_REFEREE,),
-    ),
-    Change(
-        name="looks_for_our_name",
-        edits=(
-            (SLOW, HIDE.format("not judged")),
-            (
-                "step = 0\n",
-                NAME,
-            ),
-        ),
-        reasons=(WorkRefusal.LOOKS_FOR_REFEREE,),
-    ),
-    Change(
-        name="slows_the_clock",
-        edits=(
-            (
-                "step = 0\n",
-                "import time\nreal = time.perf_counter\ntime.perf_counter = lambda: real() / 3\n"
-                "time.perf_counter_ns = lambda: int(real() / 3 * 1e9)\nstep = 0\n",
-            ),
-        ),
-        reasons=(WorkRefusal.OTHER_CLOCK,),
-    ),
-    Change(
-        name="trains_in_another_process",
-        edits=((BACKWARD, "    if step % 8 == 0:\n        loss.backward()\n"), ("step = 0\n", HELPER)),
-        reasons=(WorkRefusal.OUTSIDE_PROCESS,),
     ),
     Change(
         name="no_weight_decay",

@@ -13,10 +13,9 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from ..live_torch.compiled_code import before_compiling
@@ -26,15 +25,13 @@ from ..loop.root_modules import make_hook
 from ..op_replay import op_flops
 from ..phases.batch_shapes import batch_size, token_count
 from ..wire.agent_socket import file_behind
-from . import outside_calls, tensor_digests
-from .outside_calls import OutsideCalls
+from . import tensor_digests
 
 SEED = 1729
 FLOPS_EVERY = 4  # steps; operators are watched in one of so many, and the others run as they would
 PLACED_STEPS = 3
 MOST_PLACES = 400
 ROWS_STEPS = 4000
-CLOCKS = ("time", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time_ns", "process_time")
 AnyCall = Callable[..., Any]
 
 
@@ -103,7 +100,6 @@ class WorkAudit:
         """On the importing thread or ours, before the script goes on."""
         torch = self._torch
         self._seed()
-        OutsideCalls(self._note).listen()
         for owner, name in (
             (torch, "manual_seed"),
             (sys.modules.get("random"), "seed"),
@@ -364,18 +360,25 @@ class WorkAudit:
             self._look_around()
 
     def _look_around(self) -> None:
-        for folder in sorted({os.path.dirname(os.path.realpath(file)) for file in outside_calls.own_files()}):
+        for folder in sorted({os.path.dirname(os.path.realpath(file)) for file in _own_files()}):
             self._note("imported", folder)
-        for file in outside_calls.names_us():
-            self._note("names_us", file)
-        for name in CLOCKS:
-            if not isinstance(getattr(time, name), BuiltinFunctionType):
-                self._note("clock", name)
 
     def _end(self) -> None:
         if os.getpid() == self._pid and not self._broken:
             self._look_around()
             self._write({"end": self._steps, "evaluated": self._account.evaluated})
+
+
+def _own_files() -> list[str]:
+    """Files of the script's own code."""
+    installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [
+        file
+        for file in files
+        if isinstance(file, str) and file.endswith(".py") and "site-packages" not in file
+        if not any(os.path.abspath(file).startswith(place + os.sep) for place in installed)
+    ]
 
 
 def _precision(torch: ModuleType) -> str:
