@@ -218,7 +218,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
             undo.enter_context(place)
         applied = undo.pop_all()
     watch.log.listen()
-    return WatchedUndo(applied.close, watch.trouble, "stream" if fast and _draws(modules) else None)
+    return WatchedUndo(applied.close, watch.trouble, "stream" if fast else None)
 
 
 def _layer(job: Job, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:
@@ -342,16 +342,6 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
         return map_tree(below(*args, **kwargs), leaf)
 
     return call
-
-
-def _draws(modules: list[Module]) -> bool:
-    """Whether a module says that it draws random numbers."""
-    for module in modules:
-        for part in module.modules():
-            for name, value in vars(part).items():
-                if ("drop" in name or (name == "p" and "Drop" in type(part).__name__)) and value:
-                    return True
-    return False
 
 
 def _refuse_without_tools(torch: ModuleType, devices: set[str]) -> None:
