@@ -1,20 +1,15 @@
 """What a forked child does with the agent: it forgets it.
 
-`os.register_at_fork` can't be taken back, so it is not used where the standard library offers a
-weak list of its own: `logging` calls `_at_fork_reinit` in the child for every object in a WeakSet
-that it keeps for its handlers. An object of ours in there costs nothing and leaves with its last
-reference. Where that set is missing, one inert callback per process is registered, found again
-under an attribute of the `os` module.
+`os.register_at_fork` can't be taken back, so it is not used: `logging` calls `_at_fork_reinit` in the child
+for every object in a WeakSet that it keeps for its handlers. An object of ours in there costs nothing and
+leaves with its last reference.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Callable
-
-_FALLBACK = "_autobrrr_at_fork"
 
 
 class ForkGuard:
@@ -46,18 +41,6 @@ def guard(disarm: Callable[[], None]) -> ForkGuard:
     return made
 
 
-def _all(kept: weakref.WeakSet[ForkGuard]) -> None:
-    for one in list(kept):
-        one._at_fork_reinit()
-
-
 def _guards() -> weakref.WeakSet[ForkGuard]:
-    found: weakref.WeakSet[ForkGuard] | None = getattr(logging, "_at_fork_reinit_lock_weakset", None)
-    if found is not None:
-        return found
-    kept: weakref.WeakSet[ForkGuard] | None = getattr(os, _FALLBACK, None)
-    if kept is None:
-        kept = weakref.WeakSet()
-        setattr(os, _FALLBACK, kept)
-        os.register_at_fork(after_in_child=lambda: _all(kept))
-    return kept
+    found: weakref.WeakSet[ForkGuard] = logging._at_fork_reinit_lock_weakset  # type: ignore[attr-defined]
+    return found
