@@ -30,7 +30,6 @@ from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
 from autobrrr.sidecar.session.session_states import State
-from autobrrr.sidecar.sockets.agent_link import Heard, said
 from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, Reply, as_fields, failure
 from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
@@ -443,11 +442,3 @@ class Service:
         reply.done(
             path=str(self._log.path), lost_lines=self._log.lost_lines, lines=tail(self._log.path, lines)
         )
-
-
-def _did(heard: Heard, reply: Reply) -> bool:
-    """Whether the agent did what was asked for; else the reply says why not."""
-    if heard.get("ok") is not True:
-        reply.fail(AutobrrrError(said(heard, "why")))
-        return False
-    return True

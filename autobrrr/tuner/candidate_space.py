@@ -19,6 +19,7 @@ from autobrrr.records import Advice, Anatomy, Diagnosis, ExactnessClass, JobFact
 
 MOST_THREAD_COUNTS = 4
 USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
+UNPROVEN = "unproven"
 USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 """Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
 
@@ -58,16 +59,25 @@ class Candidate:
 
 
 def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
-    """All exactness classes up to and with `allow`; bitwise and rounding by default.
+    """All exactness classes up to and with the one in `allow`; bitwise and rounding by default.
+
+    Args:
+        allow: A class, `unproven`, or both with a comma between them.
 
     Raises:
         UsageError: there is no such class.
     """
-    if allow is None:
+    classes = [word for word in (allow or "").split(",") if word not in ("", UNPROVEN)]
+    if not classes:
         return "bitwise", "rounding"
-    if allow not in CLASSES:
-        raise UsageError(f"--allow {allow}: no such class", f"one of {', '.join(CLASSES)}")
-    return cast("tuple[ExactnessClass, ...]", up_to(allow))
+    if len(classes) > 1 or classes[0] not in CLASSES:
+        raise UsageError(f"--allow {allow}: no such class", f"one of {', '.join((*CLASSES, UNPROVEN))}")
+    return cast("tuple[ExactnessClass, ...]", up_to(classes[0]))
+
+
+def allows_unproven(allow: str | None) -> bool:
+    """Whether what no device has run yet is tried without being named."""
+    return UNPROVEN in (allow or "").split(",")
 
 
 def check_names(only: Sequence[str]) -> None:
@@ -97,6 +107,7 @@ def candidates(
     verdict: Verdict | Diagnosis | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
+    unproven: bool = False,
 ) -> list[Candidate]:
     """Live remedies that the user allows, ordered as they are advised, then by the verdict.
 
@@ -110,7 +121,7 @@ def candidates(
     found = [
         _candidate(choice, advice.get(remedy.name))
         for remedy in REGISTRY.values()
-        if _may_be_tried(remedy, allowed, only)
+        if _may_be_tried(remedy, allowed, only, unproven)
         and (remedy.name in predicted or remedy.name in only or not remedy.only_predicted)
         for choice in _choices(remedy, facts, cores)
     ]
@@ -132,6 +143,7 @@ def unasked(
     verdict: Verdict | Diagnosis | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
+    unproven: bool = False,
 ) -> list[tuple[Candidate, str]]:
     """What is asked for by name, or predicted to gain on the running job, and not tried; with the reason."""
     advice = {} if verdict is None else {each.remedy: each for each in verdict.advice}
@@ -141,11 +153,12 @@ def unasked(
     found = []
     for name in only or foreseen:
         remedy = REGISTRY.get(name)
-        if remedy is None or _may_be_tried(remedy, allowed, only):
+        if remedy is None or _may_be_tried(remedy, allowed, only, unproven):
             continue
         why = f"its class is {remedy.cls}; --allow {remedy.cls} tries it"
         if remedy.cls in allowed:
-            why = f"not tried unasked; --only {name} tries it"
+            asked = f"--allow {UNPROVEN}" if remedy.unproven else f"--only {name}"
+            why = f"not tried unasked; {asked} tries it"
         found.append((_candidate(Choice(remedy=name), advice.get(name)), why))
     return found
 
@@ -177,13 +190,15 @@ def _can_be_tried(remedy: Remedy) -> bool:
     return remedy.reach != "relaunch" and "loader.batch_size" not in remedy.targets
 
 
-def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str]) -> bool:
+def _may_be_tried(
+    remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str], unproven: bool
+) -> bool:
     named = remedy.name in only
     return (
         _can_be_tried(remedy)
         and remedy.undo_safe
         and remedy.cls in allowed
-        and (named or not (only or remedy.unproven or remedy.only_named))
+        and (named or not (only or (remedy.unproven and not unproven) or remedy.only_named))
     )
 
 

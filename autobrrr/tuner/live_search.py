@@ -110,9 +110,13 @@ def tune(
         cores=bench.cores,
         verdict=verdict,
         allowed=run.settings.allowed,
+        unproven=run.settings.unproven,
         only=run.settings.only,
     )
-    for each, why in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
+    asked = run.settings
+    for each, why in unasked(
+        verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
+    ):
         run.ledger.enter(each, "skipped", why, each.cls)
     for applied in (*already, *standing):
         run.ledger.enter_kept(applied)

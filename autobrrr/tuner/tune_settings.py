@@ -29,6 +29,8 @@ class TuneSettings:
 
     allowed: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
     """Exactness classes that may be tried; see `space.allowed_classes`."""
+    unproven: bool = False
+    """Whether what no device has run yet is tried without being named."""
 
     only: tuple[str, ...] = ()
     """Names of remedies; empty for all."""

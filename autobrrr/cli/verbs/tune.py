@@ -67,7 +67,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow",
         metavar="CLASS",
-        help="widest exactness class to try: bitwise, rounding (default), stream, changes-training",
+        help="widest exactness class to try: bitwise, rounding (default), stream, changes-training;"
+        " unproven: also what no GPU has run yet",
     )
     parser.add_argument("--only", metavar="R,…", help="try only these remedies")
     parser.add_argument(

@@ -123,10 +123,6 @@ def study_name(command: Sequence[str], folder: Path, space: Space) -> str:
     """
     script = script_of(command)
     words = [Path(word).name if i == 0 or word == script else word for i, word in enumerate(command)]
-    try:
-        text = hashlib.sha256((folder / script).read_bytes()).hexdigest() if script else ""
-    except OSError:
-        text = ""
     levels = [(each.name, each.levels) for each in space.parameters]
-    what = [words, folder.name, text, levels, space.accumulate, space.allowed]
+    what = [words, folder.name, _text_of(command, folder), levels, space.accumulate, space.allowed]
     return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.tuning_records import NO_PEAKS
@@ -30,7 +31,7 @@ def progress_line(progress: TuneProgress) -> str:
 
 def trial_line(trial: Trial) -> str:
     """`kept optimizer.fused: faster: 1.12x ...`."""
-    return f"{trial.outcome_word} {label(trial)}: {trial.why}"
+    return f"{trial.outcome_word} {label(trial)}{_doubt(trial)}: {trial.why}"
 
 
 def tuning_table(tuning: Tuning, width: int | None = None) -> str:
@@ -116,10 +117,15 @@ def cells(trial: Trial) -> tuple[str, ...]:
         factor_words(trial.achieved),
         interval_words(trial.interval),
         trial.peaks.words,
-        trial.class_,
+        f"{trial.class_}{_doubt(trial)}",
         trial.outcome_word,
         trial.why,
     )
+
+
+def _doubt(trial: Trial) -> str:
+    remedy = REGISTRY.get(trial.remedy)
+    return " (unproven)" if remedy is not None and remedy.unproven else ""
 
 
 def label(trial: Trial) -> str:

@@ -52,7 +52,7 @@ def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted
 
 
 def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
-    from autobrrr.tuner.candidate_space import allowed_classes
+    from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven
     from autobrrr.tuner.tune_settings import TuneSettings
 
     usual = TuneSettings()
@@ -61,6 +61,7 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
         spent_ns=request.spent_ns,
         horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
         allowed=allowed_classes(request.allow),
+        unproven=allows_unproven(request.allow),
         only=tuple(request.only or ()),
         journal=journal,
     )

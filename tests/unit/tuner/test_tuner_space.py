@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
     allowed_classes,
+    allows_unproven,
     candidates,
     thread_counts,
     widest,
@@ -98,6 +100,21 @@ def test_allow_widens_and_narrows() -> None:
     assert allowed_classes("changes-training") == ("bitwise", "rounding", "stream", "changes-training")
     with pytest.raises(UsageError, match="no such class"):
         allowed_classes("fast")
+
+
+def test_what_no_device_has_run_is_tried_where_it_is_allowed() -> None:
+    facts = msgspec.structs.replace(SimulatedJob().facts, cuda=True)
+
+    def tried(allow: str | None) -> set[str]:
+        classes, unproven = allowed_classes(allow), allows_unproven(allow)
+        found = candidates(facts=facts, cores=2, verdict=None, allowed=classes, unproven=unproven)
+        return {each.choice.remedy for each in found}
+
+    assert not {name for name in tried("changes-training") if REGISTRY[name].unproven}
+    assert allowed_classes("unproven") == BOTH
+    graphs = {"compile.reduce_overhead", "compile.graphed"}
+    assert tried("stream,unproven") & graphs
+    assert tried("stream,unproven") > tried("stream")
 
 
 def test_the_widest_class_speaks_for_all() -> None:
