@@ -24,7 +24,7 @@ from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
 from autobrrr.folders import objection_to
 from autobrrr.injected.job_state import cupti_users
-from autobrrr.machine import process_maps, procfs
+from autobrrr.machine import kernel_text, process_maps, procfs
 from autobrrr.records import DoctorCheck
 from autobrrr.told_to_end import deaf_child, stopped_in_order
 
@@ -43,6 +43,7 @@ _DECISIVE = {
     "python",
 }
 _ANSWER_S = 5.0
+_DCGM = ("nv-hostengine", "dcgm-exporter")
 _REOPEN = {
     remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",
     remote_exec.Obstacle.BY_OPTION: f"start it without -X {remote_exec.OFF_OPTION}",
@@ -118,6 +119,10 @@ def _bundle_place(case: triage.TriageCase) -> DoctorCheck:
     return DoctorCheck(name="folder", status="ok", detail=detail, fix="")
 
 
+def _name(pid: int, proc: Path) -> str:
+    return (kernel_text.text(proc / str(pid) / "stat", 64) or "").partition("(")[2].partition(")")[0]
+
+
 def _profiler(case: triage.TriageCase) -> DoctorCheck:
     names = procfs.environ(case.pid, cupti_users.VARIABLES, case.proc)
     try:
@@ -126,7 +131,11 @@ def _profiler(case: triage.TriageCase) -> DoctorCheck:
         maps = ""
     user = cupti_users.cupti_user(dict.fromkeys(names, "set"), maps)
     if user is None:
-        return DoctorCheck(name="profiler", status="ok", detail="no other one is in the process", fix="")
+        engine = next((pid for pid in procfs.pids(case.proc) if _name(pid, case.proc) in _DCGM), None)
+        if engine is None:
+            return DoctorCheck(name="profiler", status="ok", detail="no other one is in the process", fix="")
+        detail = f"DCGM (pid {engine}) may hold the GPU's profiling counters"
+        return DoctorCheck(name="profiler", status="warn", detail=detail, fix="dcgmi profiling --pause")
     detail = f"{user}: a GPU job gets no profiler window beside it"
     return DoctorCheck(name="profiler", status="warn", detail=detail, fix="start the job without it")
 

@@ -140,6 +140,14 @@ def test_the_doctor_names_a_profiler_that_is_in_the_process(proc: FakeProc) -> N
     assert (found.status, "CUDA_INJECTION64_PATH" in found.detail) == ("warn", True)
 
 
+def test_the_doctor_names_dcgm_which_holds_counters_of_the_gpu(proc: FakeProc) -> None:
+    proc.add(10)
+    proc.add(11, comm="nv-hostengine")
+    checks, _ = doctor_checks.of_process(10, case(proc))
+    (found,) = [check for check in checks if check.name == "profiler"]
+    assert (found.status, found.fix) == ("warn", "dcgmi profiling --pause")
+
+
 def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> None:
     checks, code = doctor_checks.of_process(10, case(proc))
     assert [(check.name, check.status) for check in checks] == [("process", "fail")]
