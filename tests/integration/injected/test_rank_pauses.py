@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.injected.agent import AgentJob
-from support.injected.rank_agents import RankJobs
+from support.injected.rank_agents import RankJobs, meet
 
 pytestmark = pytest.mark.integration
 FUSED = "optimizer.fused"
@@ -56,10 +56,11 @@ dist.destroy_process_group()
 def test_a_rank_that_comes_late_is_switched_with_the_others_from_then_on(tmp_path: Path) -> None:
     with RankJobs(tmp_path) as jobs:
         peers = jobs.peers()
-        assert peers[0].ask("together")["ok"]
+        first = peers[0].ask("together", log="")
+        assert first["ok"]
         early = peers[0].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)
         assert not early["ok"]
-        assert peers[1].ask("together")["ok"]
+        assert peers[1].ask("together", log=first["log"])["ok"]
         done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)
         assert done["ok"], done
         assert peers[0].ask("undo", token=done["token"])["ok"]
@@ -71,9 +72,7 @@ def test_a_rank_that_comes_late_is_switched_with_the_others_from_then_on(tmp_pat
 
 def test_a_rank_that_evaluates_is_waited_for_by_nobody_but_its_own_ranks(tmp_path: Path) -> None:
     with RankJobs(tmp_path, between=EVALUATES) as jobs:
-        peers = jobs.peers()
-        for peer in peers:
-            assert peer.ask("together")["ok"]
+        peers = meet(jobs.peers())
         for _ in range(3):
             done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)
             assert done["ok"], done
@@ -94,9 +93,7 @@ def test_where_a_rank_has_no_more_data_nothing_goes_on_and_the_others_train_on(t
         own.mkdir()
         jobs.append(AgentJob(f"WHERE, RANK = {json.dumps(where)}, {rank}\n{UNEVEN}", own))
     with jobs[0], jobs[1]:
-        peers = [job.peer() for job in jobs]
-        for peer in peers:
-            assert peer.ask("together")["ok"]
+        peers = meet([job.peer() for job in jobs])
         jobs[0].until("no more data")
         done = peers[1].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)
         assert not done["ok"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.injected.agent import Peer
-from support.injected.rank_agents import RankJobs
+from support.injected.rank_agents import RankJobs, meet
 
 pytestmark = pytest.mark.integration
 FUSED = "optimizer.fused"
@@ -18,19 +18,10 @@ def changes(modes: list[int]) -> int:
     return sum(before != after for before, after in pairwise(modes))
 
 
-def met(jobs: RankJobs) -> list[Peer]:
-    peers, log = jobs.peers(), ""
-    for peer in peers:
-        found = peer.ask("together", log=log)
-        assert found["ok"], found
-        log = str(found["log"])
-    return peers
-
-
 @pytest.mark.parametrize("by_file", [False, True])
 def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(tmp_path: Path, *, by_file: bool) -> None:
     with RankJobs(tmp_path, by_file=by_file) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         for _ in range(4):
             done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
             assert done["ok"], done
@@ -56,7 +47,7 @@ def switched_on(peers: list[Peer]) -> int:
 
 def test_where_one_rank_has_no_agent_nothing_goes_on(tmp_path: Path) -> None:
     with RankJobs(tmp_path, agents=1) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
         assert not done["ok"]
         assert "rank 1 did not answer" in str(done["why"])
@@ -68,7 +59,7 @@ def test_where_one_rank_has_no_agent_nothing_goes_on(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_one_rank_goes_on_in_none(tmp_path: Path) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         refused = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise"])
         assert "its class is rounding" in str(refused["why"])
         token = switched_on(peers)
@@ -84,7 +75,7 @@ def test_what_does_not_fit_one_rank_goes_on_in_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Path, gone: int) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         token = switched_on(peers)
         peers[gone].close()
         if gone == 1:
@@ -100,7 +91,7 @@ def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Pat
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_detach_of_one_rank_is_for_all(tmp_path: Path, *, keep: bool) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         switched_on(peers)
         for peer in peers:
             assert peer.ask("detach", keep=keep)["left"] == []
@@ -110,7 +101,7 @@ def test_a_detach_of_one_rank_is_for_all(tmp_path: Path, *, keep: bool) -> None:
 
 def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         switched_on(peers)
         assert peers[1].ask("detach", keep=True)["left"] == []
         left = peers[0].ask("detach", keep=False)
@@ -121,7 +112,7 @@ def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -
 
 def test_a_rank_that_is_killed_leaves_no_other_waiting_for_us(tmp_path: Path) -> None:
     with RankJobs(tmp_path) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         switched_on(peers)
         jobs.jobs[1].process.kill()
         out, _ = jobs.jobs[0].process.communicate(timeout=120)
@@ -138,7 +129,7 @@ if RANK == 1 and sum(modes) == 5:
 
 def test_an_agent_that_fails_on_one_rank_leaves_all_with_the_same_remedies(tmp_path: Path) -> None:
     with RankJobs(tmp_path, between=AGENT_FAILS) as jobs:
-        peers = met(jobs)
+        peers = meet(jobs.peers())
         token = switched_on(peers)
         peers[0].wait_steps(peers[0].steps()[-1].seq + 20)  # it is broken by then
         undone = peers[0].ask("undo", token=token)

@@ -39,7 +39,7 @@ class Whole:
     is_floating_point = is_complex = False
 
 
-class Tokens:
+class Tokens(torch.Tensor):
     dtype = Whole()
 
     def __init__(self, length):

@@ -128,3 +128,13 @@ class RankJobs:
     def __exit__(self, *_: object) -> None:
         for job in self.jobs:
             job.__exit__()
+
+
+def meet(peers: list[Peer]) -> list[Peer]:
+    """Let all ranks switch together from now on."""
+    log = ""
+    for peer in peers:
+        found = peer.ask("together", log=log)
+        assert found["ok"], found
+        log = str(found["log"])
+    return peers
