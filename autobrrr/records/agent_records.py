@@ -97,16 +97,16 @@ class OpWork(Record, frozen=True, kw_only=True):
 
 
 class TracedSteps(Record, frozen=True, kw_only=True):
-    """Real steps under torch's CPU profiler (event `traced`; `work` comes from a replay). CPU only.
+    """Real steps under the timing dispatch mode (event `traced`; in `tracing` `work` is to come). CPU only.
 
     `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
-    the kernels do, without what dispatching them costs under it.
+    the kernels do, without what dispatching them costs under the mode.
     """
 
     status: Literal["ok", "abstained"]
     why: str | None = None
     kernel_ns: list[int] = []  # one for each traced step
-    traced_step_ns: list[int] = []  # the same steps, as they took under it
+    traced_step_ns: list[int] = []  # the same steps, as they took under the mode
     plain_step_ns: list[int] = []  # the untraced steps between them
     operations: list[int] = []  # operators dispatched, one for each traced step
     kernel_by_phase_ns: dict[str, float] = {}  # mean per step: data_wait, forward, backward, optimizer, other
@@ -115,8 +115,8 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     by_op: list[OpTime] = []
     work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
     between_ns: float | None = None  # of forward: no operator runs, outside of the roots' calls; median
-    op_floor_ns: int | None = None  # median time of an operator on 8 elements, under it
-    op_cost_ns: int | None = None  # what dispatching one operator costs when nobody watches
+    op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
+    op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
     foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
 

@@ -1,20 +1,29 @@
 """A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
 
-The class is made once per torch. What we read off tensors within a step is read `unseen`; operators of ours
-between steps run `unwatched`.
+The class is made once per torch. What we read off tensors within a step is read `unseen`. A pause of training
+that lasts too long ends at the next operator that a handler gets.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import perf_counter_ns
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
+from .torch_types import Abstain
+
+# Whose operators torch defines, some in Python; so is what begins with an underscore.
+_SPACES_OF_TORCH = {"aten", "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp"}
+_SPACES_OF_TORCH |= {"inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "profiler", "quantized"}
+_SPACES_OF_TORCH |= {"quantized_decomposed", "rngprims", "streams", "symm_mem"}
 _OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
+_NEVER = 1 << 62
+_pause_ends_ns = _NEVER
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -35,6 +44,15 @@ def dispatch_mode(torch: ModuleType, handler: Handler) -> Mode:
     return mode
 
 
+def leave(torch: ModuleType, mode: AbstractContextManager[object]) -> bool:
+    """Leave a mode where it is the innermost one of this thread; whether it was."""
+    depth = modes_on_stack(torch)
+    if not depth or torch._C._get_dispatch_stack_at(depth - 1) is not mode:
+        return False
+    mode.__exit__(None, None, None)
+    return True
+
+
 def modes_on_stack(torch: ModuleType) -> int:
     """Dispatch modes that are on, on this thread."""
     return int(torch._C._len_torch_dispatch_stack())
@@ -53,34 +71,14 @@ def unseen() -> AbstractContextManager[object]:
     return made()
 
 
-@contextmanager
-def unwatched(torch: ModuleType) -> Iterator[None]:
-    """A context in which operators of ours run no code of the job's: no mode, no hook on saved tensors."""
-    with ExitStack() as stack:
-        stack.enter_context(unseen())
-        stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
-        if saves_by_hooks(torch):  # those on top are the only ones that are called
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
-        yield
-
-
-def _same(tensor: object) -> object:
-    return tensor
-
-
-def saves_by_hooks(torch: ModuleType) -> bool:
-    """Whether hooks on saved tensors are active."""
-    inside = getattr(torch._C, "_autograd", None)
-    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
-    return hooks is not None and hooks(False) is not None
-
-
 def foreign_mode(torch: ModuleType) -> str | None:
     """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
     mode = mode_of_the_job(torch)
     if mode is not None:
         return f"a torch {mode[0]} mode of the job's own is active ({type(mode[1]).__name__})"
-    if saves_by_hooks(torch):
+    inside = getattr(torch._C, "_autograd", None)
+    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
+    if hooks is not None and hooks(False) is not None:
         return "hooks of the job's own on saved tensors are active"
     return None
 
@@ -103,6 +101,79 @@ def function_modes(torch: ModuleType) -> list[object]:
     return [torch._C._get_function_stack_at(index) for index in range(count)]
 
 
+def take_function_mode(torch: ModuleType, mode: object) -> int | None:
+    """Take a function mode off this thread's stack; where it lay, None where it did not."""
+    stack = function_modes(torch)
+    at = next((index for index, other in enumerate(stack) if other is mode), None)
+    if at is not None:
+        for _ in stack[at:]:
+            torch._C._pop_torch_function_stack()
+        for other in stack[at + 1 :]:
+            torch._C._push_on_torch_function_stack(other)
+    return at
+
+
+def put_function_mode(torch: ModuleType, mode: object, at: int) -> None:
+    """Put it where it lay, under what lies above that by now."""
+    above = function_modes(torch)[at:]
+    for _ in above:
+        torch._C._pop_torch_function_stack()
+    for other in (mode, *above):
+        torch._C._push_on_torch_function_stack(other)
+
+
+@contextmanager
+def own_code_refused(torch: ModuleType) -> Iterator[None]:
+    """No torch function runs code of the job's own within.
+
+    Raises:
+        Abstain: one was about to.
+    """
+    mode = _OwnCodeRefused(torch)
+    torch._C._push_on_torch_function_stack(mode)
+    try:
+        yield
+    finally:
+        take_function_mode(torch, mode)
+        if mode.why is not None:
+            raise Abstain(mode.why)
+
+
+class _OwnCodeRefused:
+    """A function mode."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self.why: str | None = None
+
+    def __torch_function__(
+        self,
+        target: Operator,
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        self.why = self.why or own_code(self._torch, types, target)
+        if self.why is not None:
+            raise Abstain(self.why)
+        return target(*args, **(kwargs or {}))
+
+
+def own_code(torch: ModuleType, kinds: Iterable[type], target: object = None) -> str | None:
+    """Why a function that takes tensors of these kinds is not called again: it runs the job's own code.
+
+    What that keeps, no scan finds.
+    """
+    for kind in kinds:
+        if str(kind.__module__).partition(".")[0] != "torch" and runs_own_code(torch, kind):
+            return (
+                f"tensors of the kind {kind.__name__}, whose code would run again in replays, are in the step"
+            )
+    if is_own_operator(torch, target):
+        return f"{target} is an operator written in Python, which may keep state"
+    return None
+
+
 def runs_own_code(torch: ModuleType, kind: type) -> bool:
     """Whether tensors of this kind run code of their own for each function or operator that takes them."""
     if kind in (torch.Tensor, torch.nn.Parameter):
@@ -116,12 +187,64 @@ def runs_own_code(torch: ModuleType, kind: type) -> bool:
     )
 
 
+def is_own_operator(torch: ModuleType, function: object) -> bool:
+    """Whether a function is an operator that is written in Python, none of torch's own."""
+    if type(function).__name__ not in ("OpOverload", "OpOverloadPacket"):
+        return False
+    space, _, name = _operator_name(function).partition("::")
+    if not name or space in _SPACES_OF_TORCH or space.startswith("_"):
+        return False
+    begins = (f"{space}/{name}/", f"{space}/{name}.")
+    return any(key.startswith(begins) for key in getattr(torch.library, "_impls", ()))
+
+
+def _operator_name(function: Any) -> str:
+    packet = getattr(function, "overloadpacket", function)
+    return str(getattr(packet, "_qualified_op_name", ""))
+
+
+@contextmanager
+def pause_of(most_ns: int) -> Iterator[None]:
+    """Training pauses within, at most for so long: see `end_late_pause`."""
+    global _pause_ends_ns
+    _pause_ends_ns = perf_counter_ns() + most_ns
+    try:
+        yield
+    finally:
+        _pause_ends_ns = _NEVER
+
+
+def end_late_pause() -> None:
+    """Raise `Abstain` where the pause that is on has lasted too long."""
+    if perf_counter_ns() > _pause_ends_ns:
+        raise Abstain("it paused training for longer than ten times its budget and was cut off")
+
+
 @functools.lru_cache(maxsize=1)
 def _mode_class(torch: ModuleType) -> type[Mode]:
-    class HandledDispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
+    def __torch_dispatch__(
+        self: Mode,
+        operator: Operator,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        if self.handler is None:
+            return operator(*args, **(kwargs or {}))
+        end_late_pause()
+        return self.handler(operator, args, kwargs or {})
+
+    body = {"__torch_dispatch__": __torch_dispatch__, "handler": None}
+    return type("HandledDispatchMode", (mode_base(torch),), body)
+
+
+@functools.lru_cache(maxsize=1)
+def mode_base(torch: ModuleType) -> type:
+    """torch's class of dispatch modes, for one that is on in the user's own steps."""
+
+    class StepMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
         # A higher order operator under a mode that does not announce this raises, in the user's step.
         supports_higher_order_operators = True
-        handler: Handler | None = None
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
@@ -131,15 +254,4 @@ def _mode_class(torch: ModuleType) -> type[Mode]:
         def ignore_compile_internals(cls) -> bool:
             return True  # else what the job compiles within the step runs uncompiled, or raises
 
-        def __torch_dispatch__(
-            self,
-            operator: Operator,
-            types: object,
-            args: tuple[object, ...] = (),
-            kwargs: dict[str, object] | None = None,
-        ) -> object:
-            if self.handler is None:
-                return operator(*args, **(kwargs or {}))
-            return self.handler(operator, args, kwargs or {})
-
-    return HandledDispatchMode
+    return StepMode

@@ -1,6 +1,6 @@
 """Has a recorded step replayed by the job's own Python, on a thread and in a process of its own.
 
-In: the agent's event `recorded` and its open file. Out: a `StepReplay`, on the event loop's thread. The
+In: the agent's event `recorded` and its open file. Out: a `ShadowProbe`, on the event loop's thread. The
 process imports torch and nothing else of the job's; it runs as the job's user, below everything in priority.
 """
 
@@ -17,18 +17,11 @@ import msgspec
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.folders import let_go
 from autobrrr.machine import procfs
-from autobrrr.records import OpWork, ShadowProbe
-from autobrrr.records.record_base import Record, as_record
+from autobrrr.records import ShadowProbe
+from autobrrr.records.record_base import as_record
 from autobrrr.sidecar.session.window_reader import Call, no_trace
 
-MODULES = (
-    "op_flops",
-    "resized",
-    "step_record",
-    "call_work",
-    "player",
-    "replay",
-)  # each after what it imports
+MODULES = ("resized", "step_record", "player", "replay")  # each after what it imports
 ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
 TIMEOUT_S = 90.0
 MOST_ANSWER_BYTES = 1 << 20
@@ -44,17 +37,8 @@ VARIABLES = (
     ),
     *("LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
 )
-
-
-class StepReplay(Record, frozen=True, kw_only=True):
-    """What a recorded step tells; `probe` is None where nobody asked for other batch sizes."""
-
-    work: list[OpWork] = []
-    probe: ShadowProbe | None = None
-
-
-OnReplay = Callable[[StepReplay], None]
-Replay = Callable[[Mapping[str, object], int | None, OnReplay], None]
+OnProbe = Callable[[ShadowProbe], None]
+Replay = Callable[[Mapping[str, object], int | None, OnProbe], None]
 
 # Run by the job's interpreter with `-I -S`: the modules come first on standard input, then the recording.
 _PROGRAM = """
@@ -81,7 +65,7 @@ class StepReplayer:
         self._pid, self._call = pid, call
         self._replaying = False
 
-    def __call__(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
+    def __call__(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
         if self._replaying:  # one at a time: an agent may send as many as it likes
             if fd is not None:
@@ -90,19 +74,19 @@ class StepReplayer:
         self._replaying = True
         threading.Thread(target=self._work, args=(told, fd, done), name="replay", daemon=True).start()
 
-    def _work(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
+    def _work(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
         try:
             found = replayed(self._pid, told, fd)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, ValueError) as error:
             found = _abstained(f"the recorded step can't be replayed: {type(error).__name__}: {error}"[:200])
         self._call(lambda: self._hand_back(found, done))
 
-    def _hand_back(self, found: StepReplay, done: OnReplay) -> None:
+    def _hand_back(self, found: ShadowProbe, done: OnProbe) -> None:
         self._replaying = False
         done(found)
 
 
-def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> StepReplay:
+def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProbe:
     """What a replay tells of the recording behind `fd`, which is closed.
 
     Raises:
@@ -144,8 +128,8 @@ def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> StepReplay
     )
     if done.returncode:
         return _abstained("the replay of the recorded step failed")
-    return as_record(msgspec.json.decode(done.stdout), StepReplay)
+    return as_record(msgspec.json.decode(done.stdout), ShadowProbe)
 
 
-def _abstained(why: str) -> StepReplay:
-    return StepReplay(probe=ShadowProbe(status="abstained", why=why))
+def _abstained(why: str) -> ShadowProbe:
+    return ShadowProbe(status="abstained", why=why)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from autobrrr.injected.wire import ring_layout
 from support import real_jobs
 from support.injected.agent import AgentJob, Step
+from support.injected.agent_windows import next_with_file
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -53,6 +55,9 @@ if second is not None:
 """
 
 
+PROBED = ("lightning", "rank")  # where the probe meets a trainer and a process group
+
+
 @dataclass(frozen=True)
 class Seen:
     """One job, watched and not."""
@@ -61,7 +66,7 @@ class Seen:
     second: list[str]  # what the other rank printed
     steps: list[Step]
     traced: dict[str, object]
-    recorded: dict[str, object]
+    probed: dict[str, object] | None
     anatomy: dict[str, object]
     facts: dict[str, object]
     left: list[str]
@@ -74,7 +79,14 @@ def watch(kind: str, folder: Path) -> Seen:
         peer.wait_steps(40)
         assert peer.ask("trace", steps=4)["ok"]
         traced = peer.event("traced")["traced"]
-        recorded = peer.event("recorded")["recorded"]
+        peer.wait_steps(peer.steps()[-1].seq + 3)  # the event comes a moment before its task is over
+        probed = None
+        if kind in PROBED:
+            reply = peer.ask("probe")
+            assert reply["ok"], reply
+            probed, fd = next_with_file(peer, "recorded")
+            if fd is not None:
+                os.close(fd)
         now = peer.ask("facts")
         peer.wait_steps(peer.steps()[-1].seq + 12)
         left = peer.ask("detach", keep=False)["left"]
@@ -88,7 +100,7 @@ def watch(kind: str, folder: Path) -> Seen:
         second=found.get("second", []),
         steps=steps,
         traced=traced,
-        recorded=recorded,
+        probed=probed,
         anatomy=now["anatomy"],
         facts=now["facts"],
         left=left,
@@ -149,7 +161,7 @@ def test_steps_were_traced_and_their_kernels_lie_in_their_phases(seen: Seen) -> 
     assert all(kernels[phase] > 0 for phase in ("forward", "backward", "optimizer"))
     plain = seen.traced["plain_by_phase_ns"]
     assert plain["forward"] >= real_jobs.PLANTED_S * 1e9
-    assert seen.recorded == {"status": "ok"}
+    assert seen.probed is None or seen.probed["status"] in ("ok", "abstained")
 
 
 @pytest.mark.parametrize("seen", ["closure"], indirect=True)
