@@ -7,6 +7,7 @@ least of several rounds: other programs only ever lengthen a call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -14,19 +15,19 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import ModuleType
 from typing import Any
 
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
-from .step_record import LOADING, RecordedStep, aligned, read
+from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
 LEAST_COVERAGE = 0.9
 CRASHES = 4
 LIKE_INPUT, DIMENSIONS, CLEARLY = 0.5, (1.0, 0.6), 1.5  # what speaks for a size being B, and how clearly
-BUDGET_NS = 4_000_000_000  # of replays
+BUDGET_NS = 1_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
 FACTORS = (0.5, 1, 2)  # of B
@@ -34,7 +35,9 @@ SWEEP = (0.25, 0.5, *(1 << power for power in range(7)))
 SWEEP_NS = 400_000_000  # no size is added to a sweep that would take longer once
 SPARED = 0.5  # of the free memory
 UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
-NICER = 15  # than the sidecar: training comes first
+NICER = 15  # than the sidecar
+LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
+PICKS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::index_select")
 NEVER = (1 << 32) - 1
 PR_SET_PDEATHSIG = 1
 
@@ -97,17 +100,32 @@ def _batch(program: RecordedStep, told: int | None) -> int:
     if told == 1:
         raise NoAnswer("a batch of one sample can't be told from other sizes")
     likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
-    for value in program.values:
-        if value.given and not value.owned and value.last_use >= 0:
-            for size, weight in zip(value.shape, DIMENSIONS, strict=False):
-                if size > 1:
-                    likely[size] = likely.get(size, 0.0) + weight
+    for value in _data(program):
+        for size, weight in zip(value.shape, DIMENSIONS, strict=False):
+            if size > 1:
+                likely[size] = likely.get(size, 0.0) + weight
     best = sorted(likely, key=lambda size: -likely[size])[:2]
     if not best:
         raise NoAnswer("the step reads no data of a batch")
     if len(best) > 1 and likely[best[0]] < CLEARLY * likely[best[1]]:
         raise NoAnswer(f"its batch may be {best[0]} or {best[1]}")
     return best[0]
+
+
+def _data(program: RecordedStep) -> Iterator[StepValue]:
+    """What the step reads of data; of a whole data set, the part that it picks."""
+    uses: dict[int, list[StepCall]] = {}
+    for call in program.calls:
+        for value in tensors_in(call.args):
+            uses.setdefault(value.number, []).append(call)
+    waiting = [value for value in program.values if value.given and not value.owned and value.last_use >= 0]
+    while waiting:
+        value = waiting.pop()
+        calls = uses.get(value.number, [])
+        if calls and all(call.name.partition(".")[0] in PICKS for call in calls):
+            waiting += [each for call in calls for each in call.outputs if each is not None]
+        else:
+            yield value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,11 +303,18 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _give_way() -> None:
+    """Training comes first. Linux weighs whole sessions where they are groups of their own (autogroups)."""
+    os.nice(NICER)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write(str(LAST))
+
+
 def main() -> None:
     """Read a recording from standard input, tell the payload on standard output."""
     recording = json.loads(sys.stdin.buffer.read())
     _end_with_parent()
-    os.nice(NICER)
+    _give_way()
     sys.path += recording["paths"]
     import torch
 

@@ -24,6 +24,7 @@ from autobrrr.sidecar.session.window_reader import Call, no_trace
 MODULES = ("resized", "step_record", "player", "replay")  # each after what it imports
 ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
 TIMEOUT_S = 90.0
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 MOST_ANSWER_BYTES = 1 << 20
 # What decides how torch computes and takes memory there.
 VARIABLES = (
@@ -118,7 +119,7 @@ def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProb
         timeout=TIMEOUT_S,
         most_bytes=MOST_ANSWER_BYTES,
         executable=python.program,
-        env={**variables, **dict(python.variables)},
+        env={**variables, **dict(python.variables), **PASSIVE},
         cwd="/",
         **(
             {}

@@ -197,6 +197,7 @@ class Session:
                 return
             if name == "recorded" and self.replay is not None:
                 told, fd = event.get("recorded"), event.get("fd")
+                self.findings.replaying = True
                 self.replay(
                     told if isinstance(told, dict) else {},
                     fd if isinstance(fd, int) else None,
@@ -474,6 +475,7 @@ class Session:
         self._journal.write("window", window)
 
     def _took_probe(self, probe: ShadowProbe) -> None:
+        self.findings.replaying = False
         if self.state is State.ENDED:
             return
         if self.state is State.SWEEPING:
