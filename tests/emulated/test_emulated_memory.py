@@ -9,11 +9,11 @@ import sys
 import pytest
 import torch
 
+pytestmark = pytest.mark.nightly  # of the emulated device itself
 GIB = 1 << 30
 ASK = """
 import pynvml as nvml
 
-pytestmark = pytest.mark.nightly  # of the emulated device itself
 nvml.nvmlInit()
 handle = nvml.nvmlDeviceGetHandleByIndex(0)
 users = {{one.pid: one.usedGpuMemory for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}}
