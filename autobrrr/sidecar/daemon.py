@@ -86,7 +86,8 @@ def serve(
     )
     tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
     session.read_window = WindowReader(calls)
-    session.replay = StepReplayer(target.pid, calls)
+    session.replay = replayer = StepReplayer(target.pid, calls)
+    session.stop_replay = replayer.stop
     job = job_roles.job_of(target.pid)
     if job is not None:
         session.intake.turn = RankLock(endpoint.folder, job)

@@ -215,7 +215,13 @@ def _place(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -
 
 
 def run_bounded(
-    words: list[str], *, input: bytes, timeout: float, most_bytes: int = MOST_CODE_BYTES, **options: object
+    words: list[str],
+    *,
+    input: bytes,
+    timeout: float,
+    most_bytes: int = MOST_CODE_BYTES,
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+    **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
     """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
     is heard to so many bytes and no further.
@@ -237,6 +243,7 @@ def run_bounded(
             **options,
         )
     assert process.stdout is not None
+    began(process)
     try:
         with process.stdout:
             while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -65,6 +66,16 @@ class StepReplayer:
     def __init__(self, pid: int, call: Call) -> None:
         self._pid, self._call = pid, call
         self._replaying = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """Nobody replays from here on: what is compared now must not share its CPUs with us."""
+        process = self._process
+        if self._replaying and process is not None:
+            process.kill()
+
+    def _began(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def __call__(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
@@ -77,7 +88,7 @@ class StepReplayer:
 
     def _work(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
         try:
-            found = replayed(self._pid, told, fd)
+            found = replayed(self._pid, told, fd, self._began)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, ValueError) as error:
             found = _abstained(f"the recorded step can't be replayed: {type(error).__name__}: {error}"[:200])
         self._call(lambda: self._hand_back(found, done))
@@ -87,7 +98,12 @@ class StepReplayer:
         done(found)
 
 
-def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProbe:
+def replayed(
+    pid: int,
+    told: Mapping[str, object],
+    fd: int | None,
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+) -> ShadowProbe:
     """What a replay tells of the recording behind `fd`, which is closed.
 
     Raises:
@@ -118,6 +134,7 @@ def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProb
         input=b"%d\n" % len(modules) + modules + recording,
         timeout=TIMEOUT_S,
         most_bytes=MOST_ANSWER_BYTES,
+        began=began,
         executable=python.program,
         env={**variables, **dict(python.variables), **PASSIVE},
         cwd="/",
@@ -127,6 +144,8 @@ def replayed(pid: int, told: Mapping[str, object], fd: int | None) -> ShadowProb
             else {"user": python.user[0], "group": python.user[1], "extra_groups": []}
         ),
     )
+    if done.returncode == -signal.SIGKILL:
+        return _abstained("it was stopped for the tuning")
     if done.returncode:
         return _abstained("the replay of the recorded step failed")
     return as_record(msgspec.json.decode(done.stdout), ShadowProbe)

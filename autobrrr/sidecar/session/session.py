@@ -94,6 +94,7 @@ class Session:
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
         self.replay: Replay | None = None
+        self.stop_replay: Callable[[], None] = lambda: None
         self.watch_thread: Callable[[int], object] = lambda tid: None
         self.intake = StepIntake(self.findings, device)
         self._sees_each_step = False  # what it holds, while the tuner compares
@@ -359,6 +360,7 @@ class Session:
             refusal = "the job is being tuned already"
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
+            self.stop_replay()
             self._on_before = self.active.names if self.active is not None else []
             self._mind_clock()
             if self._agent is not None and self.findings.window.lengths_vary:
