@@ -89,4 +89,4 @@ GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
     "half_of_kernels": _half_of_kernels,
     "update": _update,
 }
-"""What of the step goes; None where that is not known."""
+"""The share of the step that the edit saves; None if unknown."""

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 from .torch_types import Abstain
 
-# Whose operators torch defines, some in Python; so is what begins with an underscore.
-_SPACES_OF_TORCH = {"aten", "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp"}
-_SPACES_OF_TORCH |= {"inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "profiler", "quantized"}
-_SPACES_OF_TORCH |= {"quantized_decomposed", "rngprims", "streams", "symm_mem"}
 _OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
 _NEVER = 1 << 62
@@ -101,79 +97,6 @@ def function_modes(torch: ModuleType) -> list[object]:
     return [torch._C._get_function_stack_at(index) for index in range(count)]
 
 
-def take_function_mode(torch: ModuleType, mode: object) -> int | None:
-    """Take a function mode off this thread's stack; where it lay, None where it did not."""
-    stack = function_modes(torch)
-    at = next((index for index, other in enumerate(stack) if other is mode), None)
-    if at is not None:
-        for _ in stack[at:]:
-            torch._C._pop_torch_function_stack()
-        for other in stack[at + 1 :]:
-            torch._C._push_on_torch_function_stack(other)
-    return at
-
-
-def put_function_mode(torch: ModuleType, mode: object, at: int) -> None:
-    """Put it where it lay, under what lies above that by now."""
-    above = function_modes(torch)[at:]
-    for _ in above:
-        torch._C._pop_torch_function_stack()
-    for other in (mode, *above):
-        torch._C._push_on_torch_function_stack(other)
-
-
-@contextmanager
-def own_code_refused(torch: ModuleType) -> Iterator[None]:
-    """No torch function runs code of the job's own within.
-
-    Raises:
-        Abstain: one was about to.
-    """
-    mode = _OwnCodeRefused(torch)
-    torch._C._push_on_torch_function_stack(mode)
-    try:
-        yield
-    finally:
-        take_function_mode(torch, mode)
-        if mode.why is not None:
-            raise Abstain(mode.why)
-
-
-class _OwnCodeRefused:
-    """A function mode."""
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._torch = torch
-        self.why: str | None = None
-
-    def __torch_function__(
-        self,
-        target: Operator,
-        types: Iterable[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        self.why = self.why or own_code(self._torch, types, target)
-        if self.why is not None:
-            raise Abstain(self.why)
-        return target(*args, **(kwargs or {}))
-
-
-def own_code(torch: ModuleType, kinds: Iterable[type], target: object = None) -> str | None:
-    """Why a function that takes tensors of these kinds is not called again: it runs the job's own code.
-
-    What that keeps, no scan finds.
-    """
-    for kind in kinds:
-        if str(kind.__module__).partition(".")[0] != "torch" and runs_own_code(torch, kind):
-            return (
-                f"tensors of the kind {kind.__name__}, whose code would run again in replays, are in the step"
-            )
-    if is_own_operator(torch, target):
-        return f"{target} is an operator written in Python, which may keep state"
-    return None
-
-
 def runs_own_code(torch: ModuleType, kind: type) -> bool:
     """Whether tensors of this kind run code of their own for each function or operator that takes them."""
     if kind in (torch.Tensor, torch.nn.Parameter):
@@ -185,22 +108,6 @@ def runs_own_code(torch: ModuleType, kind: type) -> bool:
         getattr(function, "__func__", function) not in usual
         or dispatch is not torch._C._disabled_torch_dispatch_impl
     )
-
-
-def is_own_operator(torch: ModuleType, function: object) -> bool:
-    """Whether a function is an operator that is written in Python, none of torch's own."""
-    if type(function).__name__ not in ("OpOverload", "OpOverloadPacket"):
-        return False
-    space, _, name = _operator_name(function).partition("::")
-    if not name or space in _SPACES_OF_TORCH or space.startswith("_"):
-        return False
-    begins = (f"{space}/{name}/", f"{space}/{name}.")
-    return any(key.startswith(begins) for key in getattr(torch.library, "_impls", ()))
-
-
-def _operator_name(function: Any) -> str:
-    packet = getattr(function, "overloadpacket", function)
-    return str(getattr(packet, "_qualified_op_name", ""))
 
 
 @contextmanager

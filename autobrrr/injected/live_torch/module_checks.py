@@ -1,4 +1,4 @@
-"""What modules are that no layer of ours can stand around, and the hooks that they bear."""
+"""Modules that can't be wrapped, and their hooks."""
 
 from __future__ import annotations
 

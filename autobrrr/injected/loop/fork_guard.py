@@ -1,8 +1,7 @@
 """What a forked child does with the agent: it forgets it.
 
-`os.register_at_fork` can't be taken back, so it is not used: `logging` calls `_at_fork_reinit` in the child
-for every object in a WeakSet that it keeps for its handlers. An object of ours in there costs nothing and
-leaves with its last reference.
+`os.register_at_fork` can't be undone, so we don't use it. After a fork, `logging` calls `_at_fork_reinit` on
+every object in the WeakSet it keeps for its handlers. We add one, and it goes away with its last reference.
 """
 
 from __future__ import annotations

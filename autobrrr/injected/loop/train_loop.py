@@ -219,7 +219,7 @@ class TrainLoop:
         return self.job.saw_iterator
 
     def fail(self, error: BaseException) -> None:
-        """Something of ours went wrong: out, at once. Training goes on."""
+        """Our code failed: remove the agent at once. Training goes on."""
         hot = self.hot
         if self.broken is None:
             self.broken = f"{type(error).__name__}: {error}"

@@ -330,7 +330,7 @@ def _iterator_on(ident: int) -> object:
 
 
 def _loading(frame: FrameType) -> str:
-    """What torch's loader does in a frame of its own."""
+    """What a frame of torch's DataLoader is doing."""
     code = frame.f_code
     if code.co_filename.endswith("_utils/collate.py"):
         return "collate"

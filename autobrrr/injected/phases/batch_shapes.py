@@ -1,7 +1,7 @@
 """The batch size and the count of tokens, as the shapes of a batch or of a root call show them.
 
-Shapes and kinds of numbers only: no tensor is read, and no mode of the job's own sees that they are. Only
-arrays are asked, and containers of Python's: no other class of the job's runs any code for it.
+Reads shapes and dtypes only, never values, and no torch mode sees it. Looks at arrays and at Python's own
+containers, so no other class of the job runs code for us.
 """
 
 from __future__ import annotations

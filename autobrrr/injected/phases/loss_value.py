@@ -35,7 +35,7 @@ def loss_finite(loss: object) -> int:
         if type(loss).__name__ != "Tensor" or not loss.is_cpu or loss.numel() != 1:  # type: ignore[attr-defined]
             return UNKNOWN
         kind, at = str(loss.dtype), loss.data_ptr()  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError):  # a wrapper without memory of its own
+    except (AttributeError, RuntimeError):  # a wrapper that has no storage
         return UNKNOWN
     if not at:
         return UNKNOWN

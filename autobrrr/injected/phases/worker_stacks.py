@@ -254,7 +254,7 @@ def _path(memory: Memory, state: int) -> tuple[int, ...]:
     running = _inner(memory, sys._getframe())
     with open(f"/proc/{memory.pid}/mem", "rb", buffering=0) as file:
         fd = file.fileno()
-        # No function of ours is called between here and the match: its frame would be the running one.
+        # Call no Python function until the match: its frame would become the running one.
         fields = struct.unpack(f"{STATE_FIELDS}Q", os.pread(fd, STATE_FIELDS * WORD, state))
         if running in fields:
             return (fields.index(running) * WORD,)
