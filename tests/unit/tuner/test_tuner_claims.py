@@ -6,6 +6,7 @@ import pytest
 
 from autobrrr.recipe import from_tuning
 from autobrrr.records import NoClaim, TuneProgress
+from autobrrr.report.text.tuning_text import tuning_table
 from autobrrr.tuner.job_under_test import NotApplied
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
@@ -58,3 +59,12 @@ def test_a_tuning_that_is_stopped_in_its_confirmation_run_claims_nothing_beside_
     assert (found.speedup, found.interval, found.no_claim) == (1.0, None, NoClaim.CROWDED)
     assert "stopped by the user" in (found.note or "")
     assert "fit.py" in (found.note or "")
+
+
+def test_a_trial_tells_the_most_memory_that_the_job_took_with_its_remedy() -> None:
+    fused = Effect(speed=1.5, host_bytes=900 << 20)
+    found = tune(SimulatedJob(effects={"optimizer.fused": fused}))
+    peaks = {each.remedy: each.peaks.host_bytes for each in found.trials}
+    assert (peaks["optimizer.fused"], peaks["optimizer.foreach"]) == (900 << 20, None)
+    assert found.kept == ["optimizer.fused"]
+    assert (found.peaks.host_bytes, "900 MB" in tuning_table(found)) == (900 << 20, True)

@@ -552,40 +552,6 @@ def test_long_steps_of_a_remedy_count_in_a_job_of_few_steps_too() -> None:
     assert kept <= 4  # 17 without the look at long steps; where none falls into the pairs, none is seen
 
 
-def test_what_went_off_by_itself_in_the_trial_of_another_stays_off() -> None:
-    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
-
-    def told(now: TuneProgress) -> None:
-        if now.stage == "trial" and now.remedy == "gc.freeze" and now.pairs == 3 and not job.lost():
-            job.lose("optimizer.fused")
-
-    only = TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
-    found = tune(job, settings=only, on_progress=told)
-    assert "optimizer.fused" not in [*found.kept, *job.names_on]
-    assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
-
-
-@pytest.mark.parametrize("after", [470, 493, 498])
-def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) -> None:
-    class GoesOff(SimulatedJob):
-        began: int | None = None
-
-        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
-            if count == GUARD_STEPS and self.began is None:
-                self.effects = {**self.effects, "optimizer.fused": Effect(speed=0.7)}
-                self.began = self._count
-            return super().steps(first_seq, count, timeout_ns)
-
-        def _lose(self) -> None:
-            super()._lose()
-            if self.began is not None and self._count - self.began > after:
-                self.lose("optimizer.fused")
-
-    job = GoesOff(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
-    found = tuned(job, budget_s=80, only=("optimizer.fused", "gc.freeze"))
-    assert "optimizer.fused" not in [*found.kept, *job.names_on]
-
-
 def test_a_remedy_with_which_the_loss_is_not_finite_is_undone_at_once() -> None:
     class Diverges(SimulatedJob):
         """Every eighth step is sampled; with the remedy its loss is not finite."""
@@ -625,13 +591,3 @@ def test_a_loss_that_is_known_one_sampled_step_late_is_still_laid_to_the_remedy(
     found = tuned(Diverges(effects={"optimizer.fused": Effect(speed=2.0)}), only=("optimizer.fused",))
     assert "the loss was not finite" in trial(found, "optimizer.fused").why
     assert found.kept == []
-
-
-def test_a_trial_tells_the_most_memory_that_the_job_took_with_its_remedy() -> None:
-    fused = Effect(speed=1.5, host_bytes=900 << 20)
-    found = tuned(SimulatedJob(effects={"optimizer.fused": fused}))
-    assert trial(found, "optimizer.fused").peaks.host_bytes == 900 << 20
-    assert trial(found, "optimizer.foreach").peaks.host_bytes is None
-    assert found.kept == ["optimizer.fused"]
-    assert found.peaks.host_bytes == 900 << 20  # in the confirmation run
-    assert "900 MB" in tuning_table(found)

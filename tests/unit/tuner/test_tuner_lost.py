@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autobrrr.records import TuneProgress
-from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.live_search import GUARD_STEPS, tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 
@@ -28,3 +28,37 @@ def test_what_goes_off_by_itself_takes_nothing_else_with_it(stage: str) -> None:
     assert found.interval is not None
     assert found.interval[0] > 1
     assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
+
+
+def test_what_went_off_by_itself_in_the_trial_of_another_stays_off() -> None:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
+
+    def told(now: TuneProgress) -> None:
+        if now.stage == "trial" and now.remedy == "gc.freeze" and now.pairs == 3 and not job.lost():
+            job.lose("optimizer.fused")
+
+    only = TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze"))
+    found = tune(job, settings=only, on_progress=told)
+    assert "optimizer.fused" not in [*found.kept, *job.names_on]
+    assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
+
+
+@pytest.mark.parametrize("after", [470, 493, 498])
+def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) -> None:
+    class GoesOff(SimulatedJob):
+        began: int | None = None
+
+        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
+            if count == GUARD_STEPS and self.began is None:
+                self.effects = {**self.effects, "optimizer.fused": Effect(speed=0.7)}
+                self.began = self._count
+            return super().steps(first_seq, count, timeout_ns)
+
+        def _lose(self) -> None:
+            super()._lose()
+            if self.began is not None and self._count - self.began > after:
+                self.lose("optimizer.fused")
+
+    job = GoesOff(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
+    found = tune(job, settings=TuneSettings(budget_ns=80 * SECOND_NS, only=("optimizer.fused", "gc.freeze")))
+    assert "optimizer.fused" not in [*found.kept, *job.names_on]
