@@ -44,12 +44,14 @@ def two_kinds_of_kernels() -> Measurements:
     )
 
 
-def short_operators(fixed: float | None, each_ns: float = 5_000.0, moved: float = 0.15) -> Measurements:
+def short_operators(
+    fixed: float | None, each_ns: float = 5_000.0, moved: float = 0.15, short: float = 0.5
+) -> Measurements:
     """Half of the step in calls far below both roofs, some in kernels that move tensors."""
     step_ns = 0.6 * MS
     probe = None if fixed is None else diagnosis.probed(step_ns, fixed=fixed)
     return diagnosis.kernel_bound(
-        diagnosis.worked("aten.add.Tensor", 0.5, step_ns, bandwidth=0.02, count=0.5 * step_ns / each_ns),
+        diagnosis.worked("aten.add.Tensor", short, step_ns, bandwidth=0.02, count=short * step_ns / each_ns),
         diagnosis.worked("aten.mul.Tensor", moved, step_ns, bandwidth=0.9),
         step_ns=step_ns,
         probe=probe,
@@ -66,6 +68,16 @@ def test_short_calls_are_no_kernels_that_limit_and_the_host_s_where_they_do_not_
     longer = verdict(short_operators(fixed=None, each_ns=40_000.0))
     assert longer.limit == "kernels"
     assert "50 % kernels far below both roofs" in longer.limit_reason
+
+
+def test_short_calls_do_not_hide_a_host_that_takes_most_of_the_step_and_leads_the_kernels() -> None:
+    found = verdict(short_operators(fixed=None, short=0.3, moved=0.1))
+    assert (found.limit, found.limit_confidence) == ("host", "low")
+    for growing in (
+        short_operators(fixed=None, short=0.1, moved=0.35),
+        short_operators(fixed=0.1, short=0.3, moved=0.1),
+    ):
+        assert verdict(growing).limit not in ("host", "kernels")
 
 
 def test_short_calls_of_a_step_that_does_not_grow_are_overhead_by_name_and_with_little_confidence() -> None:
