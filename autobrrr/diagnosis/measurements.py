@@ -18,6 +18,7 @@ from autobrrr.records import (
     AgentCost,
     Anatomy,
     CollectiveWaits,
+    DeviceAllocator,
     FrameSamples,
     GpuSample,
     HostSample,
@@ -81,6 +82,7 @@ class Measurements:
     slack: HostSlack | None = None
     host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
+    allocator: DeviceAllocator | None = None  # of its device
     settings: tuple[SettingFact, ...] = ()  # that cost time, as the job has them
     cost: AgentCost | None = None
     readonly: bool = False  # no traced steps, no probe

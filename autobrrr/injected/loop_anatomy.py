@@ -45,6 +45,7 @@ def _read(loop: TrainLoop) -> dict[str, object]:
         "parameter_tensors": tensors if optimizers else None,
         "parameter_bytes": size if optimizers else None,
         "state_bytes": state_size if optimizers else None,
+        "model_bytes": _count(_weights(job.roots))[2] if job.roots else None,
         "backwards_per_step": loop.last_backwards if loop.sampled_steps else None,
         "roots": [type(root).__name__ for root in job.roots],
         "compiled": loop.check.compiled(job.roots),
@@ -125,6 +126,16 @@ def _parameters(optimizers: list[object]) -> Iterator[object]:
     for optimizer in optimizers:
         for group in getattr(optimizer, "param_groups", ()):
             yield from group["params"]
+
+
+def _weights(roots: list[object]) -> Iterator[object]:
+    """Parameters and buffers of these and of all modules below, each once."""
+    seen: set[int] = set()
+    for part in _parts(roots):
+        for kind in ("_parameters", "_buffers"):
+            found = {id(each): each for each in list(getattr(part, kind, {}).values())}
+            yield from (each for key, each in found.items() if key not in seen)
+            seen |= found.keys()
 
 
 def _states(optimizers: list[object]) -> Iterator[object]:

@@ -46,6 +46,7 @@ class SettingsCensus:
         self._loop = loop
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
         self._known: dict[str, Value] = {}  # by the look before
+        self._allocator: dict[str, int] | None = None
         self._asked, self._asked_s = False, -EVERY_S
 
     def facts(self) -> dict[str, object] | None:
@@ -67,7 +68,8 @@ class SettingsCensus:
             "facts": [
                 {"name": name, "value": round(value, 3), "detail": detail, "where": lines.get(name)}
                 for name, (value, detail) in found.items()
-            ]
+            ],
+            "allocator": self._allocator,
         }
 
     def _look(self) -> None:
@@ -77,6 +79,7 @@ class SettingsCensus:
             with unseen(), torch.no_grad():
                 found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
                 self._switches = found | _unused_rows(self._loop)
+                self._allocator = _allocator(torch)
         except (AttributeError, RuntimeError, TypeError, ValueError):  # another torch
             return
 
@@ -102,6 +105,15 @@ def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
     yield "tracemalloc", frames > 0, f"{frames} frames"
     yield "launch_blocking", on_cuda and environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"), ""
     yield "distributed_debug", environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL", "DETAIL"
+
+
+def _allocator(torch: ModuleType) -> dict[str, int] | None:
+    """What torch's allocator has counted on this thread's device; None without one."""
+    if not torch.cuda.is_initialized():
+        return None
+    counted = torch.cuda.memory_stats()
+    kinds = {"reserved_bytes": "reserved_bytes.all.current", "peak_bytes": "allocated_bytes.all.peak"}
+    return {name: int(counted.get(kind, 0)) for name, kind in kinds.items()}
 
 
 def _unused_rows(loop: TrainLoop) -> dict[str, Value]:

@@ -58,6 +58,7 @@ class Anatomy(Record, frozen=True, kw_only=True):
     parameter_tensors: int | None
     parameter_bytes: int | None
     state_bytes: int | None  # optimizer state
+    model_bytes: int | None = None  # all parameters and buffers, trained or not
     backwards_per_step: int | None
     roots: list[str]  # class names of the modules called from outside modules
     compiled: bool
@@ -314,10 +315,18 @@ class SettingFact(Record, frozen=True, kw_only=True):
     where: str | None = None  # the line that sets it: "train.py:12 <module>"
 
 
+class DeviceAllocator(Record, frozen=True, kw_only=True):
+    """What torch's allocator has counted on the training thread's device."""
+
+    reserved_bytes: int  # now, from the driver
+    peak_bytes: int  # in use at once, since the job began or last set it back
+
+
 class Census(Record, frozen=True, kw_only=True):
     """What was read of them (event `census`)."""
 
     facts: list[SettingFact]
+    allocator: DeviceAllocator | None = None
 
 
 class AgentCost(Record, frozen=True, kw_only=True):

@@ -6,11 +6,13 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.quantities import duration, share
+from autobrrr.quantities import duration, share, size
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
-from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, Shares, Trend, Where
+from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, MemoryPart, Shares, Trend, Where
+
+MOST_PARTS, LEAST_PART = 4, 0.01  # of the memory, told in one line
 
 
 class StepStats(Record, frozen=True, kw_only=True):
@@ -166,6 +168,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     where: list[Where] = []  # lines of the user's own code, what they may change first
     ledger: list[LedgerRow] = []  # the whole step
     trends: list[Trend] = []  # what grows, or comes at a period
+    memory: list[MemoryPart] = []  # who holds what the process has, the largest first
     contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None
     anatomy: Anatomy | None = None
@@ -182,3 +185,14 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     straggler: LateRank | None = None  # of them; None: they were not compared
     final: bool | None = None
     device_ns: StepStats | None = None  # steps by the device's clock; None on a CPU
+
+    @property
+    def memory_words(self) -> str:
+        """`8.20 GB on the device: 4.00 GB optimizer state; a batch of 96 would fit`; "" where unknown."""
+        total = sum(part.bytes for part in self.memory)
+        told = [f"{size(part.bytes)} {part.what}" for part in self.memory if part.bytes >= LEAST_PART * total]
+        if not told:
+            return ""
+        fits = None if self.batch_probe.memory is None else self.batch_probe.memory.largest_batch
+        batch = f"; a batch of {fits} would fit" if fits is not None else ""
+        return f"{size(total)} on the {self.memory[0].place}: {', '.join(told[:MOST_PARTS])}{batch}"

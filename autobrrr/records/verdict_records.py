@@ -88,6 +88,14 @@ class Where(Record, frozen=True, kw_only=True):
         return f"{self.place}, {share(self.share)}{sure} of the step ({in_phase(self.does, self.phase)})"
 
 
+class MemoryPart(Record, frozen=True, kw_only=True):
+    """What holds a part of the job's memory."""
+
+    place: str  # "host", "device"
+    what: str  # "parameters and buffers", "optimizer state", ...
+    bytes: int
+
+
 class Trend(Record, frozen=True, kw_only=True):
     """What changes while a session watches."""
 

@@ -206,8 +206,8 @@ def _leads(limit: str, shares: Mapping[str, float]) -> bool:
     share = shares.get(limit, 0.0)
     rivals = {name: other for name, other in shares.items() if name != limit}
     rival = max(rivals.values(), default=0.0)
-    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other. What may
-    # be both counts against kernels only: the remedies for dispatch cure it either way.
+    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other. What
+    # may be both counts against kernels only: the remedies for dispatch cure it either way.
     apart = {"host": ("kernels",), "kernels": ("host", "short")}.get(limit, ())
     between = sum(rivals.get(name, 0.0) for name in apart)
     return (

@@ -48,6 +48,8 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     rows = [one for one in found.ledger if one.share >= LEAST_SHARE]
     lines += _ledger_rows(rows if verbose else rows[:MOST_ROWS])
     lines += [_row("over time", readable(each.words)) for each in found.trends]
+    if found.memory_words:
+        lines.append(_row("memory", found.memory_words))
     among = ranks_words(found)
     if among is not None:
         lines.append(_row("ranks", among))

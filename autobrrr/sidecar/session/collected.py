@@ -166,6 +166,7 @@ class Collected:
             slack=self.slack,
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
+            allocator=None if self.census is None else self.census.allocator,
             settings=() if self.census is None else tuple(self.census.facts),
             cost=self.cost,
             readonly=self.options.readonly,

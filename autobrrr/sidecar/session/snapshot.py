@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from autobrrr.diagnosis.measurements import Measurements, step_stats
+from autobrrr.diagnosis.models.memory_parts import memory_parts
 from autobrrr.diagnosis.models.shares import shown_phases
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
@@ -66,6 +67,7 @@ def snapshot(
         where=verdict.where,
         ledger=verdict.ledger,
         trends=verdict.trends,
+        memory=memory_parts(measured),
         contention=contention(measured),
         job=measured.facts,
         anatomy=measured.anatomy,

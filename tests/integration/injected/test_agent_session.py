@@ -122,6 +122,7 @@ def test_steps_are_recorded_in_order_and_sampled_phases_fill_them(tmp_path: Path
         assert anatomy["optimizers"] == ["AdamW"]
         assert anatomy["roots"] == ["Sequential"]
         assert anatomy["parameters"] == 16 * 32 + 32 + 32 * 4 + 4
+        assert anatomy["model_bytes"] == anatomy["parameter_bytes"] == 4 * anatomy["parameters"]
         assert anatomy["train_tid"] == running.process.pid
         assert peer.ask("detach", keep=False)["left"] == []
         running.output()

@@ -158,3 +158,18 @@ def test_a_look_is_asked_for_again_now_and_then_and_not_while_steps_are_measured
     now_s[0] += EVERY_S
     census.facts()
     assert not loop.posted
+
+
+def test_a_device_s_allocator_is_read_and_a_cpu_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> object:
+        loop = Loop()
+        census = SettingsCensus(loop)  # type: ignore[arg-type]
+        assert census.facts() is None
+        loop.posted.pop()()
+        return (census.facts() or {})["allocator"]
+
+    assert told() is None
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    counted = {"reserved_bytes.all.current": 7, "allocated_bytes.all.peak": 5}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: counted)
+    assert told() == {"reserved_bytes": 7, "peak_bytes": 5}

@@ -1,0 +1,88 @@
+"""Who holds the job's memory: parts that sum to what the process has."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.memory_parts import memory_parts
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.records import Attach, BatchMemory, DeviceAllocator, GpuSample
+from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.session.snapshot import snapshot
+from support.judged import diagnosis
+from support.judged.diagnosis import MS
+
+MIB = 1 << 20
+
+
+def trained(model_mib: int | None = 20, peak_mib: int = 60) -> Measurements:
+    """A process of 256 MiB: 16 MiB of 20 are trained, with 32 MiB of state."""
+    build = msgspec.structs.replace(
+        diagnosis.anatomy(),
+        model_bytes=None if model_mib is None else model_mib * MIB,
+        parameter_bytes=16 * MIB,
+        state_bytes=32 * MIB,
+    )
+    held = BatchMemory(
+        saved_bytes=peak_mib * MIB,
+        per_sample_bytes=1e6,
+        peak_bytes=peak_mib * MIB,
+        peak_2x_bytes=2 * peak_mib * MIB,
+        free_bytes=None,
+        largest_batch=96,
+    )
+    probe = msgspec.structs.replace(diagnosis.probed(4 * MS, fixed=0.5), memory=held)
+    return diagnosis.measured(build=build, probe=probe)
+
+
+def parts(measured: Measurements) -> dict[str, float]:
+    return {part.what: part.bytes / MIB for part in memory_parts(measured)}
+
+
+def test_the_parts_of_a_cpu_job_sum_to_its_process() -> None:
+    assert parts(trained()) == {
+        "Python, libraries and data": 128,
+        "activations and temporaries of a step": 60,
+        "optimizer state": 32,
+        "parameters and buffers": 20,
+        "gradients": 16,
+    }
+    assert parts(trained(peak_mib=1000))["activations and temporaries of a step"] == 256 - 68
+
+
+def test_a_gpu_job_is_told_by_its_allocator_and_its_driver() -> None:
+    on_gpu = diagnosis.replaced(
+        trained(),
+        facts=diagnosis.facts(cuda=True),
+        allocator=DeviceAllocator(reserved_bytes=500 * MIB, peak_bytes=400 * MIB),
+    )
+    assert parts(on_gpu) == {
+        "activations and temporaries of a step": 332,
+        "allocator's cache": 100,
+        "optimizer state": 32,
+        "parameters and buffers": 20,
+        "gradients": 16,
+    }
+    seen = diagnosis.replaced(on_gpu, gpu=(GpuSample(t_ns=0, job_memory_bytes=900 * MIB),))
+    assert parts(seen)["CUDA context and libraries"] == 400
+    assert sum(parts(seen).values()) == 900
+
+
+def test_nothing_is_said_of_what_was_not_read() -> None:
+    assert memory_parts(trained(model_mib=None)) == []
+    assert memory_parts(diagnosis.replaced(trained(), host=())) == []
+    assert memory_parts(diagnosis.replaced(trained(), facts=diagnosis.facts(cuda=True))) == []
+
+
+@pytest.mark.parametrize(("known", "says"), [(20, "128 MB Python, libraries and data"), (None, "")])
+def test_one_line_tells_the_largest_and_the_batch_that_fits(known: int | None, says: str) -> None:
+    measured = trained(known)
+    attach = Attach(method="ptrace", latency_ns=None, pause_ns=None)
+    found = snapshot(
+        measured, judge(measured), attach=attach, steps=60, state=State.JUDGED, activity="", active=[]
+    )
+    said = found.memory_words
+    assert says in said
+    assert said.endswith("; a batch of 96 would fit" if says else "")
