@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -20,7 +20,6 @@ from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Meas
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.shipped_recipes import shipped
-from autobrrr.recipe.toml_positions import KeyLines
 from autobrrr.records import ExactnessClass
 
 if sys.version_info >= (3, 11):
@@ -29,6 +28,7 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 1 << 20
+MOST_TRIES = 200  # prefixes of a text, to find a line
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
 MATCH_KEYS = ("script", "device", "torch")
@@ -97,15 +97,52 @@ def parse(text: str, source: str = "recipe") -> Recipe:
             int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
         )
         raise UsageError(f"{source}:{line}: {_one_line(_AT_LINE.sub('', str(error)))}") from None
-    return _Reader(source, KeyLines(text)).recipe(table)
+    return _Reader(source, text).recipe(table)
+
+
+def key_line(text: str, path: Keys) -> int:
+    """The line in which a key of a valid text begins, or the nearest key above it; 1 for the whole.
+
+    The TOML reader does not tell: it is asked how many lines it takes until the key is there.
+    """
+    lines = text.split("\n")
+    while path and not _holds(tomllib.loads(text), path):
+        path = path[:-1]
+    before, begins, tries = 0, len(lines) if path else 1, MOST_TRIES
+    while begins - before > 1:
+        middle = (before + begins) // 2
+        for at in range(middle, begins):  # a prefix that ends inside a value is no TOML
+            tries -= 1
+            try:
+                found = _holds(tomllib.loads("\n".join(lines[:at])), path)
+            except ValueError:
+                continue
+            before, begins = (before, middle) if found else (at, begins)
+            break
+        else:
+            begins = middle
+        if tries < 0:
+            return 1
+    return begins
+
+
+def _holds(table: object, path: Keys) -> bool:
+    for key in path:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
 
 
 class _Reader:
-    def __init__(self, source: str, places: KeyLines) -> None:
-        self.source, self.places = source, places
+    def __init__(self, source: str, text: str) -> None:
+        self.source, self.text_of_file = source, text
 
-    def fail(self, path: Sequence[str], cause: str) -> NoReturn:
-        raise UsageError(f"{self.source}:{self.places.line(path)}: {_one_line(cause)}")
+    def line(self, path: Keys) -> int:
+        return key_line(self.text_of_file, path)
+
+    def fail(self, path: Keys, cause: str) -> NoReturn:
+        raise UsageError(f"{self.source}:{self.line(path)}: {_one_line(cause)}")
 
     def recipe(self, table: Table) -> Recipe:
         self.version(table)
@@ -148,7 +185,7 @@ class _Reader:
                 self.fail(path, f"{name} is no longer a remedy; {GONE[name]}")
             if name not in REGISTRY:
                 self.fail(path, f"no remedy {_shown(name)}{_nearest(name, REGISTRY)}")
-            line = self.places.line(path)
+            line = self.line(path)
             if name in chosen:
                 self.fail(path, f"{name} is already in line {chosen[name].line}")
             self.conflicts(name, path, chosen.values())

@@ -6,12 +6,11 @@ In: the words of a command, the flags of a recipe. Out: the command with them. T
 from __future__ import annotations
 
 import ast
-import getopt
 import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,42 +23,12 @@ LAUNCHERS = frozenset(
 ) | {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wrapper:
-    """How a program reads the words before the command that it becomes.
-
-    `short` and `long` as `getopt` takes them, without what names a process that runs already; so many
-    `operands` stand between them and the command.
-    """
-
-    short: str = ""
-    long: str = ""
-    operands: int = 0
-
-
-_WRAPPERS = {
-    "env": _Wrapper(short="iv0u:C:", long="ignore-environment debug null unset= chdir= list-signal-handling"),
-    "nice": _Wrapper(short="n:0123456789", long="adjustment="),
-    "ionice": _Wrapper(short="c:n:t", long="class= classdata= ignore"),
-    "chrt": _Wrapper(
-        short="bdeforiaRvT:P:D:",
-        long="batch deadline ext fifo other rr idle all-tasks reset-on-fork verbose"
-        " sched-runtime= sched-period= sched-deadline=",
-        operands=1,
-    ),
-    "taskset": _Wrapper(short="ac", long="all-tasks cpu-list", operands=1),
-    "numactl": _Wrapper(
-        short="labi:w:p:P:N:C:m:",
-        long="localalloc all balancing interleave= weighted-interleave= preferred= preferred-many="
-        " cpunodebind= physcpubind= membind=",
-    ),
-    "timeout": _Wrapper(
-        short="fpvk:s:", long="foreground preserve-status verbose kill-after= signal=", operands=1
-    ),
-    "stdbuf": _Wrapper(short="i:o:e:", long="input= output= error="),
-    "setsid": _Wrapper(short="cfw", long="ctty fork wait"),
-    "nohup": _Wrapper(),
-}
+# They become the command behind their own words.
+WRAPPERS = frozenset(
+    ("env", "nice", "ionice", "chrt", "taskset", "numactl", "timeout", "stdbuf", "setsid", "nohup")
+)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
+_UNSET, _CLEARS = re.compile(r"(?:--unset=|-[v0]*u)(.+)"), re.compile(r"-$|-[v0]*i|--ignore-environment$")
 _FLAG = re.compile(r"-(?![\d.])")  # a negative number is a value
 _RUNS_NEXT = re.compile(r"-[A-Za-z]*[mc]$|--module(=|$)")
 _NO_PYTHON = re.compile(r"--no[-_](p|$)")  # of a launcher: what it starts is some program
@@ -107,43 +76,15 @@ def own_words(command: Sequence[str]) -> int | None:
 
 
 def behind_wrappers(words: Sequence[str]) -> int | None:
-    """Where the program stands that plain wrappers become; None where there is none, or it can't be told."""
-    at: int | None = 0
-    for each in _wrappers(words):
-        at = each.ends
-    return at if at is not None and at < len(words) else None
+    """Where the program stands that plain wrappers become; None where it is no Python, script or launcher."""
+    if words and os.path.basename(words[0]) not in WRAPPERS:
+        return 0
+    return next((at for at, word in enumerate(words) if _starts_training(word)), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wrapped:
-    """One wrapper of a command: where it ends (None: that can't be told), and what it does to variables."""
-
-    ends: int | None
-    sets: frozenset[str] = frozenset()
-    clears: bool = False
-
-
-def _wrappers(words: Sequence[str]) -> Iterator[_Wrapped]:
-    at = 0
-    while at < len(words) and (name := os.path.basename(words[at])) in _WRAPPERS:
-        wrapper = _WRAPPERS[name]
-        try:
-            options, left = getopt.getopt(list(words[at + 1 :]), wrapper.short, wrapper.long.split())
-        except getopt.GetoptError:
-            yield _Wrapped(ends=None)
-            return
-        at = len(words) - len(left) + wrapper.operands
-        if name != "env":
-            yield _Wrapped(ends=at)
-            continue
-        assigned = list(itertools.takewhile(lambda word: word == "-" or "=" in word, left))
-        at += len(assigned)
-        yield _Wrapped(
-            ends=at,
-            sets=frozenset(word.partition("=")[0] for word in assigned)
-            | {value for option, value in options if option in ("-u", "--unset")},
-            clears="-" in assigned or any(option in ("-i", "--ignore-environment") for option, _ in options),
-        )
+def _starts_training(word: str) -> bool:
+    script = word.endswith(".py") and _ASSIGNED.match(word) is None
+    return script or is_python(word) or os.path.basename(word) in LAUNCHERS
 
 
 def program_of(command: Sequence[str]) -> str:
@@ -153,10 +94,12 @@ def program_of(command: Sequence[str]) -> str:
 
 def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
     """Variables that `env` before the program sets or takes away, whatever the command starts with."""
-    before = list(_wrappers(command)) if behind_wrappers(command) is not None else []
-    own = {name for each in before for name in each.sets}
-    clears = any(each.clears for each in before)
-    return {name: "the command sets it itself" for name in names if clears or name in own}
+    words = list(command[: behind_wrappers(command) or 0])
+    own = words[next((at for at, word in enumerate(words) if os.path.basename(word) == "env"), len(words)) :]
+    taken = {found[1] for word in own for one in (_ASSIGNED, _UNSET) if (found := one.match(word))}
+    taken |= {word for before, word in itertools.pairwise(own) if before in ("-u", "--unset")}
+    clears = any(_CLEARS.match(word) for word in own)
+    return {name: "the command sets it itself" for name in names if clears or name in taken}
 
 
 def unreached(command: Sequence[str]) -> str | None:

@@ -212,8 +212,6 @@ def test_a_python_that_ignores_its_environment_is_known(command: str, found: boo
         "torchrun --no_python ./other train.py",
         "torchrun -m cProfile train.py",
         "torchrun -m cProfile",
-        "env -S python train.py",
-        "taskset -p 77 train.py",
         "nice",
         "env A=1",
     ],

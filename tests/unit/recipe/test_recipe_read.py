@@ -18,9 +18,8 @@ from autobrrr.errors import EXIT_USAGE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe import recipe_reader
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.recipe_reader import load, parse
+from autobrrr.recipe.recipe_reader import key_line, load, parse
 from autobrrr.recipe.recipe_schema import json_schema, template
-from autobrrr.recipe.toml_positions import KeyLines
 
 FULL = """\
 schema = 1
@@ -153,13 +152,13 @@ def test_what_no_command_line_can_hold_is_a_fault_of_the_file(text: str, says: s
 
 def test_keys_inside_values_are_not_taken_for_keys() -> None:
     text = 'a = """\nschema = 9\n"""\nb = [ # c = 1\n  "d = 2",\n]\n\'e.f\' = "\\"g = 3"\n[h."i.j"]\nk = { l = 1 }\n'
-    places = KeyLines(text)
-    assert places.line(["a"]) == 1
-    assert places.line(["b"]) == 4
-    assert places.line(["e.f"]) == 7
-    assert places.line(["h", "i.j", "k", "l"]) == 9
-    assert places.line(["schema"]) == 1
-    assert places.line(["nowhere"]) == 1
+    assert key_line(text, ("a",)) == 1
+    assert key_line(text, ("b",)) == 4
+    assert key_line(text, ("e.f",)) == 7
+    assert key_line(text, ("h",)) == 8
+    assert key_line(text, ("h", "i.j", "k", "l")) == 9
+    assert key_line(text, ("h", "i.j", "nowhere")) == 8
+    assert key_line(text, ("schema",)) == 1
 
 
 @given(st.text())
