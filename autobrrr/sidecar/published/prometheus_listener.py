@@ -1,19 +1,15 @@
 """`attach --metrics`: figures where Prometheus fetches them, on this machine only unless told otherwise.
 
-Each connection has a thread, and only so much time, however it spends that; of too many the oldest is given
-up. Who is slow delays neither other readers nor the session. On this machine's own address, only who asks for
-this machine is answered.
+On this machine's own address, only who asks for this machine is answered.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import ipaddress
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 PATIENCE_S = 5.0
-MOST_READERS = 16
 PREFIX = "autobrrr"
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -72,16 +67,19 @@ def _for_this_machine(app: Application) -> Application:
 
 
 class _Request(WSGIRequestHandler):
+    timeout = PATIENCE_S  # of each read: who connects and says nothing does not stay
+
     def log_message(self, format: str, *args: Any) -> None:
         """A session has no log of who reads its figures."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
+    """Each reader has a thread, so that a slow one delays neither the others nor the session."""
+
+    daemon_threads, block_on_close = True, False
 
     def __init__(self, where: tuple[str, int]) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         super().__init__(where, _Request)
 
     def server_bind(self) -> None:
@@ -90,44 +88,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread of its own; where there are too many, the oldest gives way."""
-        with self._lock:
-            if len(self._open) >= MOST_READERS:
-                self._hang_up(next(iter(self._open)))
-            self._open[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def service_actions(self) -> None:
-        """A timeout of a socket begins anew with every byte that comes: this one doesn't."""
-        late_s = time.monotonic() - PATIENCE_S
-        with self._lock:
-            for request in [each for each, since_s in self._open.items() if since_s < late_s]:
-                self._hang_up(request)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def server_close(self) -> None:
-        with self._lock:
-            for request in list(self._open):
-                self._hang_up(request)
-        super().server_close()
-
-    def _hang_up(self, request: socket.socket) -> None:
-        """Its thread reads or writes no more, and ends."""
-        del self._open[request]
-        with contextlib.suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
-
     def handle_error(self, request: object, client_address: object) -> None:
         """A reader that breaks off is no fault."""
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
 
 
 class PrometheusListener:
@@ -151,7 +113,7 @@ class PrometheusListener:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
-            self._server: _Server = (_Server6 if ":" in host else _Server)((host, port))
+            self._server = _Server((host, port))
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None

@@ -6,11 +6,10 @@ import http.client
 import json
 import re
 import socket
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -134,46 +133,17 @@ def test_the_listener_is_gone_with_the_session() -> None:
 
 
 def test_who_connects_and_says_nothing_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(prometheus_listener._Request, "timeout", 0.05)
     with listening() as listener, connected(listener) as silent:
         assert silent.recv(1) == b""  # it was hung up on
 
 
-@pytest.mark.parametrize("count", [4, prometheus_listener.MOST_READERS + 4])
-def test_who_connects_and_says_nothing_delays_no_reader(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 3600.0)
+def test_who_connects_and_says_nothing_delays_no_reader() -> None:
     with listening() as listener, ExitStack() as silent:
-        links = [silent.enter_context(connected(listener)) for _ in range(count)]
+        for _ in range(20):
+            silent.enter_context(connected(listener))
         listener.take(published(found(), None))
         assert fetched(listener)
-        for link in links[: count + 1 - prometheus_listener.MOST_READERS]:  # the oldest gave way
-            assert link.recv(1) == b""
-
-
-def test_no_connection_outlives_the_listener() -> None:
-    with listening() as listener:
-        link = connected(listener)
-        fetched(listener)
-    with link:
-        assert link.recv(1) == b""
-
-
-def test_who_sends_a_request_that_never_ends_does_not_keep_the_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 0.05)
-    over = threading.Event()
-    with listening() as listener, connected(listener) as link:
-
-        def send() -> None:
-            with suppress(OSError):
-                link.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
-                while not over.wait(0.005):
-                    link.sendall(b"x")
-            over.set()
-
-        threading.Thread(target=send, daemon=True).start()
-        assert over.wait(20)  # it was hung up on
 
 
 @given(st.text(st.characters(), min_size=1), st.text(st.characters()))
