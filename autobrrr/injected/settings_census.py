@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from .live_torch.available_memory import figure
 from .live_torch.dispatch_modes import unseen
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import is_own
@@ -28,6 +31,7 @@ MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows 
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
 FEWEST = 3  # the same once more, for other shapes, is usual
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 SETTERS = {  # names by which a line sets something
     "set_detect_anomaly": "anomaly",
     "detect_anomaly": "anomaly",
@@ -62,7 +66,7 @@ class SettingsCensus:
             return None
         self._known = self._known if found is None else found
         with unseen(), self._loop.torch.no_grad():
-            found = {**self._known, **dict(_weights(self._loop)), **_compiling()}
+            found = {**self._known, **dict(_weights(self._loop)), **_compiling(), **_swapped()}
         lines = _setting_lines(self._loop) if found else {}
         return {
             "facts": [
@@ -152,19 +156,52 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
 
 
 def _compiling() -> dict[str, Value]:
+    """What dynamo's log shows: the same compiled again, and functions that it has split."""
+    log = list(getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ()))
+    return _recompiles(log) | _graph_breaks(log)
+
+
+def _recompiles(log: list[Any]) -> dict[str, Value]:
     """Of the last seconds, the share that dynamo has spent compiling what it had compiled before."""
-    log = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", ())
     now_s = time.time()
-    recent = [each for each in list(log) if (each.start_time_us or 0) > (now_s - COMPILED_S) * 1e6]
+    recent = [each for each in log if (each.start_time_us or 0) > (now_s - COMPILED_S) * 1e6]
     again = [each for each in recent if (each.cache_size or 0) > 0]
     if len(again) < FEWEST:
         return {}
     last, since_s = again[-1], min(again[0].start_time_us / 1e6, now_s - COMPILED_FEWEST_S)
     spent_s = sum(each.duration_us or 0 for each in recent) / 1e6  # with those of backwards
-    place = f"{os.path.basename(last.co_filename)}:{last.co_firstlineno} {last.co_name}"
     why = (getattr(last, "recompile_reason", None) or "").strip().splitlines()
     reason = why[-1].strip(" -")[:160] if why else ""
+    place = f"{os.path.basename(last.co_filename)}:{last.co_firstlineno} {last.co_name}"
     return {"recompiles": (min(1.0, spent_s / (now_s - since_s)), f"{place}: {reason}")}
+
+
+def _graph_breaks(log: list[Any]) -> dict[str, Value]:
+    """Where dynamo goes on in a frame of its own, named after function and line, it had to stop before."""
+    reasons, found = dict[str, str](), dict[str, str]()
+    for each in log:
+        resumed = RESUMED.fullmatch(each.co_name or "")
+        name = resumed[1] if resumed else each.co_name or ""
+        if resumed:
+            place = f"{os.path.basename(each.co_filename)}:{resumed[2]} {name}"
+            found.setdefault(place, reasons.get(name, ""))
+        for reason in getattr(each, "restart_reasons", None) or ():
+            if not reason.startswith("<"):  # else it has begun anew for itself
+                lines = [line.strip() for line in reason.splitlines()]
+                told = (line for line in lines if line.startswith("Explanation:"))
+                reasons[name] = next(told, lines[0]).removeprefix("Explanation:").strip(" .")[:160]
+    if not found:
+        return {}
+    place, reason = next(iter(found.items()))
+    more = f"; and at {len(found) - 1} more" if len(found) > 1 else ""
+    return {"graph_breaks": (1.0, f"{place}{f' ({reason})' if reason else ''}{more}")}
+
+
+def _swapped() -> dict[str, Value]:
+    """The share of the process's memory that is swapped out."""
+    status = Path("/proc/self/status")
+    out, held = figure(status, "VmSwap") or 0, figure(status, "VmRSS") or 0
+    return {"swap": (out / (out + held), "")} if out else {}
 
 
 def _setting_lines(loop: TrainLoop) -> dict[str, str]:

@@ -23,7 +23,7 @@ def memory_parts(measured: Measurements) -> list[MemoryPart]:
     """
     on_device = measured.facts is not None and measured.facts.is_asynchronous
     total = _device_bytes(measured) if on_device else _host_bytes(measured)
-    if not total or measured.anatomy is None or measured.anatomy.model_bytes is None:
+    if not total or measured.anatomy is None or measured.anatomy.parameter_bytes is None:
         return []
     parts = dict(_claimed(measured, on_device))
     stays = sum(size for what, size in parts.items() if what != STEP)
@@ -41,7 +41,11 @@ def _claimed(measured: Measurements, on_device: bool) -> Iterator[tuple[str, int
     anatomy, allocator = measured.anatomy, measured.allocator
     if anatomy is None:
         return
-    stays = (anatomy.model_bytes or 0, anatomy.parameter_bytes or 0, anatomy.state_bytes or 0)
+    stays = (
+        anatomy.model_bytes or anatomy.parameter_bytes or 0,
+        anatomy.parameter_bytes or 0,
+        anatomy.state_bytes or 0,
+    )
     yield from zip((MODEL, GRADIENTS, STATE), stays, strict=True)
     if on_device and allocator is not None:
         yield STEP, max(0, allocator.peak_bytes - sum(stays))

@@ -17,7 +17,7 @@ from autobrrr.records import Trend
 
 POINTS = 30
 DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
-SETTLED_NS = 3_000_000_000  # after attach: memory that is ours
+SETTLED_NS = 3_000_000_000  # after attach and after each measurement: memory that is ours
 Series = NDArray[np.float64]
 
 
@@ -57,7 +57,8 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    looks = [one for one in measured.host if one.t_ns >= measured.host[0].t_ns + SETTLED_NS]
+    began_ns = max(measured.host[0].t_ns, measured.measured_ns) if measured.host else 0
+    looks = [one for one in measured.host if one.t_ns >= began_ns + SETTLED_NS]
     known = [(one.t_ns, one.rss_bytes) for one in looks if one.rss_bytes is not None]
     if not known or not len(measured.step_ns):
         return None

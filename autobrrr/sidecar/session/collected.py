@@ -36,6 +36,7 @@ from autobrrr.sidecar.session.step_window import StepWindow
 
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 PLAIN_STEPS = 16  # beside profiled ones
+SMALL = ("cost", "census", "frames", "probing", "probed")  # events of what takes little memory of the job's
 
 
 class Collected:
@@ -68,6 +69,7 @@ class Collected:
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
+        self.measured_ns = 0  # when we last took memory of the job's, by the clock of the host's samples
         self.replaying = False  # a process of ours takes CPU time: what the host shows now is our doing
 
     @property
@@ -118,6 +120,8 @@ class Collected:
         if kind is None:
             return False
         found = as_record(payload.get(event), kind)
+        if event not in SMALL:
+            self.took_memory()
         if isinstance(found, JobFacts):
             self.know(found)
         elif not isinstance(found, ShadowProbe):
@@ -136,6 +140,10 @@ class Collected:
     def _threads_at_once(self) -> int | None:
         threads = self.facts.threads if self.facts is not None else None
         return threads if threads is None or self.cores is None else min(threads, self.cores)
+
+    def took_memory(self) -> None:
+        """A measurement has just been made: what the job's process has grown by may be ours."""
+        self.measured_ns = self.host[-1].t_ns if self.host else 0
 
     def see_host(self, sample: HostSample) -> None:
         """Keep a sample for as long as the steps of its time count."""
@@ -167,6 +175,7 @@ class Collected:
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             allocator=None if self.census is None else self.census.allocator,
+            measured_ns=self.measured_ns,
             settings=() if self.census is None else tuple(self.census.facts),
             cost=self.cost,
             readonly=self.options.readonly,

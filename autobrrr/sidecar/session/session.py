@@ -473,6 +473,7 @@ class Session:
             return
         window = self.findings.by_device(window)
         self.findings.profile = window
+        self.findings.took_memory()
         self._stale = True
         self._journal.write("window", window)
 

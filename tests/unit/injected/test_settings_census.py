@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from autobrrr.injected import settings_census
 from autobrrr.injected.settings_census import EVERY_S, SettingsCensus
 
 
@@ -120,6 +121,33 @@ def test_compiling_the_same_again_is_told_with_its_reason(monkeypatch: pytest.Mo
     found = facts(Loop())["recompiles"]
     assert found["value"] == 0.4
     assert found["detail"] == "model.py:20 forward: tensor 'ids' size mismatch at index 1"
+
+
+def test_a_function_that_dynamo_splits_is_told_with_the_first_line_and_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compiled(name: str, *reasons: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            co_name=name, co_filename="/home/somebody/model.py", start_time_us=0, restart_reasons={*reasons}
+        )
+
+    log = [
+        compiled("loss"),
+        compiled("forward", "Unsupported\n  Explanation: Dynamo does not trace `Tensor.item()`.\n  Hint: x"),
+        compiled("torch_dynamo_resume_in_forward_at_10", "print", "<class 'Restart'>"),
+        compiled("torch_dynamo_resume_in_forward_at_12"),
+    ]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(_compilation_metrics=log))
+    told = "model.py:10 forward (Dynamo does not trace `Tensor.item()`); and at 1 more"
+    assert facts(Loop())["graph_breaks"]["detail"] == told
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(_compilation_metrics=log[:1]))
+    assert facts(Loop()) == {}
+
+
+def test_memory_on_disk_is_told_as_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"VmSwap": 100, "VmRSS": 300}
+    monkeypatch.setattr(settings_census, "figure", lambda file, name: held.get(name))
+    assert facts(Loop())["swap"]["value"] == 0.25
 
 
 def test_what_was_switched_off_is_told_no_more() -> None:

@@ -17,12 +17,12 @@ from support.judged.diagnosis import MS
 MIB = 1 << 20
 
 
-def trained(model_mib: int | None = 20, peak_mib: int = 60) -> Measurements:
+def trained(trained_mib: int | None = 16, peak_mib: int = 60) -> Measurements:
     """A process of 256 MiB: 16 MiB of 20 are trained, with 32 MiB of state."""
     build = msgspec.structs.replace(
         diagnosis.anatomy(),
-        model_bytes=None if model_mib is None else model_mib * MIB,
-        parameter_bytes=16 * MIB,
+        model_bytes=20 * MIB,
+        parameter_bytes=None if trained_mib is None else trained_mib * MIB,
         state_bytes=32 * MIB,
     )
     held = BatchMemory(
@@ -71,12 +71,12 @@ def test_a_gpu_job_is_told_by_its_allocator_and_its_driver() -> None:
 
 
 def test_nothing_is_said_of_what_was_not_read() -> None:
-    assert memory_parts(trained(model_mib=None)) == []
+    assert memory_parts(trained(trained_mib=None)) == []
     assert memory_parts(diagnosis.replaced(trained(), host=())) == []
     assert memory_parts(diagnosis.replaced(trained(), facts=diagnosis.facts(cuda=True))) == []
 
 
-@pytest.mark.parametrize(("known", "says"), [(20, "128 MB Python, libraries and data"), (None, "")])
+@pytest.mark.parametrize(("known", "says"), [(16, "128 MB Python, libraries and data"), (None, "")])
 def test_one_line_tells_the_largest_and_the_batch_that_fits(known: int | None, says: str) -> None:
     measured = trained(known)
     attach = Attach(method="ptrace", latency_ns=None, pause_ns=None)

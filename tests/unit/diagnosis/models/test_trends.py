@@ -76,6 +76,12 @@ def test_memory_that_comes_at_once_does_not_grow() -> None:
     assert trends(job(noise(1, 300, 0.01), [500.0] * 20 + [900.0] * 30)) == []
 
 
+def test_memory_that_grows_while_it_is_measured_is_ours() -> None:
+    growing = job(noise(1, 300, 0.01), [500.0 + 3 * at for at in range(50)])
+    assert [one.what for one in trends(growing)] == ["memory"]
+    assert trends(dataclasses.replace(growing, measured_ns=growing.host[40].t_ns)) == []
+
+
 def test_long_steps_at_a_period_are_told_and_those_that_come_as_they_like_are_not() -> None:
     steps = noise(2, 200, 0.02)
     steps[9::10] *= 1.9
