@@ -44,7 +44,8 @@ def _refusal(case: Case, error: UsageError) -> list[str]:
         return []
     if "\n" in error.message:
         return ["the refusal has more than one line"]
-    if known is not None and known[0] and "UTF-16" not in error.message:
+    several = case.text.count(b'"traceEvents"') > 1
+    if known is not None and known[0] and not several and "UTF-16" not in error.message:
         return [f"refused, and JSON sees {sum(known[0].values())} events: {error.message}"]
     return []
 
@@ -71,12 +72,14 @@ def _against_json(case: Case, trace: Trace, got: Found, known: tuple[Found, int]
 
 def _refused(case: Case, got: Found, said: bool) -> list[str]:
     """Of a text that JSON refuses, what is lost has to be said, and small damage takes little with it."""
-    if not said:
-        return ["JSON refuses the text, and nothing was said"]
     before = seen_by_json(case.plain)
     assert before is not None
     lost = sum((before[0] - got).values())
-    if case.change in SMALL_CHANGES and lost > _NEIGHBOURS:
+    if case.change not in SMALL_CHANGES:
+        return []
+    if lost and not said:
+        return [f"{lost} events lost, and nothing was said"]
+    if lost > _NEIGHBOURS:
         return [f"{lost} of {sum(before[0].values())} events lost to a small change"]
     return []
 

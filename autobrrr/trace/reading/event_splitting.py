@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Generator, Iterable, Iterator
-from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -60,10 +59,6 @@ class Batch(Struct, frozen=True, kw_only=True):
             return self.places[index]
         anew = ListPosition(bare=True, passed_over=Tally(), mended=Tally())
         return walk(bytes(self.piece[1:]), self.offset + 1, anew, final=True).places[index]
-
-
-class _Around(Struct):
-    """Any JSON object; none of its fields is decoded."""
 
 
 class _Blocks:
@@ -118,7 +113,7 @@ class Splitter:
 
     def _find_list(self, source: _Blocks) -> bytes:
         """Reads on to the list of events; returns what was read of it."""
-        text, searched, deeper = bytearray(), 0, 0
+        text, searched = bytearray(), 0
         while block := source.next():
             if not text:  # white space is not kept
                 stripped = (block if self._offset else block.removeprefix(_BOM)).lstrip(_SPACE)
@@ -133,39 +128,19 @@ class Splitter:
             text += block
             if text and not text.startswith(b"{"):
                 break
-            for found in _START.finditer(text, searched):
-                if self._closes(bytes(text[: found.end() - 1]) + b"[]}"):
-                    return self._begin(text, found.end())
-                deeper = deeper or found.end()
+            if (found := _START.search(text, searched)) is not None:
+                self.around += bytes(text[: found.end() - 1]) + b"[]"
+                self._offset += found.end()
+                return bytes(text[found.end() :])
             searched = max(0, len(text) - _LONGEST_START)
             if len(text) > _AROUND_LIMIT_BYTES:
                 break
-        if deeper:
-            self.mended.add(self._offset + deeper, "the list of events stands deeper than at the top")
-            return self._begin(text, deeper)
         hint = "" if text else _HINT
         what = what_it_is(bytes(text[:_MAGIC_BYTES]), self.name, bytes_seen=len(text))
         raise UsageError(f"{self.name} is not a trace: {what.text}", what.hint or hint or _HINT)
 
-    def _begin(self, text: bytearray, start: int) -> bytes:
-        """A list begins at a place of the text."""
-        self.around += bytes(text[: start - 1]) + b"[]"
-        self._place = self._new_place(bare=False)
-        self._offset += start
-        return bytes(text[start:])
-
     def _new_place(self, *, bare: bool) -> ListPosition:
         return ListPosition(bare=bare, passed_over=self.passed_over, mended=self.mended)
-
-    def _closes(self, closed: bytes) -> bool:
-        """Whether the last brace closes the text, or would but for damage: else the list stands deeper."""
-        try:
-            msgspec.json.decode(closed, type=_Around)
-        except RecursionError:
-            return False
-        except msgspec.DecodeError as error:
-            return str(error) != _TRUNCATED
-        return True
 
     def _list(self, rest: bytes, source: _Blocks) -> Generator[Batch, None, bytes | None]:
         """The events of one list; returns what follows it, None where the document ends before."""
@@ -177,8 +152,6 @@ class Splitter:
                     self.damage = f"from byte {self._offset - self._gap_bytes} on, {_BLANK}"
                     return None
                 if rest.startswith(b"]") and _ends(rest, place, source):
-                    if place.commas:
-                        self.mended.add(self._offset, "a comma before the end of the list")
                     self._offset += 1
                     return rest[1:]
             if source.ended and not rest:
@@ -205,7 +178,6 @@ class Splitter:
         found = _GAP.match(text)
         end = found.end() if found is not None else 0
         self._gap_bytes = end if end < len(text) else self._gap_bytes + end
-        self._place.take_commas(text.count(b",", 0, end), self._offset)
         self._offset += end
         return text[end:]
 
@@ -214,14 +186,13 @@ class Splitter:
         place = self._place
         if ended:
             buffer += b"]"
-        if not place.lost and place.commas != 0 and buffer[1:2] != b"]":
+        if not place.lost and buffer[1:2] != b"]":
             for cut in (len(buffer) - 1,) if ended else _cuts(buffer):
                 kept, buffer[cut] = buffer[cut], 0x5D
                 try:
                     batch, upto = self._proven(buffer, cut + 1)
                     if batch is not None:
                         yield batch
-                        place.commas = 0
                         return upto - 2
                 finally:
                     buffer[cut] = kept
@@ -262,17 +233,11 @@ class Splitter:
             found = (events.EXACT_EVENTS if self.exact else events.EVENTS).decode(piece)
         except msgspec.ValidationError:  # numbers in quotes
             kind, found = ExactEvent, events.EXACT_EVENTS.decode(piece)
-        batch = Batch(kind=kind, events=found, piece=piece, offset=offset)
-        if not cast(bytearray, piece.obj).isascii():
-            self._mind_encoding(piece, offset)
-        return batch
-
-    def _mind_encoding(self, piece: memoryview, offset: int) -> None:
-        """The decoder does not look at what it skips."""
-        try:
+        try:  # the decoder does not look at what it skips
             codecs.utf_8_decode(piece)
         except UnicodeDecodeError as error:
             self.mended.add(offset + error.start, NOT_UTF8)
+        return Batch(kind=kind, events=found, piece=piece, offset=offset)
 
     def _after_list(self, rest: bytes, source: _Blocks) -> None:
         """Reads on to the end of the document."""
@@ -291,13 +256,6 @@ class Splitter:
             return
         if _PHASE.search(tail):
             self.passed_over.add(self._offset, "events behind the end of their list")
-        try:
-            msgspec.json.decode(self.around + tail, type=_Around)
-            (self.around + tail).decode()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            cut = str(error) == _TRUNCATED
-            at = self._offset + len(tail) * cut
-            self.mended.add(at, "the document does not end" if cut else "what stands around the events")
 
 
 def _ends(rest: bytes, place: ListPosition, source: _Blocks) -> bool:

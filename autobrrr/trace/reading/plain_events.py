@@ -12,7 +12,6 @@ import re
 import msgspec
 from msgspec import Struct
 
-from autobrrr.readable import readable
 from autobrrr.trace.reading.tally import Tally
 from autobrrr.trace.reading.trace_events import LOOSE_EVENT
 
@@ -22,8 +21,14 @@ _LIST_END = re.compile(r"\][ \t\r\n]*(?:(\})|(,)[ \t\r\n]*(\")?|(\Z))?")
 _SURE_OF_END = 1 << 16  # characters of white space behind a bracket after which nothing more is waited for
 _ALMOST_THERE = 12  # characters: a literal or an escape that is cut stands so near the end
 _DEEP = 1 << 12  # characters to go on by where the parser can go no deeper
-_MOST_DIGITS = 18  # of an int that is made; of more, the text is kept
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class _Number(str):
+    """A number as it stands in the text: one that strict JSON does not know is text then."""
+
+
+_PLAIN = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number, parse_constant="({})".format)
 
 
 class ListPosition:
@@ -39,20 +44,12 @@ class ListPosition:
         self.bare = bare
         self.passed_over = passed_over
         self.mended = mended
-        self.commas: int | None = None  # since the last entry; None before the first
-        self.lost_at: int | None = (
-            None  # in text that is no JSON, from this byte on: an event has to be found
-        )
+        self.lost_at: int | None = None  # in text that is no JSON, from this byte on
 
     @property
     def lost(self) -> bool:
+        """An event has to be found."""
         return self.lost_at is not None
-
-    def take_commas(self, count: int, at: int) -> None:
-        if count:
-            self.commas = (1 if self.commas is None else self.commas) + count
-            if self.commas > 1:
-                self.mended.add(at, "a comma too many")
 
     def lose(self, at: int, what: str) -> None:
         if not self.lost:
@@ -81,8 +78,8 @@ def walk(data: bytes, offset: int, place: ListPosition, *, final: bool) -> Walke
     places: list[int] = []
     at = 0
     while True:
-        begin = _next_object(text, at) if place.lost else _next_entry(text, at, offset, place)
-        at = begin
+        gap = None if place.lost else _GAP.match(text, at)
+        begin = at = gap.end() if gap is not None else _next_object(text, at)
         if begin == len(text):
             break
         if text[begin] == "]" and list_ends(text, begin, bare=place.bare, final=final) is not False:
@@ -104,15 +101,11 @@ def walk(data: bytes, offset: int, place: ListPosition, *, final: bool) -> Walke
             place.lose(offset + begin, "nested too deeply")
             at = min(begin + _DEEP, len(text))
             continue
-        if place.lost:
-            if not isinstance(value, dict) or "ph" not in value:
-                continue
-            place.lost_at, place.commas = None, 1
-        elif place.commas == 0:
-            place.mended.add(offset + begin, "a comma is missing")
-        place.commas = 0
+        if place.lost and not (isinstance(value, dict) and "ph" in value):
+            continue
+        place.lost_at = None
         try:
-            events.append(_event(data[begin:at], offset + begin, place))
+            events.append(_event(data[begin:at], offset + begin, place.mended))
             places.append(offset + begin)
         except (msgspec.DecodeError, RecursionError) as error:
             place.passed_over.add(offset + begin, f"no event ({error})")
@@ -135,14 +128,7 @@ def _next_object(text: str, at: int) -> int:
     return len(text) if found < 0 else found
 
 
-def _next_entry(text: str, at: int, offset: int, place: ListPosition) -> int:
-    gap = _GAP.match(text, at)
-    end = gap.end() if gap is not None else at
-    place.take_commas(text.count(",", at, end), offset + at)
-    return end
-
-
-def _event(text: bytes, at: int, place: ListPosition) -> object:
+def _event(text: bytes, at: int, mended: Tally) -> object:
     """The event that an entry is; what a strict reader would refuse of it is said.
 
     Raises:
@@ -156,30 +142,12 @@ def _event(text: bytes, at: int, place: ListPosition) -> object:
     try:
         event = LOOSE_EVENT.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        event = LOOSE_EVENT.decode(_strict(text))
+        value = _PLAIN.decode(text.decode("utf-8", "replace"))
+        if isinstance(value, dict) and any(isinstance(value.get(key), _Number) for key in ("cat", "name")):
+            raise msgspec.ValidationError("a name is a number") from None
+        written = _SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False))
+        event = LOOSE_EVENT.decode(written.encode())
         odd = odd or "an event with a value that JSON does not know"
     if odd:
-        place.mended.add(at, odd)
+        mended.add(at, odd)
     return event
-
-
-class _Number(str):
-    """A number as it stands in the text."""
-
-
-def _whole(digits: str) -> int | _Number:
-    return int(digits) if len(digits) <= _MOST_DIGITS else _Number(digits)
-
-
-_PLAIN = json.JSONDecoder(
-    strict=False, parse_float=_Number, parse_int=_whole, parse_constant=lambda name: _Number(f"({name})")
-)
-
-
-def _strict(text: bytes) -> bytes:
-    """The same value in strict JSON: numbers that can't stand there become text, and so do odd characters."""
-    value = _PLAIN.decode(text.decode("utf-8", "surrogateescape"))
-    if isinstance(value, dict) and any(isinstance(value.get(key), _Number) for key in ("cat", "name")):
-        raise msgspec.ValidationError("a name is a number")
-    written = json.dumps(value, ensure_ascii=False)
-    return _SURROGATE.sub(lambda found: readable(found[0]).replace("\\", "\\\\"), written).encode()

@@ -51,7 +51,7 @@ def test_names_that_are_no_utf_8_are_written_all_the_same(
     page = tmp_path / "page.html"
     assert analyze.run(parser.parse_args([str(path), "--json", "--html", str(page)])) == 0
     assert json.loads(capsys.readouterr().out)["traces"][0]["devices"][0]["kernel_count"] == 2
-    assert "sec\\xffnd" in page.read_text(encoding="utf-8")
+    assert "sec\ufffdnd" in page.read_text(encoding="utf-8")
 
 
 def test_a_readable_name_is_left_as_it_is() -> None:
