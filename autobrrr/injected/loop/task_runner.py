@@ -10,6 +10,7 @@ from _thread import allocate_lock
 from collections.abc import Callable
 from time import thread_time_ns
 
+from ..job_state.job_signals import raised_by_handler
 from ..live_torch.dispatch_modes import pause_of
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
@@ -97,11 +98,13 @@ class Measuring:
                 if why is not None:
                     raise Abstain(why)
                 after = task.at_boundary(boundary)
-            except Exception as error:  # noqa: BLE001 - the task ends, training goes on
+            except Exception as error:  # the task ends, training goes on
                 task.cancel()
                 after = None
                 self._emit(given_up(task, error))
                 self.unfinished = task if task.pending else None
+                if raised_by_handler(error):
+                    raise
         ended = self._clock()
         self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu

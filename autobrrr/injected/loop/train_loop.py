@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
+from ..job_state.job_signals import raised_by_handler
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.graph_capture import capturing, watch_captures
 from ..live_torch.live_job import Job
@@ -219,13 +220,13 @@ class TrainLoop:
         return self.job.saw_iterator
 
     def fail(self, error: BaseException) -> None:
-        """Our code failed: remove the agent at once. Training goes on."""
+        """Our code failed: remove the agent at once. Training goes on, and gets what is its own."""
         hot = self.hot
         if self.broken is None:
             self.broken = f"{type(error).__name__}: {error}"
         self.close_door()
         at_boundary = hot.busy
-        if get_ident() == hot.owner or not hot.owner:
+        if not self.gone and (get_ident() == hot.owner or not hot.owner):
             hot.busy = True
             try:
                 if at_boundary:
@@ -237,6 +238,8 @@ class TrainLoop:
             finally:
                 hot.busy = at_boundary
         self._emit({})
+        if raised_by_handler(error):
+            raise error
 
     def hooks_off(self) -> None:
         """Take the phase hooks off before a remedy changes: it must not remember one of ours."""

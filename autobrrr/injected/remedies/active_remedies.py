@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..job_facts import rank_of
+from ..job_state.job_signals import raised_by_handler
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
@@ -171,9 +172,9 @@ class ActiveRemedies:
             with warnings.catch_warnings():  # torch's own imports warn
                 warnings.simplefilter("ignore")
                 undo = remedy.apply(job, options)
-        except Refused:
-            raise
         except Exception as error:
+            if isinstance(error, Refused) or raised_by_handler(error):
+                raise
             raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
         release = remedy.release
         if release is not None:

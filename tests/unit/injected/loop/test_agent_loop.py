@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from _thread import get_ident
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -28,6 +29,21 @@ def optimizer() -> torch.optim.Optimizer:
 
 def _breaks(*_: object, **__: Any) -> None:
     raise RuntimeError("of ours")
+
+
+def _remedy(
+    name: str, apply: Callable[..., Any], release: Callable[[ModuleType], None] | None = None
+) -> Remedy:
+    return Remedy(
+        name=name,
+        apply=apply,
+        treats=(),
+        reach="live",
+        cls="bitwise",
+        doc="For the test.",
+        targets=(name,),
+        release=release,
+    )
 
 
 def test_an_error_of_ours_at_a_step_that_a_scaler_skips_ends_the_session_and_not_training(
@@ -60,14 +76,7 @@ def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_go
     optimizer: torch.optim.Optimizer,
 ) -> None:
     undone: list[str] = []
-    remedy = Remedy(
-        name="a",
-        apply=lambda job, options: lambda: undone.append("a"),
-        treats=(),
-        reach="live",
-        cls="bitwise",
-        doc="For the test.",
-    )
+    remedy = _remedy("a", lambda job, options: lambda: undone.append("a"))
     active, link = ActiveRemedies({"a": remedy}), Ends()
     agent = AgentSession({}, torch, cast(AgentSocket, link), active)
     agent._loop.put_on(lambda: None)
@@ -93,7 +102,12 @@ class Tried:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.let_go: list[str] = []
-        registry = {name: self._remedy(name) for name in ("compiled", "graphed")}
+        registry = {
+            name: _remedy(
+                name, lambda job, options: lambda: None, lambda torch, name=name: self.let_go.append(name)
+            )
+            for name in ("compiled", "graphed")
+        }
         self.active = ActiveRemedies(registry)
         self.link = Ends()
         self.agent = AgentSession({}, torch, cast(AgentSocket, self.link), self.active)
@@ -103,18 +117,6 @@ class Tried:
         for name in registry:
             self.active.apply(self.loop.job, name, {})
         self.active.undo(self.active.applied[0])
-
-    def _remedy(self, name: str) -> Remedy:
-        return Remedy(
-            name=name,
-            apply=lambda job, options: lambda: None,
-            treats=(),
-            reach="live",
-            cls="bitwise",
-            doc="For the test.",
-            targets=(name,),
-            release=lambda torch: self.let_go.append(name),
-        )
 
     def close(self) -> None:
         self.agent._pages.close_fd()
@@ -174,17 +176,55 @@ def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
     tried.close()
 
 
-def test_an_exit_by_a_signal_handler_within_our_work_ends_the_job(
-    loop: TrainLoop, optimizer: torch.optim.Optimizer
+class Jobs:
+    """What the job has as its signal handler."""
+
+    def __init__(self, raised: type[BaseException]) -> None:
+        self.raised = raised
+
+    def method(self, *_: object) -> None:
+        raise self.raised
+
+    __call__ = method
+
+
+def _signalled(*_: object) -> Any:
+    signal.raise_signal(signal.SIGTERM)
+
+
+class Interrupted:
+    """A measuring task in which a signal comes."""
+
+    name, event, pending, resumable = "interrupted", "interrupted", False, False
+    at_boundary = staticmethod(_signalled)
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("within", ["work", "task", "remedy"])
+@pytest.mark.parametrize("handler", [Jobs(SystemExit), Jobs(TimeoutError).method, Jobs(TimeoutError)])
+def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
+    loop: TrainLoop, optimizer: torch.optim.Optimizer, handler: Any, within: str
 ) -> None:
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    raised = getattr(handler, "__self__", handler).raised
+    before = signal.signal(signal.SIGTERM, handler)
     try:
         optimizer.step()
-        loop.post(lambda: signal.raise_signal(signal.SIGTERM))
-        with pytest.raises(SystemExit):
+        if within == "work":
+            loop.post(_signalled)
+        elif within == "task":
+            loop.begin_task(Interrupted())
+        else:
+            loop.active._registry = {"a": _remedy("a", _signalled)}
+            loop.post(lambda: loop.active.apply(loop.job, "a", {}) and None)
+        with pytest.raises(raised):
             optimizer.step()
     finally:
         signal.signal(signal.SIGTERM, before)
+    if raised is TimeoutError:
+        optimizer.step()
+        assert (loop.broken, loop.gone) == ("TimeoutError: ", True)
 
 
 def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loop: TrainLoop) -> None:
