@@ -97,6 +97,7 @@ class Tuning(Record, frozen=True, kw_only=True):
     job: JobFacts | None = None
     clock: Literal["host", "device"] = "host"  # by which its figures were taken
     no_claim: NoClaim | None = None
+    enough_s: int | None = None  # of --for, for what was skipped for want of time
     peaks: MemoryPeaks = NO_PEAKS  # in the confirmation run, with all that is kept
 
     def without(self, undid: Reverted) -> Tuning:

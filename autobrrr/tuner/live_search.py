@@ -144,7 +144,7 @@ class _LiveTuning:
         self.comparisons = 0
         self.note: str | None = None
         self.no_claim: NoClaim | None = None
-        self.time_for_all = ""
+        self.enough_s: int | None = None
         self.untried: list[Candidate] = []  # for want of time
         self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
@@ -158,7 +158,8 @@ class _LiveTuning:
         closing = None
         try:
             self.search(study)
-            self.time_for_all = self.budget.enough(self.untried, self.step_ns)
+            if self.untried:
+                self.enough_s = self.budget.enough_s(self.untried, self.step_ns)
             if not self.bench.cancelled():
                 self.ablate()
             if self.kept and not self.bench.cancelled():
@@ -175,7 +176,7 @@ class _LiveTuning:
             stopped = "stopped by the user before the tuning was through"
             self.note = stopped if self.note is None else f"{stopped}; {self.note}"
         elif self.untried and self.note is None:
-            self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
+            self.note = f"there was no time for {len(self.untried)} of them: --for {self.enough_s}s would do"
         return self.result(closing)
 
     def claims_nothing(self, study: TuningStudy) -> Tuning:
@@ -418,11 +419,13 @@ class _LiveTuning:
     ) -> Comparison:
         self.comparisons += 1
         settings = self.settings
+        doing = f"{_VERBS[stage]} {'all together' if choice is None else choice.label}"
+        if choice is None or not self.budget.price_ns(choice):
+            self.say(stage, doing, choice)
 
         def on_pair(now: PairStanding, interval: Interval | None, steps: int) -> None:
-            subject = "all together" if choice is None else choice.label
             figure = "" if interval is None else f": {times_as_fast(interval)}"
-            text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} A/B pairs"
+            text = f"{doing}{figure}, {now.pairs} A/B pairs"
             self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
 
         found = compare(
@@ -546,6 +549,7 @@ class _LiveTuning:
             note=self.note,
             clock=self.bench.clock,
             no_claim=self.no_claim,
+            enough_s=self.enough_s,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
             peaks=NO_PEAKS if closing is None or interval is None else closing.peaks,

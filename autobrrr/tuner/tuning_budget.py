@@ -78,15 +78,15 @@ class TuningBudget:
         if needed_ns <= left_ns:
             return None
         if price_ns:
-            return f"{pause}; rerun with {self.enough([candidate], step_ns)}"
+            return f"{pause}; rerun with --for {self.enough_s([candidate], step_ns)}s"
         pairs = f"{FEWEST_PAIRS} A/B pairs take {needed_ns / 1e9:.1f} s"
         return f"{pairs}, and {max(0, left_ns) / 1e9:.1f} s are left for trials"
 
-    def enough(self, untried: Sequence[Candidate], step_ns: float) -> str:
+    def enough_s(self, untried: Sequence[Candidate], step_ns: float) -> int:
         """The budget within which these could be tried too."""
         needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
         whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
-        return f"--for {math.ceil(whole_ns / 1e9)}s"
+        return math.ceil(whole_ns / 1e9)
 
 
 def _likely(candidate: Candidate) -> bool:

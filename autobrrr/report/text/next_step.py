@@ -15,7 +15,6 @@ from autobrrr.records.machine_records import TEST_WORKER
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
-LONGER = "5m"
 TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
 
 
@@ -96,8 +95,8 @@ def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:
         return started_with(tuning.recipe, command)
     if tuning.kept:
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
-    if any(each.outcome == "skipped" and not _only_by_name(each.remedy) for each in tuning.trials):
-        return f"autobrrr tune {pid} --for {LONGER}   (some remedies were not tried)"
+    if tuning.enough_s is not None:
+        return f"autobrrr tune {pid} --for {tuning.enough_s}s   (some remedies were not tried)"
     return f"autobrrr detach {pid}"
 
 

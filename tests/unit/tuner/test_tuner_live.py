@@ -259,7 +259,7 @@ def test_a_budget_too_short_for_proof_keeps_nothing_and_says_what_would_do() -> 
     found = tuned(job, budget_s=60, only=("optimizer.fused",))
     assert found.kept == []
     assert found.trials[0].outcome == "skipped"
-    assert "--for" in (found.note or "")
+    assert f"--for {found.enough_s}s would do" in (found.note or "")
 
 
 def test_a_job_that_makes_no_steps_is_an_error_not_a_result() -> None:
@@ -423,7 +423,8 @@ def test_progress_tells_stage_figures_and_time() -> None:
     )
     assert {each.stage for each in told} == {"trial", "final"}
     assert [each.elapsed_ns for each in told] == sorted(each.elapsed_ns for each in told)
-    assert "optimizer.fused" in told[0].text
+    begun = [each.text for each in told if not each.pairs]
+    assert begun == ["trying optimizer.fused", "confirmation run, all together"]
     assert [each.outcome for each in ended] == ["kept"]
 
 
