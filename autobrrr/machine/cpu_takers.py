@@ -49,8 +49,8 @@ class CpuTakers:
         self._before, self._at_ns = now, now_ns
         if before is None:
             return []
-        job = (self._pid, *self._beside())
-        family = {os.getpid(), *job, *(each for pid in job for each in procfs.descendants(pid, self._proc))}
+        known = (os.getpid(), self._pid, *self._beside())  # what a session replays of a step runs below it
+        family = {each for pid in known for each in (pid, *procfs.descendants(pid, self._proc))}
         took = {
             pid: (ran_ns - before[pid][1]) / wall_ns
             for pid, (began, ran_ns) in now.items()

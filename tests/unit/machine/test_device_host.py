@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,7 +111,8 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
         return found
 
     waits, ran_so_far = {"ns": 0}, {}
-    for pid in (10, 20, 30, 40, 50, 60, 70):
+    proc.process(os.getpid(), 100, children="80 ")  # a session's, which replays a step below it
+    for pid in (10, 20, 30, 40, 50, 60, 70, 80):
         proc.process(pid, 100)
     proc.allows(10, "0,2")
     proc.allows(20, "0-1")
@@ -123,7 +125,7 @@ def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(pr
     device.sample()
     assert passes(3, 0.0, p20=300, p30=300).takers == []
     passes(1, 0.5)  # from here on it is looked
-    found = passes(2, 1.0, p10=100, p20=160, p30=60, p40=4, p50=200, p60=150, p70=200).takers
+    found = passes(2, 1.0, p10=100, p20=160, p30=60, p40=4, p50=200, p60=150, p70=200, p80=90).takers
     assert [(one.pid, one.command, one.share) for one in found] == [
         (20, "python3 train.py", 0.8),
         (30, "cc1plus", 0.3),
