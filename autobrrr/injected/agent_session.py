@@ -71,8 +71,6 @@ class AgentSession:
         self._news_told: tuple[int, int | None, bool] | None = None
         self._told: dict[str, dict[str, object]] = {}  # by event: what was sent last
         self._census = SettingsCensus(self._loop)
-        self._hook_ns: int | None = None
-        self._sampled_hooks_ns: int | None = None
         self._began = time.monotonic()
         self._ticked = 0.0
         self._news_seen = 0
@@ -140,10 +138,8 @@ class AgentSession:
         self._pages.close_fd()
 
     def _serve(self) -> None:
-        self._hook_ns = max(0, own_cost.calibrate_hook())
-        self._sampled_hooks_ns = max(0, own_cost.calibrate_phase_hooks(self._torch))
-        self._loop.hot.hook_ns = own_cost.COLD * self._hook_ns
-        self._loop.bursts.cost_ns = own_cost.COLD * self._sampled_hooks_ns
+        self._loop.hot.hook_ns = own_cost.COLD * own_cost.calibrate_hook()
+        self._loop.bursts.cost_ns = own_cost.COLD * own_cost.calibrate_phase_hooks(self._torch)
         while not self._detached:
             self._flush()
             if self._loop.broken is not None:
@@ -205,7 +201,7 @@ class AgentSession:
             self._link.send({"event": event, event: payload})
 
     def _tell_cost(self) -> None:
-        cost = own_cost.cost_of(self._loop, self._hook_ns, self._sampled_hooks_ns)
+        cost = own_cost.cost_of(self._loop)
         if cost["ns_per_step"] is not None:
             self._tell("cost", cost)
 

@@ -116,7 +116,6 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     by_op: list[OpTime] = []
     work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
     between_ns: float | None = None  # of forward: no operator runs, outside of the roots' calls; median
-    op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
     op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
     foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
@@ -188,8 +187,6 @@ class ShadowProbe(Record, frozen=True, kw_only=True):
     optimizer_ns: int | None = None  # median, from sampled real steps meanwhile
     step_ns: int | None = None  # median plain real step meanwhile
     operations: int | None = None
-    longest_pause_ns: int | None = None
-    total_pause_ns: int | None = None
     flops: int | None = None  # of one replay at B
     notes: list[str] = []
     sweep: Literal["batch", "length", "width"] | None = None
@@ -332,8 +329,5 @@ class Census(Record, frozen=True, kw_only=True):
 class AgentCost(Record, frozen=True, kw_only=True):
     """What the agent itself costs (event `cost`)."""
 
-    hook_ns: int | None  # the always-on hook, per step, calibrated in the target
-    sampled_hooks_ns: int | None  # all phase hooks, in a sampled step
-    boundary_ns_per_step: float | None  # always-on work at step boundaries, mean over all steps
     ns_per_step: float | None  # always-on, all together, mean over all steps
     one_off_ns: int | None = None  # calibration, replays, what traced steps took longer: in all so far

@@ -98,23 +98,14 @@ def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
     return found
 
 
-def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
+def cost_of(loop: TrainLoop) -> dict[str, object]:
     """The payload of `cost`."""
-    steps = loop.hot.steps
-    measuring = loop.measuring
-    boundary_ns = loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns
-    boundary = max(0, boundary_ns) / steps if steps else None
+    steps, measuring = loop.hot.steps, loop.measuring
     whole = None
-    if boundary is not None and hook_ns is not None:
-        sampled = (sampled_hooks_ns or 0) * loop.sampled_steps / steps
-        whole = COLD * (hook_ns + sampled) + boundary
-    return {
-        "hook_ns": hook_ns,
-        "sampled_hooks_ns": sampled_hooks_ns,
-        "boundary_ns_per_step": boundary,
-        "ns_per_step": whole,
-        "one_off_ns": measuring.taken_ns,
-    }
+    if steps:
+        boundary_ns = max(0, loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns)
+        whole = loop.hot.hook_ns + (loop.bursts.cost_ns * loop.sampled_steps + boundary_ns) / steps
+    return {"ns_per_step": whole, "one_off_ns": measuring.taken_ns}
 
 
 class _Thing:

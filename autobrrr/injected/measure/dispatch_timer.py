@@ -241,7 +241,6 @@ class Results:
                 work_table(self.counted, quiet, self.floors.of, per_step) if self.counted is not None else []
             ),
             "between_ns": median(self._between_ns[self.dropped :] or self._between_ns),
-            "op_floor_ns": self.floors.usual_ns,
             "op_cost_ns": self.op_cost_ns,
             "run_delay_share": run_delay_share,
         }

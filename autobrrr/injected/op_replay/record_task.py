@@ -17,7 +17,6 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
@@ -64,7 +63,7 @@ class RecordTask:
         self._folder: str | None = None
         self._on: Callable[[], list[list[Any]] | None] | None = None  # ends what is on
         self._kind = ""
-        self._tries = self._delay_ns = self._pause_ns = 0
+        self._tries = self._delay_ns = 0
         self._witnesses: list[Patch] = []
 
     @property
@@ -74,13 +73,11 @@ class RecordTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
-        began = perf_counter_ns()
         kind, self._kind = self._kind, ""
         found = self._end() if kind else None
         usable = not boundary.last_flags & UNUSABLE
         step_ns = int(median(self._plain_ns)) if self._plain_ns else 0
         if kind:
-            self._pause_ns += max(0, boundary.last_step_ns - step_ns)
             if found is None:
                 raise Abstain("another profiler was switched on, or a process started, in a recorded step")
             if kind == "timed" and usable:
@@ -96,7 +93,6 @@ class RecordTask:
         if self._tries > MOST_TRIES:
             raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
         self._begin(boundary)
-        self._pause_ns += perf_counter_ns() - began
         return 1
 
     def cancel(self) -> None:
@@ -166,7 +162,6 @@ class RecordTask:
             "threads": self._torch.get_num_threads(),
             "sweep": "batch" if self._sweep else None,
             "step_ns": step_ns,
-            "pause_ns": self._pause_ns,
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
             "paths": [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()],
         }

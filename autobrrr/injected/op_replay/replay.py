@@ -48,11 +48,7 @@ class NoAnswer(Exception):
 
 def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     """The payload of `probed`."""
-    known: dict[str, Any] = {
-        "step_ns": recording["step_ns"],
-        "total_pause_ns": recording["pause_ns"],
-        "sweep": recording["sweep"],
-    }
+    known: dict[str, Any] = {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
     try:
         return {**known, **_replayed(torch, recording)}
     except NoAnswer as refusal:

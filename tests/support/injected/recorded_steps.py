@@ -43,7 +43,6 @@ def recorded(
         "threads": 1,
         "sweep": None,
         "step_ns": 1_000 * len(names),
-        "pause_ns": 0,
         "free_bytes": 1 << 30,
         "paths": [],
     }

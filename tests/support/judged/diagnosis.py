@@ -81,7 +81,6 @@ def traced(
             OpTime(op=ops[0], count=operations / 2, kernel_ns=total * compute),
             OpTime(op=ops[1], count=operations / 2, kernel_ns=total * (1 - compute)),
         ],
-        op_floor_ns=2_600,
         op_cost_ns=op_cost_ns,
         run_delay_share=run_delay_share,
     )

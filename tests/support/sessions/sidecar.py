@@ -182,7 +182,6 @@ def traced(model: StepModel, step_ns: int | None = None) -> dict[str, object]:
             "other": float(step_ns - sum(phases.values())),
         },
         "by_op": [{"op": "aten::addmm", "count": 40.0, "kernel_ns": float(kernel_ns)}],
-        "op_floor_ns": 1900,
         "op_cost_ns": 2000,
         "run_delay_share": 0.0,
     }
@@ -204,8 +203,6 @@ def probed(model: StepModel, step_ns: int | None = None, fixed: float = 0.9) -> 
         "optimizer_ns": optimizer_ns,
         "step_ns": step_ns,
         "operations": 400,
-        "longest_pause_ns": 3 * step_ns,
-        "total_pause_ns": 26 * step_ns,
     }
 
 
@@ -299,7 +296,7 @@ class FakeAgent:
 
 def cost() -> dict[str, object]:
     """`AgentCost` of the made-up agent."""
-    return {"hook_ns": 600, "sampled_hooks_ns": 5500, "boundary_ns_per_step": 300.0, "ns_per_step": 1000.0}
+    return {"ns_per_step": 1000.0}
 
 
 def raw_frame(body: bytes) -> bytes:

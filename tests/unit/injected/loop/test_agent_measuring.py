@@ -171,7 +171,9 @@ def train_loop(pages: StepRing, wall: list[int], cpu: list[int]) -> TrainLoop:
     """Its clocks are the lists' only elements."""
     remedies = ActiveRemedies(REGISTRY)
     clocks = {"clock": lambda: wall[0], "cpu_clock": lambda: cpu[0]}
-    return TrainLoop(torch, pages, remedies, lambda event: None, **clocks)
+    loop = TrainLoop(torch, pages, remedies, lambda event: None, **clocks)
+    loop.hot.hook_ns = 0
+    return loop
 
 
 def test_the_cost_names_steps_that_were_traced_beside_the_slices(pages: StepRing) -> None:
@@ -181,7 +183,7 @@ def test_the_cost_names_steps_that_were_traced_beside_the_slices(pages: StepRing
     loop.begin_task(Slices(clock))
     loop.hot.flags, clock[0] = ring_layout.TRACED, 1_000
     loop._close(1_000)
-    assert cost_of(loop, 1, 1)["one_off_ns"] == 905
+    assert cost_of(loop)["one_off_ns"] == 905
 
 
 def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost(
@@ -198,7 +200,7 @@ def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost(
 
     monkeypatch.setattr(loop.roots, "step_ended", preempted)
     loop._close(wall[0])
-    assert cost_of(loop, None, None)["boundary_ns_per_step"] == 20_000
+    assert cost_of(loop)["ns_per_step"] == 20_000
     assert loop.hot.own == 40_000_000
 
 
@@ -211,9 +213,7 @@ def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost(pages: S
 
     loop.post(rehearses)
     loop._close(0)
-    cost = cost_of(loop, 0, 0)
-    assert cost["one_off_ns"] == 70_000
-    assert cost["boundary_ns_per_step"] == 0
+    assert cost_of(loop) == {"one_off_ns": 70_000, "ns_per_step": 0}
 
 
 def test_what_a_remedy_compiles_within_a_step_is_a_pause_and_the_step_says_so(pages: StepRing) -> None:
@@ -222,7 +222,7 @@ def test_what_a_remedy_compiles_within_a_step_is_a_pause_and_the_step_says_so(pa
     loop._close(100_000_000)
     loop.job.held_up(12_200_000_000)
     loop._close(12_300_000_000)
-    assert cost_of(loop, 0, 0)["one_off_ns"] == 12_200_000_000
+    assert cost_of(loop)["one_off_ns"] == 12_200_000_000
     assert [step.flags & ring_layout.COMPILED for step in read_ring(bytes(pages.memory))] == [
         0,
         ring_layout.COMPILED,
