@@ -25,6 +25,7 @@ from autobrrr.client.job_peaks import (
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.session_client import Client, left_behind, on_its_way
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -87,7 +88,7 @@ def diagnosed(
     Raises:
         AutobrrrError: it can't be attached, or has ended before anything could be said.
     """
-    session = options.session
+    session, began_cpu_ns = options.session, own_cpu_ns()
     patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)  # from here on
     for line in _beyond(options):
         say(line)
@@ -134,7 +135,8 @@ def diagnosed(
     _refuse_nothing(pid, client)
     if client.ending is not None and client.ending.kind == "job ended":
         say(f"{client.ending.why}: this is what was seen of it")
-    return msgspec.structs.replace(found, final=None)
+    cpu_ns = (found.cost.cpu_ns or 0) + own_cpu_ns() - began_cpu_ns  # of the peaks, too
+    return msgspec.structs.replace(found, final=None, cost=msgspec.structs.replace(found.cost, cpu_ns=cpu_ns))
 
 
 def _beyond(options: DiagnosisOptions) -> list[str]:

@@ -201,9 +201,8 @@ class AgentSession:
             self._link.send({"event": event, event: payload})
 
     def _tell_cost(self) -> None:
-        cost = own_cost.cost_of(self._loop)
-        if cost["ns_per_step"] is not None:
-            self._tell("cost", cost)
+        if self._loop.hot.steps:
+            self._tell("cost", own_cost.cost_of(self._loop))
 
     def _emit(self, event: dict[str, object]) -> None:
         """From any thread: an event to send, or {} to have the agent's thread look around."""

@@ -131,6 +131,7 @@ class Cost(Record, frozen=True, kw_only=True):
     share: float | None  # the same, of a step
     one_off_ns: int | None = None  # all pauses so far: attaching, measuring, applying and compiling remedies
     session_share: float | None = None  # both, of the session so far: the own cost
+    cpu_ns: int | None = None  # of processes of ours beside the job: the session, replays, peaks
 
     @property
     def words(self) -> str:

@@ -158,8 +158,7 @@ class _LiveTuning:
         closing = None
         try:
             self.search(study)
-            if self.untried:
-                self.enough_s = self.budget.enough_s(self.untried, self.step_ns)
+            self.enough_s = self.budget.enough_s(self.untried, self.step_ns) if self.untried else None
             if not self.bench.cancelled():
                 self.ablate()
             if self.kept and not self.bench.cancelled():

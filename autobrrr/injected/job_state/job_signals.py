@@ -10,9 +10,7 @@ import signal
 
 def raised_by_handler(error: BaseException) -> bool:
     """Whether a handler of a signal is in the traceback."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    calls = [each if hasattr(each, "__code__") else type(each).__dict__.get("__call__") for each in handlers]
-    codes = {getattr(each, "__code__", None) for each in calls}
+    codes = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code not in codes:
         trace = trace.tb_next

@@ -110,11 +110,6 @@ def _text(file: Path) -> str:
         return ""
 
 
-def left_of_groups(root: Path) -> list[int | None]:
-    """Bytes that each limited memory group around this process leaves."""
-    return [limit.left() for limit in host_limits(root) if limit.of_group]
-
-
 def _groups(root: Path) -> Iterator[Path]:
     """Folders of the memory groups that the job is in, and of those around them (cgroup v2, v1)."""
     top = root / "sys/fs/cgroup"

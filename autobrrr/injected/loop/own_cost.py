@@ -83,11 +83,7 @@ def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
 
     No module is called for it: that would run the user's own global module hooks, on this thread.
     """
-    grad_enabled = getattr(torch, "is_grad_enabled", None)
-    if grad_enabled is None:
-        return 0
-    enter, leave = phase_hooks.make_root(None, phases, owner, grad_enabled, (_nothing, _nothing))
-
+    enter, leave = phase_hooks.make_root(None, phases, owner, torch.is_grad_enabled, (_nothing, _nothing))
     thing = _Thing()
     slot = InSlot(thing, _nothing)
     one = Watch(slot, enter, leave)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.injected.live_torch.available_memory import left_of_groups
+from autobrrr.injected.live_torch.available_memory import host_limits
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import JobFacts
@@ -77,7 +77,8 @@ def taken(pids: Iterable[int], reserved: int | None = None, proc: Path = Path("/
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Memory that could be taken now, also by the limits of the groups that we are in; None: unreadable."""
     found = _figures(root / "proc/meminfo").get("MemAvailable")
-    known = [each for each in (found, *left_of_groups(root)) if each is not None]
+    groups = [limit.left() for limit in host_limits(root) if limit.of_group]
+    known = [each for each in (found, *groups) if each is not None]
     return min(known, default=None)
 
 

@@ -62,7 +62,8 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     if not verbose:
         lines = lines[: MOST_LINES - 1]
     if found.cost.words:
-        lines.append(f"  Cost to your job: {found.cost.words}.")
+        beside = f"; {duration(found.cost.cpu_ns)} of CPU time beside it" if found.cost.cpu_ns else ""
+        lines.append(f"  Cost to your job: {found.cost.words}{beside}.")
     return "\n".join(lines)
 
 

@@ -413,8 +413,7 @@ class MeasurementSequence:
         if not wanted or findings.probe is not None:
             self._rest(now_ns)
             return
-        override = findings.options.probing == "overridden"
-        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override)
+        self._begin(State.PROBING, now_ns, "probing other batch sizes")
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings
@@ -425,9 +424,8 @@ class MeasurementSequence:
             self._turn.give()
             return
         self._sweep_along = along
-        override = findings.options.probing == "overridden"
         activity = f"replaying a step at other sizes of its {along}"
-        self._begin(State.SWEEPING, now_ns, activity, override=override, sweep=along)
+        self._begin(State.SWEEPING, now_ns, activity, sweep=along)
 
     def _rest(self, now_ns: int) -> None:
         self.finished = True

@@ -18,6 +18,7 @@ from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.machine.device_protocol import DeviceSource
+from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.readable import readable
 from autobrrr.records import (
     Attach,
@@ -84,6 +85,7 @@ class Session:
         journal: Journal,
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        own_cpu_ns: Callable[[], int] = own_cpu_ns,
         cores: int | None = None,
         ranks_here: int = 1,
         oom_kills: Callable[[], int | None] = lambda: None,
@@ -103,7 +105,7 @@ class Session:
         self._course: MeasurementSequence | None = None
         self._agent: AgentPort | None = None
         self._journal, self._alive = journal, alive
-        self._clock_ns = clock_ns
+        self._clock_ns, self._own_cpu_ns = clock_ns, own_cpu_ns
         self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
         self._judgement: Judgement = judge(self.findings.measurements(0))
@@ -417,17 +419,17 @@ class Session:
 
     def snapshot(self) -> Diagnosis:
         """The session at this moment."""
-        unknown = Attach(method="outside", latency_ns=None, pause_ns=None)
         ring = self.intake.ring
         steps = None if ring is None else 0 if self._judged_steps == "none" else ring.steps
         return snapshot(
             self.findings.measurements(self._clock_ns() - self._began_ns),
             self._judgement,
-            attach=self.findings.attach or unknown,
+            attach=self.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None),
             steps=steps,
             state=self.state,
             activity=self.activity,
             active=self.active.names if self.active is not None else [],
+            own_cpu_ns=self._own_cpu_ns(),
             compared=self._compared,
             trials=self._trials.values(),
         )

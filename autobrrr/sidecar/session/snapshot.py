@@ -30,6 +30,7 @@ def snapshot(
     state: State,
     activity: str,
     active: list[str],
+    own_cpu_ns: int,
     compared: RanksCompared | None = None,
     trials: Iterable[Trial] = (),
 ) -> Diagnosis:
@@ -38,6 +39,7 @@ def snapshot(
     Args:
         steps: Steps since attach; None where no step can be seen.
         active: Names of the remedies that are on.
+        own_cpu_ns: CPU time of the session's own processes.
         compared: What came of the last comparison of the job's ranks.
         trials: What remedies have brought, as far as they were tried.
     """
@@ -55,7 +57,7 @@ def snapshot(
         evidence=verdict.evidence,
         batch_probe=judgement.batch_probe,
         attach=attach,
-        cost=_cost(measured, attach, stats.mean, steps),
+        cost=msgspec.structs.replace(_cost(measured, attach, stats.mean, steps), cpu_ns=own_cpu_ns),
         device=device_figures(measured.gpu),
         advice=after_trials(verdict.advice, trials, active),
         decide_with=verdict.decide_with,

@@ -71,6 +71,7 @@ class Office:
             journal=log,
             alive=lambda: True,
             clock_ns=lambda: self.now_ns,
+            own_cpu_ns=lambda: 0,
         )
         self.session.entered(
             self.agent,

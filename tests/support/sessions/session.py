@@ -27,6 +27,7 @@ class Stage:
         self.now_ns = 1000 * SECOND_NS
         self.alive = True
         self.oom_kills: int | None = 0
+        self.own_cpu_ns = 0
         self.model = model or StepModel()
         self.agent = ScriptedAgent()
         self.writer = RingWriter()
@@ -40,6 +41,7 @@ class Stage:
             journal=self.log,
             alive=lambda: self.alive,
             clock_ns=lambda: self.now_ns,
+            own_cpu_ns=lambda: self.own_cpu_ns,
             cores=2,
             oom_kills=lambda: self.oom_kills,
         )

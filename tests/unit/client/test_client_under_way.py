@@ -6,7 +6,9 @@ import os
 import re
 import socket
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from autobrrr.attach import triage
@@ -17,6 +19,7 @@ from autobrrr.sidecar.process import spawn
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target
 from autobrrr.sidecar.sockets.starting_session import is_under_way
+from support.judged.verdicts import OVERHEAD
 
 
 @pytest.fixture(autouse=True)
@@ -201,3 +204,17 @@ def test_a_diagnosis_that_measures_the_machine_first_is_on_its_way(
     if others is not None:
         others.close()
     assert not is_under_way(me)
+
+
+def test_what_measuring_the_machine_took_is_in_the_account_of_a_diagnosis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = msgspec.structs.replace(OVERHEAD, cost=msgspec.structs.replace(OVERHEAD.cost, cpu_ns=300))
+    took = iter((1_000, 5_000))
+    monkeypatch.setattr(diagnosing, "own_cpu_ns", lambda: next(took))
+    monkeypatch.setattr(diagnosing, "await_verdict", lambda *_: session)
+    client = MagicMock(started=False)
+    client.__enter__.return_value = client
+    options = diagnosing.DiagnosisOptions(session=SessionOptions(readonly=True))
+    found = diagnosing.diagnosed(os.getpid(), options, print, lambda *_: client)
+    assert found.cost.cpu_ns == 4_300

@@ -62,6 +62,13 @@ def test_the_costliest_line_stands_below_the_headline_and_the_ledger_below_the_s
     assert "no waiting" in verdict_text(found, verbose=True)
 
 
+def test_what_our_processes_take_of_the_machine_stands_beside_the_cost() -> None:
+    found = msgspec.structs.replace(
+        OVERHEAD, cost=msgspec.structs.replace(OVERHEAD.cost, cpu_ns=4_100_000_000)
+    )
+    assert verdict_text(found).endswith(" of pauses; 4.10 s of CPU time beside it.")
+
+
 @pytest.mark.parametrize("snapshot", SNAPSHOTS.values(), ids=SNAPSHOTS)
 def test_a_verdict_never_has_more_lines_than_fit_a_screen(snapshot: Diagnosis) -> None:
     assert len(verdict_text(snapshot).splitlines()) <= MOST_LINES

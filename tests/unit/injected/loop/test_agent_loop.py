@@ -176,18 +176,6 @@ def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
     tried.close()
 
 
-class Jobs:
-    """What the job has as its signal handler."""
-
-    def __init__(self, raised: type[BaseException]) -> None:
-        self.raised = raised
-
-    def method(self, *_: object) -> None:
-        raise self.raised
-
-    __call__ = method
-
-
 def _signalled(*_: object) -> Any:
     signal.raise_signal(signal.SIGTERM)
 
@@ -203,11 +191,13 @@ class Interrupted:
 
 
 @pytest.mark.parametrize("within", ["work", "task", "remedy"])
-@pytest.mark.parametrize("handler", [Jobs(SystemExit), Jobs(TimeoutError).method, Jobs(TimeoutError)])
+@pytest.mark.parametrize("raised", [SystemExit, TimeoutError])
 def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
-    loop: TrainLoop, optimizer: torch.optim.Optimizer, handler: Any, within: str
+    loop: TrainLoop, optimizer: torch.optim.Optimizer, raised: type[BaseException], within: str
 ) -> None:
-    raised = getattr(handler, "__self__", handler).raised
+    def handler(*_: object) -> None:
+        raise raised
+
     before = signal.signal(signal.SIGTERM, handler)
     try:
         optimizer.step()

@@ -193,15 +193,6 @@ def test_without_the_probe_the_course_ends_after_the_trace(tmp_path: Path) -> No
     assert "probe" not in stage.agent.asked
 
 
-def test_an_overridden_probe_tells_the_agent_so(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, probing="overridden").enter()
-    stage.event("anatomy", anatomy())
-    stage.run(12)
-    stage.event("traced", traced(stage.model))
-    stage.run(12)
-    assert stage.agent.commands[-1] == ("probe", {"override": True})
-
-
 def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
     stage = Stage(tmp_path, StepModel(kernels=0.6)).measured()
     traces: list[int] = []
@@ -523,6 +514,8 @@ def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> N
     assert found.cost.one_off_ns == 7_400_000
     assert found.cost.session_share == pytest.approx((1000 * found.steps + 7_400_000) / found.t_ns)
     assert found.cost.words.endswith(" while attached, plus 7.40 ms of pauses")
+    stage.own_cpu_ns = 900_000_000
+    assert stage.session.snapshot().cost.cpu_ns == 900_000_000
 
 
 def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage)
     stage.event("probed", probed(stage.model))
     assert stage.run(4) is State.JUDGED
     assert stage.run(4) is State.SWEEPING
-    assert stage.agent.commands[-1] == ("probe", {"override": False, "sweep": "length"})
+    assert stage.agent.commands[-1] == ("probe", {"sweep": "length"})
     stage.agent.answer("probe")
     stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
     assert stage.run(4) is State.JUDGED
@@ -52,7 +52,7 @@ def test_sweeps_of_two_clients_are_made_one_after_the_other_and_shown_until_the_
         assert stage.session.sweep(along) is None
     for along in ("batch", "length"):
         assert stage.run(4) is State.SWEEPING
-        assert stage.agent.commands[-1] == ("probe", {"override": False, "sweep": along})
+        assert stage.agent.commands[-1] == ("probe", {"sweep": along})
         stage.agent.answer("probe")
         stage.event("probed", {**probed(stage.model), "sweep": along})
         assert stage.run(1) is State.JUDGED
