@@ -28,7 +28,9 @@ class _Number(str):
     """A number as it stands in the text: one that strict JSON does not know is text then."""
 
 
-_PLAIN = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number, parse_constant="({})".format)
+_PLAIN = json.JSONDecoder(
+    strict=False, parse_float=_Number, parse_int=_Number, parse_constant=lambda name: _Number(f"({name})")
+)
 
 
 class ListPosition:
