@@ -185,9 +185,9 @@ def _graph_breaks(log: list[Any]) -> dict[str, Value]:
         if resumed:
             place = f"{os.path.basename(each.co_filename)}:{resumed[2]} {name}"
             found.setdefault(place, reasons.get(name, ""))
-        for reason in getattr(each, "restart_reasons", None) or ():
-            if not reason.startswith("<"):  # else it has begun anew for itself
-                lines = [line.strip() for line in reason.splitlines()]
+        for text in getattr(each, "restart_reasons", None) or ():
+            if not text.startswith("<"):  # else it has begun anew for itself
+                lines = [line.strip() for line in text.splitlines()]
                 told = (line for line in lines if line.startswith("Explanation:"))
                 reasons[name] = next(told, lines[0]).removeprefix("Explanation:").strip(" .")[:160]
     if not found:

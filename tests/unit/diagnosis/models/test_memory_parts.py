@@ -81,7 +81,14 @@ def test_one_line_tells_the_largest_and_the_batch_that_fits(known: int | None, s
     measured = trained(known)
     attach = Attach(method="ptrace", latency_ns=None, pause_ns=None)
     found = snapshot(
-        measured, judge(measured), attach=attach, steps=60, state=State.JUDGED, activity="", active=[]
+        measured,
+        judge(measured),
+        attach=attach,
+        steps=60,
+        state=State.JUDGED,
+        activity="",
+        active=[],
+        own_cpu_ns=0,
     )
     said = found.memory_words
     assert says in said
