@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
+NETWORK = (
+    "trials keep network access: what the script sends, each start sends (--no-network: nothing);"
+    " trackers and the Hugging Face hub are off"
+)
 NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
 
 
@@ -54,10 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-writes", action="store_true", help="run trials without the sandbox: they may write anywhere"
     )
     group.add_argument(
-        "--copy-limit",
-        metavar="SIZE",
-        default="2G",
-        help="where no overlay file system is possible: largest copy of the folder (default 2G)",
+        "--no-network", action="store_true", help="trials reach nothing but a loopback of their own"
     )
     group.add_argument(
         "--keep-output", type=Path, metavar="DIR", help="save the files that the winner's last trial wrote"
@@ -123,9 +124,10 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         cache=paths.cache_dir(),
         walled=not args.allow_writes,
         kept=keep,
-        copy_limit_bytes=_bytes(args.copy_limit),
-        tell=narrate,
+        network=not args.no_network,
     ) as stable:
+        if not args.no_network:
+            narrate(NETWORK)
         observed = None
         if space is None:
             observed, parameters = _proposal(stable, command, allowed, yes=args.yes)
@@ -228,7 +230,8 @@ def _refuse(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag} works only with a PID, not with -- CMD")
     if args.study is not None and args.storage is None:
         raise UsageError("--study needs --storage")
-    _bytes(args.copy_limit)
+    if args.no_network and args.allow_writes:
+        raise UsageError("--no-network is a wall of the sandbox; --allow-writes runs without one")
     if args.trials is not None and args.trials < 1:
         raise UsageError(f"--trials {args.trials} is too few: write 1 or more")
     if args.keep_output is not None and args.allow_writes:
@@ -247,13 +250,6 @@ def _output_folder(folder: Path) -> Path:
     except OSError as error:
         raise UsageError(f"--keep-output {folder}: {error.strerror}") from None
     return folder.resolve()
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise UsageError(f"--copy-limit {text}: invalid size", "write 500M or 2G; 0 for no copy")
-    return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
 
 
 def _observed(stable: TrialFactory) -> Observed:

@@ -39,7 +39,7 @@ def test_pages_that_are_made_from_the_program_are_current(generate: ModuleType) 
 
 def test_the_command_page_has_every_verb_and_flag(generate: ModuleType) -> None:
     text = generate.pages()["reference/commands.md"]
-    for word in (*VERBS, "--horizon", "--keep", "--copy-limit", "--print-completion"):
+    for word in (*VERBS, "--horizon", "--keep", "--no-network", "--print-completion"):
         assert word in text
 
 

@@ -110,7 +110,6 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
                 cache=paths.cache_dir(),
                 walled=not args.allow_writes,
                 limits=Limits(settle_s=SETTLE_S),
-                tell=narrate,
             )
         )
         sides = _sides(args, factory, Path(place))

@@ -42,6 +42,7 @@ OF_A_SCRIPT = (
     "trials",
     "yes",
     "allow_writes",
+    "no_network",
     "keep_output",
     "launcher",
     "html",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -90,6 +93,8 @@ def refuse_strangers(trains: int | None, family: Collection[int]) -> None:
         AutobrrrError: it is none of them.
     """
     if trains is not None and trains not in family:
+        with contextlib.suppress(OSError):
+            os.kill(trains, signal.SIGKILL)  # it would go on training
         raise AutobrrrError(
             "the command trains in a process that it did not start: that one escapes the sandbox and"
             " can't be suspended",

@@ -22,25 +22,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine.file_readiness import is_readable
-from autobrrr.relaunch.sandbox import orphans
-from autobrrr.relaunch.sandbox import workdir_copy as scratch
 from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
-from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Limits, TrialLaunch, Walls
+from autobrrr.relaunch.trial.trial_launch import Kept, Limits, TrialLaunch, Walls
 from autobrrr.relaunch.trial.trial_steps import LATEST, TrialSteps, is_settled
 
 LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
-COPY_S = 300.0
 KEEP_S = 600.0  # for the copy of what is kept
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,19 +65,14 @@ class LiveTrial:
     witnesses: Witnesses
     keeper: subprocess.Popen[bytes]
     link: socket.socket
-    token: str
     prepared: preloaded_agent.Prepared
     told: preload_outcome.PreloadOutcome
-    scratch: Path | None = None  # where its copy of the working folder lies
-    copied: str | None = None  # what that is, for people
     began_ns: int = field(default_factory=time.perf_counter_ns)
     ending: TrialEnding | None = None
     settled: bool = False
     paused: bool = False
     kept: Kept = field(default_factory=Kept)
-    pid: int = 0
     _tail: Tail = field(default_factory=Tail)
-    _heard: bytearray = field(default_factory=bytearray)
     _said: list[dict[str, object]] = field(default_factory=list)
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
@@ -87,7 +80,6 @@ class LiveTrial:
     _came_ns: int = 0  # when the last steps were seen
     _reader: threading.Thread | None = None
     _closed: bool = False
-    _family: tuple[int, ...] = ()
     _pauses: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=LATEST))
     _paused_ns: int = 0
     _coming_on: ComingOn = field(init=False)
@@ -126,8 +118,12 @@ class LiveTrial:
 
     @property
     def family(self) -> tuple[int, ...]:
-        """Its processes, when it was last paused."""
-        return self._family
+        """Its processes, as they are numbered here: all below the one that the keeper has started."""
+        try:
+            init = psutil.Process(self.keeper.pid).children()
+            return tuple(each.pid for each in init[0].children(recursive=True)) if init else ()
+        except psutil.NoSuchProcess:
+            return ()
 
     def look(self) -> None:
         """Take in what has happened; sets `ending` where the trial is over or given up."""
@@ -186,10 +182,9 @@ class LiveTrial:
         Raises:
             NoSandbox: walls can't be raised here.
         """
-        deadline = time.monotonic() + (ANSWER_S if self.scratch is None else COPY_S)
-        while not self.pid and self.ending is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + ANSWER_S
+        while not self._has_said("started") and self.ending is None and time.monotonic() < deadline:
             self._hear(0.05)
-        self.began_ns = time.perf_counter_ns() if self.scratch is not None else self.began_ns
 
     def pause(self) -> int:
         """Stop all its processes, and their devices first; the moment from which none ran.
@@ -207,7 +202,7 @@ class LiveTrial:
 
     def taken(self) -> Bytes:
         """What it has taken at most, while it stands still."""
-        return memory_use.taken(self._family, self.steps.reserved_bytes)
+        return memory_use.taken(self.family, self.steps.reserved_bytes)
 
     def resume(self) -> int:
         """Let them go on; the moment."""
@@ -228,16 +223,14 @@ class LiveTrial:
         if self._closed:
             return
         self._closed = True
-        order: dict[str, object] = {"stop": self.limits.grace_s}
         if keep is not None:
-            order |= {"keep": str(keep), "most_bytes": keep_bytes}
             self.kept.problem = "the copy was not finished"
         self.witnesses.close()
-        self._send(order)
+        self._send({"stop": self.limits.grace_s})
+        self._send({"keep": None if keep is None else str(keep), "most_bytes": keep_bytes})
         deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
-        while not any("gone" in line for line in self._said) and time.monotonic() < deadline:
-            if not self._hear(0.2) and self._keeper_is_gone:
-                break
+        while not self._keeper_is_gone and time.monotonic() < deadline:
+            self._hear(0.2)
         self.link.close()
         if self.keeper.poll() is None:
             try:
@@ -245,16 +238,12 @@ class LiveTrial:
             except subprocess.TimeoutExpired:
                 self.keeper.kill()
                 self.keeper.wait()
-        orphans.end(self.token)
         if self._reader is not None:
             self._reader.join(1.0)
         if self.keeper.stdout is not None:
             self.keeper.stdout.close()
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
-        for place in (self.scratch, self.launch.temporary):
-            if place is not None:
-                scratch.remove(str(place))
         for line in self._said:
             if "not_kept" in line:
                 self.kept.problem = str(line["not_kept"])
@@ -296,13 +285,13 @@ class LiveTrial:
 
     def _send(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
-            self.link.sendall(json.dumps(command).encode() + b"\n")
+            self.link.send(json.dumps(command).encode())
 
     def _ask(self, command: Mapping[str, object], answer: str) -> None:
         self._said = [line for line in self._said if answer not in line]
         self._send(command)
         deadline = time.monotonic() + ANSWER_S
-        while not any(answer in line for line in self._said) and time.monotonic() < deadline:
+        while not self._has_said(answer) and time.monotonic() < deadline:
             if not self._hear(0.2) and self._keeper_is_gone:
                 return
 
@@ -320,23 +309,15 @@ class LiveTrial:
                     self.ending = self._given_up("crash", "the trial's supervisor is gone")
                 return came
             came = True
-            self._heard += data
-            while b"\n" in self._heard:
-                line, _, rest = bytes(self._heard).partition(b"\n")
-                self._heard = bytearray(rest)
-                self._take(json.loads(line))
+            self._take(json.loads(data))
         return came
+
+    def _has_said(self, what: str) -> bool:
+        return any(what in line for line in self._said)
 
     def _take(self, line: dict[str, object]) -> None:
         self._said.append(line)
-        if "started" in line:
-            self.pid = int(str(line["started"]))
-        elif "paused" in line:
-            family = line.get("family")
-            self._family = tuple(int(str(pid)) for pid in family) if isinstance(family, list) else ()
-        elif "copied" in line:
-            self.copied = str(line["copied"])
-        elif "ended" in line:
+        if "ended" in line:
             if self._reader is not None and not line.get("left"):
                 self._reader.join(0.5)
             self.witnesses.look()
@@ -360,19 +341,17 @@ class LiveTrial:
                 self._tail.feed(data)
 
 
-def _fence(walls: Walls | Copy | None, folder: Path, launch: TrialLaunch) -> dict[str, object] | None:
+def _fence(walls: Walls | None, folder: Path) -> dict[str, object] | None:
     """The walls as the keeper takes them."""
     if walls is None:
         return None
-    passages = [folder] if launch.temporary is None else [folder, launch.temporary]
-    found: dict[str, object] = {
+    return {
         "size_bytes": walls.size_bytes,
-        "open_folders": [*map(str, passages), *walls.open_folders],
+        "folder": str(folder / "written"),
+        "needed": list(walls.needed),
+        "open_folders": [str(folder), *walls.open_folders],
+        "network": walls.network,
     }
-    if isinstance(walls, Copy):
-        place = {"place": str(walls.place), "limit_bytes": walls.limit_bytes}
-        return {**found, **place, "folder": str(launch.folder.resolve())}
-    return {**found, "folder": str(folder / "written"), "needed": list(walls.needed)}
 
 
 @functools.cache
@@ -381,9 +360,7 @@ def _bundle() -> tuple[code_bundle.Entry, ...]:
     return code_bundle.entries()
 
 
-def start(
-    launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | Copy | None, cache: Path
-) -> LiveTrial:
+def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None, cache: Path) -> LiveTrial:
     """Start a trial.
 
     Args:
@@ -395,21 +372,17 @@ def start(
         AutobrrrError: no folder or process can be made.
         NoSandbox: walls can't be raised here; also later, from `look`.
     """
-    token = orphans.new_token()
-    environment = {**launch.environment, **({} if launch.nameless else {orphans.VARIABLE: token})}
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
-        if launch.temporary is not None:
-            launch.temporary.mkdir(mode=0o700)
         prepared = preloaded_agent.prepare(
-            launch.plan, environment, folder, audit=launch.audit, nameless=launch.nameless
+            launch.plan, launch.environment, folder, audit=launch.audit, nameless=launch.nameless
         )
-        ours, its = socket.socketpair()
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", CODE, str(its.fileno())],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=(its.fileno(),),
@@ -427,20 +400,19 @@ def start(
         witnesses=Witnesses(folder),
         keeper=keeper,
         link=ours,
-        token=token,
         prepared=prepared,
         told=preload_outcome.PreloadOutcome(prepared.folder, 0, launch.remedies),
-        scratch=walls.place if isinstance(walls, Copy) else None,
     )
     order = {
         "command": list(launch.command),
         "environment": prepared.environment,
         "folder": str(launch.folder),
-        "walls": _fence(walls, folder, launch),
+        "walls": _fence(walls, folder),
         "kept": None if walls is None else walls.kept,
-        "temporary": None if launch.temporary is None else str(launch.temporary),
     }
-    running._send(order)
+    assert keeper.stdin is not None
+    with contextlib.suppress(BrokenPipeError), keeper.stdin as door:
+        door.write(json.dumps(order).encode())
     running._reader = threading.Thread(target=running.read_output, daemon=True)
     running._reader.start()
     threading.Thread(

@@ -18,19 +18,22 @@ TRACKERS_OFF = {
     "CLEARML_OFFLINE_MODE": "1",
     "AIM_TRACKING_DISABLED": "1",
     "DVCLIVE_TEST": "1",
+    "SWANLAB_MODE": "disabled",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+HUBS_OFF = {"HF_HUB_OFFLINE": "1"}  # unless the user says otherwise
 SHARE_OF_MEMORY = 0.25
 LEAST_BYTES = 64 << 20
 
 
 def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The user's variables with trackers off.
+    """The user's variables with trackers and hubs off.
 
     Args:
         folder: Of the study; experiments that are tracked to files go there, which is within the walls.
     """
     quiet = {**TRACKERS_OFF, "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns"}
-    return {**env, **quiet}
+    return {**HUBS_OFF, **env, **quiet}
 
 
 def walls(

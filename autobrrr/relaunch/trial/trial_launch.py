@@ -14,7 +14,6 @@ class TrialLaunch:
     """What is started: words, all variables, what its agents apply.
 
     Attributes:
-        temporary: A folder that is made for its temporary files, and goes when it does; None: it has one.
         audit: An account of the whole run is written.
         nameless: Nothing that it sees has our name: it is not to know that it is watched.
     """
@@ -24,7 +23,6 @@ class TrialLaunch:
     folder: Path
     plan: Mapping[str, object] | None = None
     remedies: tuple[str, ...] = ()
-    temporary: Path | None = None
     audit: Audit | None = None
     nameless: bool = False
 
@@ -34,29 +32,14 @@ class Walls:
     """What a trial may write, where it must be able to, and what stays open.
 
     Attributes:
+        network: It reaches more than its own loopback.
         kept: A folder outside of the walls, for what is kept of the trial's output.
     """
 
     size_bytes: int
     needed: tuple[str, ...]
     open_folders: tuple[str, ...] = ()
-    kept: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """Walls around a copy of the working folder, where no overlay can be had.
-
-    Attributes:
-        place: A folder that does not exist yet; the copy lies there.
-        size_bytes: What may be written into shared memory.
-        kept: A folder outside of the walls, for what is kept of the trial's output.
-    """
-
-    place: Path
-    limit_bytes: int
-    size_bytes: int
-    open_folders: tuple[str, ...] = ()
+    network: bool = True
     kept: str | None = None
 
 

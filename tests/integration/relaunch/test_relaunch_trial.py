@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.machine import procfs
-from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.search.argparse_flags import declared_flags
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_factory import TrialFactory, sweep
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from support import relaunch, training
 
@@ -42,7 +40,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for each in started:
         each.close()
-        assert not list(orphans.found(each.token))
+    assert relaunch.alive(tmp_path / "run") == []
+    for each in started:
         assert not each.folder.exists()
     assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "autobrrr" in name} == set()
 
@@ -136,10 +135,8 @@ def test_a_script_that_never_trains_is_given_up_and_one_that_ignores_term_is_kil
     assert not trial.warm_up()
     assert trial.ending is not None
     assert trial.ending.kind == "no_steps"
-    family = [pid for pid, _ in orphans.found(trial.token)]
-    assert len(family) >= 2
+    assert len(relaunch.alive(tmp_path / "run")) >= 1
     trial.close()  # which the sleep would outlast
-    assert not any(Path(f"/proc/{pid}").exists() for pid in family)
 
 
 def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Start) -> None:
@@ -160,66 +157,18 @@ def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Star
     assert trial.ending.why.startswith("optimizer.fused: ")
 
 
-def test_when_the_keeper_is_killed_nothing_of_the_trial_survives(tmp_path: Path, start: Start) -> None:
-    trial = start(inline(tmp_path, "import os, time\nos.fork()\nprint('up', flush=True)\ntime.sleep(100)"))
-    while not trial.lines:
-        trial.look()
-        time.sleep(0.01)
-    os.kill(trial.keeper.pid, signal.SIGKILL)
-    while trial.ending is None:
-        trial.look()
-    assert trial.ending.kind == "crash"
-    trial.close()
-    assert not list(orphans.found(trial.token))
-
-
-KILLER = """
-import os, signal, sys, time
-if not os.fork():  # with another session, no parent, no variable of the trial's
-    os.setsid()
-    if not os.fork():
-        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(100)", "GOT_AWAY"], {})
-    os._exit(0)
-os.wait()
-time.sleep(0.3)
-os.kill(os.getppid(), signal.SIGKILL)
-time.sleep(100)
-"""
-
-
-def test_a_script_that_kills_its_keeper_does_not_get_away(tmp_path: Path, start: Start) -> None:
-    name = f"autobrrr-{tmp_path.name}"
-    trial = start(replace(inline(tmp_path, KILLER.replace("GOT_AWAY", name)), nameless=True))
-    try:
-        while trial.ending is None:
-            trial.look()
-            time.sleep(0.01)
-        assert trial.ending.kind == "crash"
-        trial.close()
-        assert named(name) == []
-    finally:
-        for pid in named(name):
-            os.kill(pid, signal.SIGKILL)
-
-
-def named(word: str) -> list[int]:
-    """Processes with such a word in their command."""
-    found = {pid: procfs.cmdline(pid) for pid in procfs.pids()}
-    return [pid for pid, command in found.items() if word in str(command)]
-
-
 def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
     study = (
         "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch.trial import live_trial as running\n"
-        "from autobrrr.relaunch.sandbox import orphans as stragglers\n"
-        "from autobrrr.relaunch.trial.trial_launch import Limits\n"
-        f"folder = Path({str(tmp_path)!r}) / 'run' / (stragglers.FOLDER_PREFIX + stragglers.own_name())\n"
-        f"launch = relaunch.launch(Path({str(file)!r}))\n"
-        "trial = running.start(launch, folder / 't0', Limits(), None, folder)\n"
-        "while not trial.lines: trial.look(); time.sleep(0.01)\n"
-        "print(trial.token, flush=True); time.sleep(100)\n"
+        "from autobrrr.relaunch.trial.trial_factory import TrialFactory\n"
+        f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
+        "launch = relaunch.launch(file)\n"
+        "with TrialFactory(command=launch.command, folder=file.parent, environment=launch.environment,\n"
+        "            runtime=here / 'run', cache=here / 'cache', walled=False) as stable:\n"
+        "    trial = stable.start()\n"
+        "    while not trial.lines: trial.look(); time.sleep(0.01)\n"
+        "    print('up', flush=True); time.sleep(100)\n"
     )
     root = Path(__file__).resolve().parents[3]
     read, write = os.pipe()
@@ -231,16 +180,18 @@ def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_pat
     )
     os.close(write)
     with os.fdopen(read) as said:
-        token = said.readline().strip()
-    assert list(orphans.found(token))
+        assert said.readline() == "up\n"
+    assert relaunch.alive(tmp_path / "run")
+    sweep(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()), "it is held by a living study"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     deadline = time.monotonic() + 5
-    while list(orphans.found(token)) and time.monotonic() < deadline:
+    while relaunch.alive(tmp_path / "run") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not list(orphans.found(token))
+    assert relaunch.alive(tmp_path / "run") == []
     assert list((tmp_path / "run").iterdir())
-    orphans.sweep(tmp_path / "run")
+    sweep(tmp_path / "run")
     assert not list((tmp_path / "run").iterdir())
 
 

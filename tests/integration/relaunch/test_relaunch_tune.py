@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from autobrrr import recipe
-from autobrrr.relaunch.sandbox import orphans
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -94,7 +93,7 @@ def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
     [
         (["--param", "--nope=int:1..2"], (), 2, "the script does not have this flag"),
         (["--param", "--mode=choice:fast"], (), 2, "may change training results"),
-        (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: invalid size"),
+        (["--param", "gc.freeze", "--no-network", "--allow-writes"], (), 2, "a wall of the sandbox"),
         (["--recipe", "/no/such/folder/r.toml"], (), 2, "does not exist"),
         ([], (), 2, "no terminal to ask on"),
         (["--param", "gc.freeze", "--allow-writes"], ("--unknown",), 2, "unrecognized arguments"),
@@ -152,8 +151,7 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
         daemon.kill()
     assert done.returncode == 1, done.stderr
     assert "a process that it did not start" in done.stderr
-    ours = str(tmp_path / "run")
-    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
+    assert relaunch.alive(tmp_path / "run") == []
 
 
 def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tmp_path: Path) -> None:
@@ -212,10 +210,9 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     first.wait()
     first.stderr.close()
     deadline = time.monotonic() + 5
-    ours = str(tmp_path / "run")
-    while any(runs_in(pid, ours) for pid, _ in orphans.found()) and time.monotonic() < deadline:
+    while relaunch.alive(tmp_path / "run") and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
+    assert relaunch.alive(tmp_path / "run") == []
     second = subprocess.run(
         [sys.executable, "-m", "autobrrr", "tune", *words],
         capture_output=True,
@@ -229,13 +226,6 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     assert "resuming a study that has 1 trials" in second.stderr
     assert json.loads(second.stdout)["kept"] == ["--num-workers=2"]
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
-
-
-def runs_in(pid: int, runtime: str) -> bool:
-    try:
-        return f"XDG_RUNTIME_DIR={runtime}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
 
 
 def walled(tmp_path: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.trial import live_trial, trial_environment
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
-from autobrrr.relaunch.trial.trial_launch import Copy, Limits, Walls
+from autobrrr.relaunch.trial.trial_launch import Limits, Walls
 from support import relaunch
 
 pytestmark = pytest.mark.integration
@@ -126,8 +124,9 @@ def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) 
 def test_shared_memory_that_is_a_plain_folder_stays_as_it_is_too(tmp_path: Path) -> None:
     """As in a chroot whose /dev is mounted without what is mounted below it."""
     text = (
-        "import os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
-        "walls._enter_namespace(); walls._mount(None, '/', None, walls.MS_REC | walls.MS_PRIVATE, None)\n"
+        "import ctypes, os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
+        "ctypes.CDLL(None).unshare(walls.CLONE_NEWNS)\n"
+        "walls._mount(None, '/', None, walls.MS_REC | walls.MS_PRIVATE, None)\n"
         "walls._mount('tmpfs', '/dev', 'tmpfs', 0, None); os.mkdir('/dev/shm')\n"
         "real = os.open('/dev/shm', os.O_PATH)\n"
         "walls.raise_walls(size_bytes=1 << 20, folder=sys.argv[1], needed=[sys.argv[2]], open_folders=[])\n"
@@ -156,23 +155,18 @@ def test_a_script_may_work_in_shared_memory(tmp_path: Path) -> None:
         assert sorted(os.listdir(f"{place}/user")) == ["data.bin", "notes.txt", "train.py"]
 
 
-@pytest.mark.nightly
-def test_what_lies_in_shared_memory_can_be_read_beside_a_copy(tmp_path: Path) -> None:
-    staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
-    text = (
-        f"print(open({str(staged)!r}).read(), flush=True)\n"
-        f"try:\n    open({str(staged)!r}, 'w')\nexcept OSError as error:\n    print(error.errno)\n"
-        "print('up', flush=True); import time; time.sleep(100)"
-    )
-    staged.write_text("of the user")
+def test_with_its_keeper_all_of_a_trial_ends(tmp_path: Path) -> None:
+    text = "import os, time\nos.fork()\nos.setsid()\nprint('up', flush=True)\ntime.sleep(100)"
+    trial = begin(relaunch.script(tmp_path / "user", text), tmp_path)
     try:
-        trial = in_a_copy(relaunch.script(tmp_path / "user", text), tmp_path)
         until_printed(trial, "up")
-        trial.close()
-        assert trial.lines == ("of the user", "30", "up")
-        assert staged.read_text() == "of the user"
+        os.kill(trial.keeper.pid, signal.SIGKILL)
+        while trial.ending is None:
+            trial.look()
+        assert trial.ending.kind == "crash"
     finally:
-        staged.unlink()
+        trial.close()
+    assert relaunch.alive(tmp_path / "run") == []
 
 
 @pytest.mark.nightly
@@ -185,14 +179,14 @@ def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Pat
         try:
             time.sleep(draw.uniform(0.0, 0.25))
             trial.look()
-            if victim != "keeper" and trial.pid:
-                os.kill(trial.pid, signal.SIGKILL)
+            for pid in trial.family if victim != "keeper" else ():
+                os.kill(pid, signal.SIGKILL)
             if victim != "script":
                 os.kill(trial.keeper.pid, signal.SIGKILL)
         finally:
             trial.close()
         assert relaunch.fingerprint(file.parent) == before
-        assert not list(orphans.found(trial.token))
+        assert relaunch.alive(tmp_path / "run") == []
 
 
 def test_a_script_that_writes_too_much_finds_the_disk_full(tmp_path: Path) -> None:
@@ -234,25 +228,22 @@ def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_
     runs.mkdir()
     (runs / "last.pt").write_text("of the user")
     launch = relaunch.launch(file)
-    for no_overlay in (None, "told so"):
-        with TrialFactory(
-            command=launch.command,
-            folder=file.parent,
-            environment=launch.environment,
-            runtime=tmp_path / "run",
-            cache=tmp_path / "cache",
-            kept=runs,
-        ) as stable:
-            stable._no_overlay = no_overlay
-            trial = stable.start()
-            until_printed(trial, "up")
-            assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
-            trial.close(keep=runs, keep_bytes=1 << 20)
-        assert trial.kept.problem is None
-        assert (runs / "last.pt").read_text() == "of the user"
-        kept = runs / str(runs).lstrip("/")
-        assert (kept / "last.pt").read_text() == (kept / "new.pt").read_text() == "of a trial"
-        shutil.rmtree(runs / tmp_path.parts[1])
+    with TrialFactory(
+        command=launch.command,
+        folder=file.parent,
+        environment=launch.environment,
+        runtime=tmp_path / "run",
+        cache=tmp_path / "cache",
+        kept=runs,
+    ) as stable:
+        trial = stable.start()
+        until_printed(trial, "up")
+        assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
+        trial.close(keep=runs, keep_bytes=1 << 20)
+    assert trial.kept.problem is None
+    assert (runs / "last.pt").read_text() == "of the user"
+    kept = runs / str(runs).lstrip("/")
+    assert (kept / "last.pt").read_text() == (kept / "new.pt").read_text() == "of a trial"
 
 
 def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_path: Path) -> None:
@@ -303,148 +294,20 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", str(base)], check=True)
 
 
-def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> LiveTrial:
-    fence = Copy(place=tmp_path / "scratch/t", limit_bytes=limit_bytes, size_bytes=1 << 20)
-    return live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
-
-
-def test_without_an_overlay_the_script_works_in_a_copy_and_all_else_is_read_only(tmp_path: Path) -> None:
-    text = """
-import os, tempfile
-open("train.log", "w").write("epoch 1"); open("notes.txt", "a").write("more"); os.remove("gone.txt")
-print(open("data/large.bin", "rb").read(3), os.getcwd())
-for path in ("data/new", "data/large.bin", OUTSIDE, "/usr/x"):
-    try:
-        open(path, "a"); print("wrote", path)
-    except OSError as error:
-        print(error.errno)
-tempfile.TemporaryFile().write(b"x"); open("/dev/shm/autobrrr-test", "w").write("x")
-print("done", flush=True)
-import time; time.sleep(100)
-"""
-    file = relaunch.script(tmp_path / "user", text.replace("OUTSIDE", repr(str(tmp_path / "outside"))))
-    (file.parent / "gone.txt").write_text("not yet")
-    (file.parent / "data").mkdir()
-    (file.parent / "data/large.bin").write_bytes(b"abc" * (1 << 20))
-    before = relaunch.fingerprint(file.parent)
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    trial = in_a_copy(file, tmp_path)
-    try:
-        trial.wait_for_start()
-        while trial.ending is None and "done" not in trial.lines:
-            trial.look()
-            time.sleep(0.005)
-        assert trial.lines == (f"b'abc' {file.parent}", *["30"] * 4, "done"), trial.ending
-        assert trial.copied is not None
-        assert trial.copied.endswith("data/ read-only)")
-    finally:
-        trial.close()
-    assert relaunch.fingerprint(file.parent) == before
-    assert not (tmp_path / "outside").exists()
-    assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_of_a_copy_what_the_trial_wrote_is_kept_and_what_was_there_is_not(tmp_path: Path) -> None:
-    text = "open('model.pt', 'w').write('weights')\nimport time; print('up', flush=True); time.sleep(100)"
-    file = relaunch.script(tmp_path / "user", text)
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    fence = Copy(
-        place=tmp_path / "scratch/t", limit_bytes=1 << 20, size_bytes=1 << 20, open_folders=(str(kept),)
-    )
-    trial = live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
-    until_printed(trial)
-    trial.close(keep=kept, keep_bytes=1 << 20)
-    assert [str(each.name) for each in kept.rglob("*") if each.is_file()] == ["model.pt"]
-    assert not (file.parent / "model.pt").exists()
-
-
-@pytest.mark.nightly
-def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Path) -> None:
-    file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
-    before = relaunch.fingerprint(file.parent)
-    study = (
-        "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch.trial.trial_factory import TrialFactory\n"
-        "from autobrrr.relaunch.trial import live_trial as running\n"
-        f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
-        "launch = relaunch.launch(file)\n"
-        "own = launch.environment | {'TMPDIR': str(here / 'tmp')}\n"
-        "with TrialFactory(command=launch.command, folder=file.parent, environment=own,\n"
-        "            runtime=here / 'run', cache=here / 'cache') as stable:\n"
-        "    stable._no_overlay = 'told so'\n"
-        "    trial = stable.start()\n"
-        "    while not trial.lines: trial.look(); time.sleep(0.01)\n"
-        "    print(trial.token, flush=True); time.sleep(100)\n"
-    )
-    root = Path(__file__).resolve().parents[3]
-    (tmp_path / "tmp").mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", study],
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as killed:
-        assert killed.stdout is not None
-        token = killed.stdout.readline().strip()
-        left = list((tmp_path / "cache/scratch").glob("study-*/t1/tree/train.py"))
-        killed.kill()
-    assert len(left) == 1
-    assert len(list((tmp_path / "tmp").iterdir())) == 1
-    deadline = time.monotonic() + 5
-    while list(orphans.found(token)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    orphans.sweep(tmp_path / "run", tmp_path / "cache/scratch", tmp_path / "tmp")
-    assert list((tmp_path / "cache/scratch").iterdir()) == []
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert list((tmp_path / "run").iterdir()) == []
-    assert relaunch.fingerprint(file.parent) == before
-
-
-def test_a_folder_that_is_too_large_to_copy_is_refused_before_the_script_starts(tmp_path: Path) -> None:
-    trial = in_a_copy(tree(tmp_path), tmp_path, limit_bytes=100)
-    try:
-        with pytest.raises(NoSandbox, match="too large to copy"):
-            trial.wait_for_start()
-    finally:
-        trial.close()
-    assert not (tmp_path / "scratch").exists()
-
-
-def test_a_study_falls_back_to_copies_and_says_so_once(
+def test_where_no_overlay_is_possible_a_study_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = relaunch.script(tmp_path / "user", "print(open('notes.txt').read())\nopen('train.py', 'w')")
-    before = relaunch.fingerprint(file.parent)
-    launch, said = relaunch.launch(file), list[str]()
-
-    def impossible(*_: object) -> Walls:
-        return Walls(size_bytes=1 << 20, needed=("/proc",))
-
-    monkeypatch.setattr(trial_environment, "walls", impossible)
-
-    def study(copy_limit_bytes: int) -> TrialFactory:
-        return TrialFactory(
+    launch = relaunch.launch(tree(tmp_path))
+    monkeypatch.setattr(trial_environment, "walls", lambda *_: Walls(size_bytes=1 << 20, needed=("/proc",)))
+    with (
+        TrialFactory(
             command=launch.command,
-            folder=file.parent,
+            folder=launch.folder,
             environment=launch.environment,
             runtime=tmp_path / "run",
             cache=tmp_path / "cache",
-            copy_limit_bytes=copy_limit_bytes,
-            tell=said.append,
-        )
-
-    with study(1 << 20) as stable:
-        for _ in range(2):
-            trial = stable.start()
-            assert not trial.warm_up()
-            assert trial.lines == ("of the user",)
-            trial.close()
-    assert len(said) == 1
-    assert "no overlay is possible over /proc" in said[0]
-    assert relaunch.fingerprint(file.parent) == before
-    with study(0) as stable, pytest.raises(AutobrrrError, match="write into your files") as refused:
+        ) as stable,
+        pytest.raises(AutobrrrError, match="no overlay is possible over /proc") as refused,
+    ):
         stable.start()
-    assert "--copy-limit" in refused.value.hint
-    assert not list((tmp_path / "cache/scratch").iterdir())
+    assert "--allow-writes" in refused.value.hint

@@ -30,7 +30,7 @@ class Keeper:
     """Answers the order to stop after a while, with these lines; ends when the study lets go or kills it."""
 
     def __init__(self, *lines: dict[str, object], after_s: float = 0.0) -> None:
-        self.ours, self._its = socket.socketpair()
+        self.ours, self._its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lines, self._after_s = lines, after_s
         self._over = threading.Event()
         self.stdout = None
@@ -38,9 +38,11 @@ class Keeper:
 
     def _play(self) -> None:
         with self._its:
-            self._its.recv(1 << 16)
+            for _ in ("stop", "keep"):
+                self._its.recv(1 << 16)
             if not self._over.wait(self._after_s):
-                self._its.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in self._lines))
+                for line in self._lines:
+                    self._its.send(json.dumps(line).encode())
         self._over.set()
 
     def poll(self) -> int | None:
@@ -63,7 +65,6 @@ def trial(folder: Path, keeper: Keeper, *remedies: str) -> LiveTrial:
         witnesses=Witnesses(folder),
         keeper=keeper,  # type: ignore[arg-type]
         link=keeper.ours,
-        token="none",
         prepared=SimpleNamespace(remove=lambda: None),  # type: ignore[arg-type]
         told=PreloadOutcome(folder, 0, remedies),
     )
@@ -73,7 +74,7 @@ def test_output_that_is_kept_may_take_longer_than_any_other_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
-    said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5}, {"gone": True})
+    said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5},)
     patient = trial(tmp_path, Keeper(*said, after_s=0.5))
     patient.close(tmp_path / "kept", 100)
     assert (patient.kept.files, patient.kept.bytes, patient.kept.problem) == (3, 5, None)
@@ -84,7 +85,7 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
 ) -> None:
     monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
     monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
-    cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
+    cut = trial(tmp_path, Keeper(after_s=30))
     cut.close(tmp_path / "kept", 100)
     assert cut.kept.problem == "the copy was not finished"
 
@@ -201,7 +202,7 @@ def test_a_trial_that_listens_and_takes_nobody_in_is_not_waited_for(tmp_path: Pa
 
 
 def test_an_agent_of_a_trial_that_says_hello_as_it_likes_is_none_that_trains(tmp_path: Path) -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         agent = TrialAgents(ours)
         theirs.sendall(encode({"event": "hello", "facts": facts()}))  # and hands over no ring
