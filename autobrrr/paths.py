@@ -18,35 +18,28 @@ TMP = Path("/tmp")
 MOST_LINKS = 40  # as the kernel follows
 
 
-def runtime_dirs(env: Mapping[str, str] = os.environ, uid: int | None = None) -> list[Path]:
-    """Where the folder of a user's sockets may lie; the first that can be made private is used.
+def runtime_dirs(env: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where the folder of our sockets may lie; the first that can be made private is used.
 
     `$XDG_RUNTIME_DIR/autobrrr`; without it `/tmp/autobrrr-UID`, and in case somebody else has taken that name
     a folder in the user's home, where nobody else can take one.
     """
-    owner = os.geteuid() if uid is None else uid
     base = env.get("XDG_RUNTIME_DIR")
-    there = base if base and os.path.isabs(base) and os.path.isdir(base) else None
-    if there is not None and (uid is not None or os.geteuid() != 0 or is_roots(Path(there))):
-        return [Path(there) / "autobrrr"]
-    home = home_of(owner)
+    if base and os.path.isabs(base) and os.path.isdir(base) and (os.geteuid() != 0 or is_roots(Path(base))):
+        return [Path(base) / "autobrrr"]
+    home = home_of(os.geteuid())
     spare = [] if home is None or home == Path("/") else [home / ".local/state/autobrrr/run"]
-    return [TMP / f"autobrrr-{owner}", *spare]
+    return [_in_tmp(), *spare]
 
 
-def runtime_dir(env: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
+def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
     """The first of `runtime_dirs` with which nothing is wrong; the very first where none is."""
-    found = runtime_dirs(env, uid)
-    owner = os.geteuid() if uid is None else uid
-    return next((each for each in found if _could_be(each, owner)), found[0])
+    found = runtime_dirs(env)
+    return next((each for each in found if objection_to(each) is None), found[0])
 
 
-def _could_be(folder: Path, owner: int) -> bool:
-    try:
-        found = os.lstat(folder)
-    except OSError:
-        return True
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner and not found.st_mode & 0o077
+def _in_tmp() -> Path:
+    return TMP / f"autobrrr-{os.geteuid()}"
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -74,29 +67,36 @@ def session_socket(pid: int, start_ticks: int, runtime: Path) -> Path:
     return runtime / f"{pid}-{start_ticks}.sock"
 
 
-def make_private(folder: Path, uid: int | None = None) -> Path:
-    """Create `folder` with mode 0700, or make sure that it is a user's and private.
+def objection_to(folder: Path) -> str | None:
+    """Why what lies at a path is no private folder of ours; None where it is one, or where nothing lies."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is not a folder: something of uid {found.st_uid} lies in its place"
+    if found.st_uid != os.geteuid():
+        return f"{folder} belongs to uid {found.st_uid}, not to you"
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return f"{folder} is open to other users"
+    return None
 
-    Args:
-        uid: Whose it must be: ours where None. For another's, call it as them (`folders.as_user`).
+
+def make_private(folder: Path) -> Path:
+    """Create `folder` with mode 0700, or make sure that it is ours and private.
 
     Raises:
         AutobrrrError: the folder can't be made, is a link, somebody else's, or open to others.
     """
-    elsewhere = "set XDG_RUNTIME_DIR to a private folder of yours"
     try:
         make_closed(folder)
-        found = os.lstat(folder)
+        why = objection_to(folder)
     except OSError as error:
-        raise AutobrrrError(f"{folder} can't be made: {error.strerror}", elsewhere) from None
-    owner = os.geteuid() if uid is None else uid
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
+        why = f"{folder} can't be made: {error.strerror}"
+    if why is not None:
         raise AutobrrrError(
-            f"{folder} is not a folder of uid {owner}: something of uid {found.st_uid} lies there",
-            f"remove it, or {elsewhere}",
+            why, f"look at it with ls -ld {folder}; remove it, or set XDG_RUNTIME_DIR to a private folder"
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise AutobrrrError(f"{folder} is open to other users", f"chmod 700 {folder}")
     return folder
 
 
@@ -127,25 +127,26 @@ def why_unwritable(folder: Path) -> str | None:
 
 
 def _xdg(env: Mapping[str, str], variable: str, fallback: str) -> Path:
-    base = env.get(variable)
-    if base and os.path.isabs(base):
-        chosen = Path(base)
-    else:
-        chosen = Path(env.get("HOME") or os.path.expanduser("~")) / fallback
-    uid = os.geteuid()
-    trusted = is_roots(chosen / "autobrrr") if uid == 0 else _no_strangers(chosen / "autobrrr", uid)
-    if not trusted:
-        chosen = (home_of(uid) or Path("/")) / fallback
-    return chosen / "autobrrr"
+    base, uid = env.get(variable), os.geteuid()
+    home = env.get("HOME") or home_of(uid)
+    chosen = Path(base) if base and os.path.isabs(base) else None if home is None else Path(home) / fallback
+    if chosen is not None and (is_roots if uid == 0 else _no_strangers)(chosen / "autobrrr"):
+        return chosen / "autobrrr"
+    home = home_of(uid)
+    if home is not None:
+        return home / fallback / "autobrrr"
+    with contextlib.suppress(AutobrrrError):  # of a user without a home
+        return make_private(_in_tmp()) / fallback
+    return Path("/", fallback, "autobrrr")
 
 
-def _no_strangers(folder: Path, uid: int) -> bool:
+def _no_strangers(folder: Path) -> bool:
     """Whether nobody else has taken a name where everybody may make one; what they put there is run."""
     try:
         found = (os.lstat(folder), os.stat(folder))
     except OSError:
         return True
-    return all(each.st_uid in (0, uid) and not _open_to_others(each) for each in found)
+    return all(each.st_uid in (0, os.geteuid()) and not _open_to_others(each) for each in found)
 
 
 def _open_to_others(found: os.stat_result) -> bool:

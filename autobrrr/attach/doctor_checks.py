@@ -22,7 +22,6 @@ from autobrrr.attach.ptrace import borrowed_thread
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
-from autobrrr.folders import objection_to
 from autobrrr.injected.job_state import cupti_users
 from autobrrr.machine import kernel_text, process_maps, procfs
 from autobrrr.records import DoctorCheck
@@ -52,6 +51,18 @@ _REOPEN = {
 }
 
 
+def _ok(name: str, detail: str, fix: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="ok", detail=detail, fix=fix)
+
+
+def _warn(name: str, detail: str, fix: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="warn", detail=detail, fix=fix)
+
+
+def _fail(name: str, detail: str, fix: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="fail", detail=detail, fix=fix)
+
+
 def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[DoctorCheck], int]:
     """Every check of one process, and the exit code that attaching would have."""
     case = case or triage.TriageCase(pid=pid)
@@ -60,9 +71,9 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
     for check in triage.CHECKS:
         finding = check.examine(case)
         if finding is None:
-            checks.append(DoctorCheck(name=check.name, status="ok", detail=check.fine, fix=""))
+            checks.append(_ok(check.name, check.fine))
             continue
-        checks.append(DoctorCheck(name=check.name, status="fail", detail=finding.detail, fix=finding.fix))
+        checks.append(_fail(check.name, finding.detail, finding.fix))
         code = code or finding.error.exit_code
         if check.name in _DECISIVE:
             return checks, code
@@ -71,7 +82,7 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
     checks.append(_bundle_code(case))
     checks.append(_bundle_place(case))
     if preloaded_agent.listening(pid, case.proc) is not None:
-        checks.append(DoctorCheck(name="preload", status="ok", detail="its agent came with it", fix=""))
+        checks.append(_ok("preload", "its agent came with it"))
         return checks, EXIT_DONE
     return checks, code or (EXIT_CANNOT_ATTACH if checks[-1].status == "fail" else EXIT_DONE)
 
@@ -94,29 +105,25 @@ def _remote_exec(case: triage.TriageCase) -> DoctorCheck:
     version = case.python().version
     if version is not None and version < remote_exec.VERSION:
         detail = "its Python is older than 3.14: attach borrows its main thread for a moment"
-        return DoctorCheck(name="remote_exec", status="ok", detail=detail, fix="")
+        return _ok("remote_exec", detail)
     try:
         remote_exec.find(case.pid, case.proc)
     except remote_exec.RemoteExecClosed as closed:
-        return DoctorCheck(
-            name="remote_exec",
-            status="warn",
-            detail=f"{closed}; attach borrows its main thread for a moment instead",
-            fix=_REOPEN.get(closed.obstacle, ""),
+        return _warn(
+            "remote_exec",
+            f"{closed}; attach borrows its main thread for a moment instead",
+            _REOPEN.get(closed.obstacle, ""),
         )
-    return DoctorCheck(
-        name="remote_exec", status="ok", detail="it takes a script without being stopped", fix=""
-    )
+    return _ok("remote_exec", "it takes a script without being stopped")
 
 
 def _bundle_place(case: triage.TriageCase) -> DoctorCheck:
-    uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
     try:
-        with TargetFolder(case.pid, uid, gid, proc=case.proc) as place:
+        with TargetFolder(case.pid, proc=case.proc) as place:
             detail = f"the agent can be placed in {os.path.dirname(place.path)}"
     except AutobrrrError as error:
-        return DoctorCheck(name="folder", status="fail", detail=error.message, fix=error.hint)
-    return DoctorCheck(name="folder", status="ok", detail=detail, fix="")
+        return _fail("folder", error.message, error.hint)
+    return _ok("folder", detail)
 
 
 def _name(pid: int, proc: Path) -> str:
@@ -133,47 +140,38 @@ def _profiler(case: triage.TriageCase) -> DoctorCheck:
     if user is None:
         engine = next((pid for pid in procfs.pids(case.proc) if _name(pid, case.proc) in _DCGM), None)
         if engine is None:
-            return DoctorCheck(name="profiler", status="ok", detail="no other one is in the process", fix="")
+            return _ok("profiler", "no other one is in the process")
         detail = f"DCGM (pid {engine}) may hold the GPU's profiling counters"
-        return DoctorCheck(name="profiler", status="warn", detail=detail, fix="dcgmi profiling --pause")
+        return _warn("profiler", detail, "dcgmi profiling --pause")
     detail = f"{user}: a GPU job gets no profiler window beside it"
-    return DoctorCheck(name="profiler", status="warn", detail=detail, fix="start the job without it")
+    return _warn("profiler", detail, "start the job without it")
 
 
 def _bundle_code(case: triage.TriageCase) -> DoctorCheck:
-    uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
-    interpreter = code_bundle.interpreter_of(case.pid, uid, gid, case.python().version, case.proc)
+    interpreter = code_bundle.interpreter_of(case.pid, case.python().version, case.proc)
     if code_bundle.code(code_bundle.entries(), interpreter, paths.cache_dir()) is not None:
-        return DoctorCheck(name="compile", status="ok", detail="the agent is compiled beforehand", fix="")
-    return DoctorCheck(
-        name="compile",
-        status="warn",
-        detail="no Python of its version may be run from here: the agent is compiled on its own thread",
-        fix="",
+        return _ok("compile", "the agent is compiled beforehand")
+    return _warn(
+        "compile", "no Python of its version may be run from here: the agent is compiled on its own thread"
     )
 
 
 def _architecture() -> DoctorCheck:
     machine = platform.machine()
     if machine in borrowed_thread.ARCHITECTURES:
-        return DoctorCheck(name="architecture", status="ok", detail=machine, fix="")
-    return DoctorCheck(
-        name="architecture", status="fail", detail=f"{machine}: attach works on x86_64", fix=triage.RUN_HINT
-    )
+        return _ok("architecture", machine)
+    return _fail("architecture", f"{machine}: attach works on x86_64", triage.RUN_HINT)
 
 
 def _scope() -> DoctorCheck:
     scope = own_place.yama_scope(procfs.PROC)
     if scope in (None, 0) or own_place.look().may_trace_others:
         shown = "not set" if scope is None else str(scope)
-        return DoctorCheck(
-            name="ptrace_scope", status="ok", detail=f"{shown}; you may trace your own processes", fix=""
-        )
-    return DoctorCheck(
-        name="ptrace_scope",
-        status="fail",
-        detail=f"{scope}: only children, or nobody, may be traced without CAP_SYS_PTRACE",
-        fix=f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {triage.RUN_HINT}",
+        return _ok("ptrace_scope", f"{shown}; you may trace your own processes")
+    return _fail(
+        "ptrace_scope",
+        f"{scope}: only children, or nobody, may be traced without CAP_SYS_PTRACE",
+        f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {triage.RUN_HINT}",
     )
 
 
@@ -193,16 +191,11 @@ def _attached_to(child: subprocess.Popen[bytes]) -> DoctorCheck:
             while not answer.exists() and time.monotonic() < end_s:
                 time.sleep(0.01)
             if not answer.exists():
-                return DoctorCheck(
-                    name="attach",
-                    status="fail",
-                    detail="test attach: the child process did not run the call",
-                    fix="",
-                )
+                return _fail("attach", "test attach: the child process did not run the call")
     except AutobrrrError as error:
-        return DoctorCheck(name="attach", status="fail", detail=error.message, fix=error.hint)
+        return _fail("attach", error.message, error.hint)
     shown = f"test attach paused a child process for {taken.pause_ns / 1e6:.2f} ms"
-    return DoctorCheck(name="attach", status="ok", detail=shown, fix="")
+    return _ok("attach", shown)
 
 
 def _runtime() -> DoctorCheck:
@@ -210,23 +203,19 @@ def _runtime() -> DoctorCheck:
     try:
         paths.make_private(folder)
     except AutobrrrError as error:
-        return DoctorCheck(name="runtime", status="fail", detail=error.message, fix=error.hint)
-    passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
+        return _fail("runtime", error.message, error.hint)
+    passed_over = paths.objection_to(paths.runtime_dirs()[0])
     if passed_over is not None:
-        return DoctorCheck(
-            name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="remove it"
-        )
-    return DoctorCheck(name="runtime", status="ok", detail=str(folder), fix="")
+        return _warn("runtime", f"{passed_over}; {folder} is used", "remove it")
+    return _ok("runtime", str(folder))
 
 
 def _cache() -> DoctorCheck:
     folder = paths.cache_dir()
     why = paths.why_unwritable(folder)
     if why is not None:
-        return DoctorCheck(
-            name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or free space there"
-        )
-    return DoctorCheck(name="cache", status="ok", detail=str(folder), fix="")
+        return _warn("cache", why, "set XDG_CACHE_HOME, or free space there")
+    return _ok("cache", str(folder))
 
 
 def _torch() -> DoctorCheck:
@@ -234,24 +223,21 @@ def _torch() -> DoctorCheck:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         detail = "not installed here; only roofline and demo need it, a job brings its own"
-        return DoctorCheck(name="torch", status="ok", detail=detail, fix=install_line("torch"))
-    return DoctorCheck(name="torch", status="ok", detail=version, fix="")
+        return _ok("torch", detail, install_line("torch"))
+    return _ok("torch", version)
 
 
 def _run_delay() -> DoctorCheck:
     if os.path.exists(f"/proc/self/task/{os.getpid()}/schedstat"):
-        return DoctorCheck(
-            name="run delay", status="ok", detail="the kernel reports who waited for a CPU", fix=""
-        )
-    return DoctorCheck(
-        name="run delay",
-        status="warn",
-        detail="no schedstat: a busy machine can't be told from a slow job",
-        fix="a kernel with CONFIG_SCHED_INFO",
+        return _ok("run delay", "the kernel reports who waited for a CPU")
+    return _warn(
+        "run delay",
+        "no schedstat: a busy machine can't be told from a slow job",
+        "a kernel with CONFIG_SCHED_INFO",
     )
 
 
 def _gpu() -> DoctorCheck:
     if os.path.exists("/proc/driver/nvidia/version"):
-        return DoctorCheck(name="gpu", status="ok", detail="an NVIDIA driver is loaded", fix="")
-    return DoctorCheck(name="gpu", status="warn", detail="no NVIDIA driver: CPU jobs only", fix="")
+        return _ok("gpu", "an NVIDIA driver is loaded")
+    return _warn("gpu", "no NVIDIA driver: CPU jobs only")

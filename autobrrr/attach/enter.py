@@ -48,7 +48,6 @@ class AgentConnection:
     attach: Attach
     token: str
     start_ticks: int
-    uid: int
     tries: int = 1
 
 
@@ -84,11 +83,11 @@ def enter(
         return _join(pid, preloaded, link, clock() - began_ns)
     target = triage.require(case)
     for sees in (pid, os.getpid()):
-        sweep(sees, target.uid, target.gid)
+        sweep(sees)
     for runtime in paths.runtime_dirs():
         abandoned_runs.sweep(runtime)
     token = secrets.token_hex(8)
-    with TargetFolder(pid, target.uid, target.gid) as place:
+    with TargetFolder(pid) as place:
         boot = {
             "token": token,
             "link": place.socket_path,
@@ -109,8 +108,7 @@ def enter(
         facts=facts,
         attach=Attach(method=facts.method, latency_ns=clock() - began_ns, pause_ns=way.pause_ns),
         token=token,
-        start_ticks=target.start_ticks,
-        uid=target.uid,
+        start_ticks=target.program.start_ticks,
         tries=way.tries,
     )
 
@@ -122,7 +120,7 @@ def _furnish(
     made: tuple[code_bundle.Entry, ...],
     cache: Path,
 ) -> None:
-    interpreter = code_bundle.interpreter_of(target.pid, target.uid, target.gid, target.python)
+    interpreter = code_bundle.interpreter_of(target.pid, target.python)
     compiled = code_bundle.code(made, interpreter, cache)
     try:
         if compiled is not None:
@@ -180,7 +178,7 @@ def _receive(
         )
         link, _ = door.accept()
         try:
-            if _is_peer(link, target.uid):
+            if peer_uid(link) in (os.geteuid(), 0):
                 ring_fd, said, facts = hello_from(link)
                 if secrets.compare_digest(said, token):
                     return link, ring_fd, facts
@@ -277,18 +275,12 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
         attach=Attach(method="preload", latency_ns=latency_ns, pause_ns=0),
         token=token,
         start_ticks=door.start_ticks,
-        uid=door.uid,
     )
 
 
 def _close(fds: list[int]) -> None:
     for fd in fds:
         let_go(fd)
-
-
-def _is_peer(link: socket.socket, uid: int) -> bool:
-    """The other side must be the target's user, or root. (Its pid may be of another namespace.)"""
-    return peer_uid(link) in (uid, 0)
 
 
 def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> bytes:

@@ -6,11 +6,13 @@ In goes a pid; out comes a `Shortage` where something is short. Nothing is stopp
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.machine import control_groups, kernel_text, process_maps, procfs
+from autobrrr.machine.control_groups import GROUPS
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
 
@@ -28,6 +30,8 @@ MEMORY_BYTES = 32 << 20
 _STACK_BYTES = 8 << 20  # of a thread, in what was measured
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
+_ADDRESSES = ("Max address space", "as", "map {} more (ulimit -v)", ADDRESS_BYTES)
+_DATA = ("Max data size", "data", "take {} more of data (ulimit -d)", DATA_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,9 @@ class Shortage:
 
     detail: str
     fix: str
+
+
+Look = Callable[[int, Path, Path], Shortage | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +67,7 @@ def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
     return None
 
 
-def descriptors(pid: int, proc: Path = PROC) -> Shortage | None:
+def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether fewer than `DESCRIPTORS` file descriptors are free."""
     most = limit(pid, "Max open files", proc)
     try:
@@ -79,7 +86,7 @@ def descriptors(pid: int, proc: Path = PROC) -> Shortage | None:
     )
 
 
-def threads(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -> Shortage | None:
+def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its control group or its user's limit allows fewer threads than the agent starts."""
     found = control_groups.spare_tasks(pid, proc, groups)
     if found is not None and found[0] < THREADS:
@@ -105,7 +112,7 @@ def threads(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -
     )
 
 
-def file_size(pid: int, proc: Path = PROC) -> Shortage | None:
+def file_size(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its limit on the size of files is below the ring of steps, which counts as one."""
     most, wanted = limit(pid, "Max file size", proc), ring_layout.size_bytes()
     if most is None or most.soft >= wanted:
@@ -117,25 +124,36 @@ def file_size(pid: int, proc: Path = PROC) -> Shortage | None:
     )
 
 
-def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
+def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code."""
-    most = limit(pid, "Max address space", proc)
-    if most is None:
-        return None
     pages = number((kernel_text.text(proc / str(pid) / "statm", _MOST_BYTES) or "").split(" ")[0])
-    if pages is None:
+    bytes_now = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
+    return _sizes(pid, proc, _ADDRESSES, bytes_now)
+
+
+def data(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
+    """Whether its limit on private memory leaves too little: beyond it the job's own allocations fail."""
+    kilobytes = number((procfs.status(pid, proc).get("VmData") or "").split(" ")[0])
+    return _sizes(pid, proc, _DATA, None if kilobytes is None else kilobytes * 1024)
+
+
+def _sizes(pid: int, proc: Path, of: tuple[str, str, str, int], bytes_now: int | None) -> Shortage | None:
+    """Whether a limit leaves less than is wanted and what its stacks take, beyond what it had at its peak."""
+    name, flag, told, wanted = of
+    most = limit(pid, name, proc)
+    if most is None or bytes_now is None:
         return None
-    taken = pages * os.sysconf("SC_PAGE_SIZE") + _given_back(pid, proc)
-    spare, wanted = max(0, most.soft - taken), ADDRESS_BYTES + _larger_stacks(pid, proc)
+    taken, wanted = bytes_now + _given_back(pid, proc), wanted + _larger_stacks(pid, proc)
+    spare = max(0, most.soft - taken)
     if spare >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(wanted)} must be free",
-        fix=most.raised(pid, "as", _round_up(taken + 2 * wanted, _MIB)),
+        detail=f"process {pid} may {told.format(_mib(spare))}; {_mib(wanted)} must be free",
+        fix=most.raised(pid, flag, _round_up(taken + 2 * wanted, _MIB)),
     )
 
 
-def mappings(pid: int, proc: Path = PROC) -> Shortage | None:
+def mappings(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether the kernel lets it have fewer than `MAPPINGS` more; every large tensor is one."""
     most = number(kernel_text.text(proc / "sys" / "vm" / "max_map_count", 64))
     taken = (kernel_text.data(proc / str(pid) / "maps", process_maps.MOST_BYTES) or b"").count(b"\n")
@@ -148,23 +166,7 @@ def mappings(pid: int, proc: Path = PROC) -> Shortage | None:
     )
 
 
-def data(pid: int, proc: Path = PROC) -> Shortage | None:
-    """Whether its limit on private memory leaves too little: beyond it the job's own allocations fail."""
-    most = limit(pid, "Max data size", proc)
-    kilobytes = number((procfs.status(pid, proc).get("VmData") or "").split(" ")[0])
-    if most is None or kilobytes is None:
-        return None
-    taken = kilobytes * 1024 + _given_back(pid, proc)
-    spare, wanted = max(0, most.soft - taken), DATA_BYTES + _larger_stacks(pid, proc)
-    if spare >= wanted:
-        return None
-    return Shortage(
-        detail=f"process {pid} may take {_mib(spare)} more of data (ulimit -d); {_mib(wanted)} must be free",
-        fix=most.raised(pid, "data", _round_up(taken + 2 * wanted, _MIB)),
-    )
-
-
-def memory(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -> Shortage | None:
+def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its control group would kill it for what the agent takes."""
     spare = control_groups.spare_memory_bytes(pid, proc, groups)
     if spare is None or spare >= MEMORY_BYTES:

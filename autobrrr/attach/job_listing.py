@@ -30,6 +30,7 @@ def find(
     clock: Callable[[], int] = time.thread_time_ns,
     sleep: Callable[[float], object] = time.sleep,
     passed_over: Callable[[int], object] = lambda count: None,
+    left: Callable[[int], bool] = lambda pid: False,
 ) -> list[JobLine]:
     """All processes with torch that may be a job: no workers, no launchers, nothing of ours.
 
@@ -38,6 +39,7 @@ def find(
     Args:
         clock: Nanoseconds of CPU: on a busy machine a list takes longer, and is as complete.
         passed_over: Gets the number of processes that there was no time to ask for torch.
+        left: Whether a process that may be a job is left to somebody else.
     """
     until_ns = clock() + int(LOOK_S * 1e9)
     ours = os.getpid() if own_pid is None else own_pid
@@ -64,6 +66,8 @@ def find(
         seen = procfs.stat(pid, proc)
         # A child of a job that is no rank of its own helps it: an environment of an RL job, say.
         if seen is None or ranks or (seen.ppid in launched and pid not in launched[seen.ppid]):
+            continue
+        if left(pid):
             continue
         try:
             found = _process(pid, look, waits)

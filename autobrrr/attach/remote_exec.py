@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach import same_program
-from autobrrr.attach.ptrace import deadly_calls, mapped_python
+from autobrrr.attach import own_place, same_program
+from autobrrr.attach.ptrace import kept_tracer, mapped_python
 from autobrrr.attach.same_program import Program
 from autobrrr.machine import process_maps, procfs
 from autobrrr.readable import Foreign
@@ -84,7 +84,9 @@ def find(pid: int, proc: Path = Path("/proc")) -> RequestSlot:
     Raises:
         Closed: with the obstacle.
     """
-    if procfs.status(pid, proc).get("Seccomp") == "2" and deadly_calls.may_look():
+    if procfs.status(pid, proc).get("Seccomp") == "2" and (
+        kept_tracer.is_kept() or own_place.look().sees_filters
+    ):
         raise RemoteExecClosed(Obstacle.FILTERED)
     try:
         address = _runtime(pid, proc)
@@ -215,7 +217,7 @@ def _who_switched_it_off(pid: int, proc: Path) -> Obstacle:
 
 @contextlib.contextmanager
 def _opened(pid: int, proc: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    memory = os.open(proc / str(pid) / "mem", flags | os.O_CLOEXEC)
+    memory = kept_tracer.memory(pid, proc, flags)
     try:
         yield memory
     finally:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autobrrr.errors import TargetGone
-from autobrrr.machine import procfs
+from autobrrr.machine import kernel_text, procfs
 
 
 class Program(NamedTuple):
@@ -16,6 +16,7 @@ class Program(NamedTuple):
     stack_start: int  # tells its program from another that it has become since; 0: not told
     uid: int
     gid: int
+    capabilities: int = 0
 
 
 def seen(pid: int, proc: Path = procfs.PROC) -> Program:
@@ -27,7 +28,8 @@ def seen(pid: int, proc: Path = procfs.PROC) -> Program:
     found, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
     if found is None or owner is None or found.state in "ZX":
         raise TargetGone(f"process {pid} ended while it was being attached")
-    return Program(found.start_ticks, found.stack_start, *owner)
+    capabilities = kernel_text.number(procfs.status(pid, proc).get("CapPrm"), 16) or 0
+    return Program(found.start_ticks, found.stack_start, *owner, capabilities)
 
 
 def require(pid: int, program: Program, proc: Path = procfs.PROC) -> None:

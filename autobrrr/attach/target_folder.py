@@ -1,12 +1,13 @@
 """A private folder inside the target's own mount namespace, for the bundle and the link's socket.
 
-Made through `/proc/PID/root` as the target's user, from descriptor to descriptor (see `folders`). Removed in
-every case: by whoever made it, else by the agent, else by whoever attaches next.
+Made through `/proc/PID/root`, from descriptor to descriptor. Removed in every case: by whoever made it, else
+by the agent, else by whoever attaches next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -15,15 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from autobrrr import folders
 from autobrrr.attach import own_place
 from autobrrr.errors import CannotAttach, TargetGone
-from autobrrr.folders import Folder, as_user, open_beneath, remove_unheld
+from autobrrr.machine.job_files import open_in
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
 MOST_SAID_BYTES = 4095  # as a link
 MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
-_NAME = re.compile(r"autobrrr-(\d{1,10})-[0-9a-f]{16}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TargetFolder:
@@ -31,36 +33,25 @@ class TargetFolder:
 
     While it is open its lock is held: one without a holder was left by an attach that was killed.
 
-    Args:
-        pid: The target.
-        uid, gid: Who the folder must belong to: the target.
-
     Raises:
         CannotAttach: none of the candidates can be written.
         TargetGone: the target ended.
     """
 
     def __init__(
-        self,
-        pid: int,
-        uid: int,
-        gid: int,
-        *,
-        proc: Path = Path("/proc"),
-        candidates: Sequence[str] = CANDIDATES,
+        self, pid: int, *, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES
     ) -> None:
-        self._name = f"autobrrr-{uid}-{secrets.token_hex(8)}"
+        self._name = f"autobrrr-{os.geteuid()}-{secrets.token_hex(8)}"
         refusals = []
         for candidate in candidates:
             try:
-                self._parent = open_in(pid, candidate, uid, gid, proc)
+                self._parent = open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
+                try:
+                    self._fd = _made(self._parent, self._name)
+                except OSError:
+                    os.close(self._parent)
+                    raise
             except OSError as error:
-                refusals.append(f"{candidate}: {error.strerror}")
-                continue
-            try:
-                self._folder = Folder.new(self._parent, self._name, uid, gid)
-            except OSError as error:
-                os.close(self._parent)
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             self.path = f"{candidate}/{self._name}"
@@ -74,19 +65,31 @@ class TargetFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """A file for the target to read."""
-        self._folder.write(name, data)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._fd), "wb") as file:
+            file.write(data)
 
     def said(self, name: str) -> str | None:
         """The text of a link that the target left: see `complaint`; None where there is none.
 
         Where the target may make no links it has left a file.
         """
-        linked = self._folder.link_text(name)
-        return linked if linked is not None else self._folder.file_text(name, MOST_SAID_BYTES)
+        try:
+            return os.readlink(name, dir_fd=self._fd)
+        except OSError:
+            pass
+        try:
+            fd = folders.open_plain(self._inside(name))
+        except OSError:
+            return None
+        try:
+            return os.read(fd, MOST_SAID_BYTES).decode(errors="replace")
+        finally:
+            os.close(fd)
 
     def listen(self) -> socket.socket:
         """A listening socket at `SOCKET`; connectable by the target's uid and root alone."""
-        return self._folder.listen(SOCKET, 2)
+        return folders.listen(self._inside(SOCKET), 2)
 
     @property
     def socket_path(self) -> str:
@@ -95,9 +98,13 @@ class TargetFolder:
 
     def remove(self) -> None:
         """Take away all of it. Files only: nothing in it is a folder of ours."""
-        self._folder.remove_all(self._parent, self._name)
-        self._folder.close()
+        with contextlib.suppress(OSError):
+            folders.remove_folder(self._fd, self._parent, self._name)
+        os.close(self._fd)
         os.close(self._parent)
+
+    def _inside(self, name: str) -> Path:
+        return Path(f"/proc/self/fd/{self._fd}", name)
 
     def __enter__(self) -> TargetFolder:
         return self
@@ -108,50 +115,46 @@ class TargetFolder:
         self.remove()
 
 
-def open_in(pid: int, path: str, uid: int, gid: int, proc: Path = Path("/proc")) -> int:
-    """A folder as a process sees it, opened as a user. Raises OSError."""
-    root = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return as_user(uid, gid, lambda: open_beneath(root, path))
-    finally:
-        os.close(root)
-
-
-def sweep(
-    pid: int, uid: int, gid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES
-) -> list[str]:
-    """Take away what killed attaches left where a process of this user sees it; returns the names.
-
-    Each is removed as its owner; what is not ours to touch stays. Nothing is raised.
-    As another user's process sees it, only that user's are: it may have mounted any folder under such a name.
+def _made(parent: int, name: str) -> int:
+    """A new folder whose lock is held. Raises OSError where it can't be, or takes no sockets, as some file
+    systems of networks do not.
     """
-    others_too = pid == os.getpid() or uid == os.geteuid()
+    os.mkdir(name, 0o700, dir_fd=parent)
+    fd = -1
+    try:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folders.is_held(fd):
+            raise PermissionError(errno.EPERM, "another folder took the place of the one just made")
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(f"/proc/self/fd/{fd}/probe")
+        os.unlink("probe", dir_fd=fd)
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=parent)
+        raise
+    return fd
+
+
+def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES) -> list[str]:
+    """Take away what killed attaches of ours left where a process sees it; returns the names."""
+    ours = re.compile(rf"autobrrr-{os.geteuid()}-[0-9a-f]{{16}}")
     removed: list[str] = []
     for candidate in candidates:
         with contextlib.suppress(OSError):
-            parent = open_in(pid, candidate, uid, gid, proc)
+            parent = open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
             try:
-                left = as_user(uid, gid, lambda parent=parent: _left(parent))  # type: ignore[misc]
-                removed += [
-                    name
-                    for name, found in left
-                    if (others_too or found.st_uid == uid)
-                    and _swept(parent, name, found, gid if found.st_uid == uid else found.st_gid)
-                ]
+                left = [each for each in os.listdir(parent) if ours.fullmatch(each)][:MOST_SWEPT]
+                removed += [name for name in left if _swept(parent, name)]
             finally:
                 os.close(parent)
     return removed
 
 
-def _left(parent: int) -> list[tuple[str, os.stat_result]]:
-    named = [each for each in os.listdir(parent) if _NAME.fullmatch(each)][:MOST_SWEPT]
-    return [(each, os.stat(each, dir_fd=parent, follow_symlinks=False)) for each in named]
-
-
-def _swept(parent: int, name: str, found: os.stat_result, gid: int) -> bool:
-    if os.geteuid() not in (0, found.st_uid) or not name.startswith(f"autobrrr-{found.st_uid}-"):
-        return False
+def _swept(parent: int, name: str) -> bool:
     try:
-        return remove_unheld(parent, name, found.st_uid, gid)
+        return folders.remove_unheld(parent, name)
     except OSError:
         return False

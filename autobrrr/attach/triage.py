@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autobrrr.attach import job_limits, job_roles, own_place
+from autobrrr.attach import job_limits, job_roles, own_place, same_program
 from autobrrr.attach.own_place import OwnPlace
-from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, mapped_python
+from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, kept_tracer, mapped_python
 from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.machine import control_groups, procfs
+from autobrrr.machine import control_groups, kernel_text, procfs
 from autobrrr.machine.kernel_text import number
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
@@ -41,8 +41,8 @@ class Finding:
 def _opens_memory(pid: int) -> bool:
     """The kernel's own answer, without a stop: this open takes the permission to trace."""
     try:
-        os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC))
-    except OSError:
+        os.close(kept_tracer.memory(pid, procfs.PROC, os.O_RDWR))
+    except (OSError, AutobrrrError):
         return False
     return True
 
@@ -90,17 +90,9 @@ class AttachTarget:
     """A process that may be attached to."""
 
     pid: int
-    start_ticks: int
-    stack_start: int
-    uid: int
-    gid: int
+    program: Program  # what was looked at: nothing is brought into anything else
     python: tuple[int, int]
     torch: str | None
-
-    @property
-    def program(self) -> Program:
-        """What was looked at: nothing is brought into anything else."""
-        return Program(self.start_ticks, self.stack_start, self.uid, self.gid)
 
 
 def _is_there(case: TriageCase) -> Finding | None:
@@ -184,7 +176,7 @@ def _is_not_frozen(case: TriageCase) -> Finding | None:
 
 def _is_ours(case: TriageCase) -> Finding | None:
     owner = procfs.owner(case.pid, case.proc)
-    if owner is None or case.uid in (0, owner[0]):
+    if owner is None or case.uid == owner[0]:
         return None
     fix = "run autobrrr as that user or as root"
     if case.here.in_pid_namespace:
@@ -226,12 +218,19 @@ def _is_not_filtered(case: TriageCase) -> Finding | None:
 
 
 def _may_be_traced(case: TriageCase) -> Finding | None:
-    if case.may_trace(case.pid):
+    shown = not kept_tracer.is_kept() or kernel_text.data(case.proc / str(case.pid) / "maps", 1) is not None
+    if case.may_trace(case.pid) and shown:
         return None
     scope = own_place.yama_scope(case.proc)
     here = case.here
     if scope == 3:
         return Finding(detail="attaching is switched off until reboot (ptrace_scope=3)", fix=RUN_HINT)
+    if kept_tracer.is_kept():
+        return Finding(
+            detail=f"process {case.pid} shows its memory to root alone: it has changed its user since it "
+            "started, or is of another user namespace",
+            fix=f"run autobrrr where the job runs (docker exec), or {RUN_HINT}",
+        )
     if scope == 2 and not here.may_trace_others:
         return Finding(
             detail="attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
@@ -294,11 +293,9 @@ def _is_python(case: TriageCase) -> Finding | None:
     )
 
 
-def _short_of(
-    look: Callable[[TriageCase], job_limits.Shortage | None],
-) -> Callable[[TriageCase], Finding | None]:
+def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
     def examine(case: TriageCase) -> Finding | None:
-        short = look(case)
+        short = look(case.pid, case.proc, case.groups)
         return None if short is None else Finding(detail=short.detail, fix=short.fix)
 
     return examine
@@ -392,62 +389,35 @@ class TriageCheck:
     examine: Callable[[TriageCase], Finding | None]
 
 
-CHECKS = (
-    TriageCheck(name="process", fine="it exists", examine=_is_there),
-    TriageCheck(name="program", fine="it is not a kernel thread", examine=_is_no_kernel_thread),
-    TriageCheck(name="alive", fine="it is not a zombie", examine=_is_no_zombie),
-    TriageCheck(name="running", fine="it is not stopped", examine=_is_not_stopped),
-    TriageCheck(name="frozen", fine="no control group freezes it", examine=_is_not_frozen),
-    TriageCheck(name="owner", fine="you may attach to it", examine=_is_ours),
-    TriageCheck(name="tracer", fine="nobody traces it", examine=_is_not_traced),
-    TriageCheck(
-        name="waiting", fine="it is not in an uninterruptible wait", examine=_is_no_uninterruptible_wait
-    ),
-    TriageCheck(name="seccomp", fine="no filter refuses ptrace to us", examine=_is_not_filtered),
-    TriageCheck(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
-    TriageCheck(name="architecture", fine="it runs code of this machine", examine=_is_this_machine),
-    TriageCheck(name="python", fine="it runs CPython with a C API", examine=_is_python),
-    TriageCheck(name="version", fine="its Python is 3.10 to 3.14", examine=_is_known_version),
-    TriageCheck(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
-    TriageCheck(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
-    TriageCheck(name="worker", fine="it is not a DataLoader worker", examine=_is_no_loader_worker),
-    TriageCheck(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
-    TriageCheck(name="torch", fine="PyTorch is loaded", examine=_has_torch),
-    TriageCheck(
-        name="descriptors",
-        fine="it may open more files",
-        examine=_short_of(lambda case: job_limits.descriptors(case.pid, case.proc)),
-    ),
-    TriageCheck(
-        name="threads",
-        fine="it may start more threads",
-        examine=_short_of(lambda case: job_limits.threads(case.pid, case.proc, case.groups)),
-    ),
-    TriageCheck(
-        name="file size",
-        fine="it may write a file of the ring's size",
-        examine=_short_of(lambda case: job_limits.file_size(case.pid, case.proc)),
-    ),
-    TriageCheck(
-        name="addresses",
-        fine="it may map more memory",
-        examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),
-    ),
-    TriageCheck(
-        name="mappings",
-        fine="the kernel lets it map more",
-        examine=_short_of(lambda case: job_limits.mappings(case.pid, case.proc)),
-    ),
-    TriageCheck(
-        name="data",
-        fine="it may take more private memory",
-        examine=_short_of(lambda case: job_limits.data(case.pid, case.proc)),
-    ),
-    TriageCheck(
-        name="memory",
-        fine="its control group has room",
-        examine=_short_of(lambda case: job_limits.memory(case.pid, case.proc, case.groups)),
-    ),
+CHECKS = tuple(
+    TriageCheck(name=name, fine=fine, examine=examine)
+    for name, fine, examine in (
+        ("process", "it exists", _is_there),
+        ("program", "it is not a kernel thread", _is_no_kernel_thread),
+        ("alive", "it is not a zombie", _is_no_zombie),
+        ("running", "it is not stopped", _is_not_stopped),
+        ("frozen", "no control group freezes it", _is_not_frozen),
+        ("owner", "you may attach to it", _is_ours),
+        ("tracer", "nobody traces it", _is_not_traced),
+        ("waiting", "it is not in an uninterruptible wait", _is_no_uninterruptible_wait),
+        ("seccomp", "no filter refuses ptrace to us", _is_not_filtered),
+        ("permission", "the kernel lets us trace it", _may_be_traced),
+        ("architecture", "it runs code of this machine", _is_this_machine),
+        ("python", "it runs CPython with a C API", _is_python),
+        ("version", "its Python is 3.10 to 3.14", _is_known_version),
+        ("build", "its Python is not free-threaded", _has_the_lock),
+        ("shadow stack", "it has none", _has_no_shadow_stack),
+        ("worker", "it is not a DataLoader worker", _is_no_loader_worker),
+        ("launcher", "it trains by itself", _is_no_launcher),
+        ("torch", "PyTorch is loaded", _has_torch),
+        ("descriptors", "it may open more files", _short_of(job_limits.descriptors)),
+        ("threads", "it may start more threads", _short_of(job_limits.threads)),
+        ("file size", "it may write a file of the ring's size", _short_of(job_limits.file_size)),
+        ("addresses", "it may map more memory", _short_of(job_limits.addresses)),
+        ("mappings", "the kernel lets it map more", _short_of(job_limits.mappings)),
+        ("data", "it may take more private memory", _short_of(job_limits.data)),
+        ("memory", "its control group has room", _short_of(job_limits.memory)),
+    )
 )
 
 
@@ -473,16 +443,12 @@ def require(case: TriageCase) -> AttachTarget:
     found = refusal(case)
     if found is not None:
         raise found[1].error(found[1].detail, found[1].fix)
-    seen, owner = case.stat, procfs.owner(case.pid, case.proc)
     torch, version = case.torch(), case.python().version
-    if seen is None or owner is None or version is None:
+    if version is None:
         raise TargetGone(f"process {case.pid} ended")
     return AttachTarget(
         pid=case.pid,
-        start_ticks=seen.start_ticks,
-        stack_start=seen.stack_start,
-        uid=owner[0],
-        gid=owner[1],
+        program=same_program.seen(case.pid, case.proc),
         python=version,
         torch=None if torch is None or torch.version is None else str(torch.version),
     )

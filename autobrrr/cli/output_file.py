@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.named_files import check_named, open_named, remove_named
 
 # Of file systems that reserve nothing (NFS 3, FUSE): glibc would read the file, which is open for writing.
 _NOT_RESERVED = (errno.EBADF, errno.EOPNOTSUPP)
@@ -19,7 +18,7 @@ def check_places(*targets: Path | str | None) -> None:
     """Whether a file can come to be at each place that was named.
 
     Raises:
-        UsageError: a folder is not there, a file's name is a folder's, or root is to follow others' links.
+        UsageError: a folder is not there, or a file's name is a folder's.
     """
     for target in targets:
         if not target:
@@ -29,8 +28,6 @@ def check_places(*targets: Path | str | None) -> None:
             raise UsageError(f"the folder of {target} does not exist", "create it first")
         if path.is_dir():
             raise UsageError(f"{target} is a folder", "name a file in it")
-        with suppress(OSError):  # told when it is written
-            check_named(path)
 
 
 def write_file(
@@ -43,7 +40,7 @@ def write_file(
     """
     data, is_new = text.encode(), not os.path.lexists(target)
     try:
-        with open(open_named(target, keep=True), "wb") as file:
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
             _reserve(file.fileno(), len(data))
             file.write(data)
             file.flush()
@@ -51,8 +48,8 @@ def write_file(
                 file.truncate()
     except OSError as error:
         if is_new:
-            with suppress(OSError, UsageError):
-                remove_named(target)
+            with suppress(OSError):
+                os.unlink(target)
         raise failure(f"{target} could not be written: {error.strerror}", hint) from None
 
 

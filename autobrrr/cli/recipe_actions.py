@@ -13,7 +13,6 @@ from autobrrr.cli import shown
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.named_files import open_named, remove_named
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template
 from autobrrr.report.text.next_step import started_with
@@ -70,15 +69,15 @@ def _text(name: str) -> str:
 def _write_new(file: Path, text: str) -> None:
     made = False
     try:
-        with open(open_named(file, new=True), "w", encoding="utf-8") as opened:
+        with file.open("x", encoding="utf-8") as opened:
             made = True
             opened.write(text)
     except FileExistsError:
         raise UsageError(f"{file} already exists", "choose another name, or remove it") from None
     except OSError as error:
         if made:
-            with suppress(OSError, UsageError):
-                remove_named(file)
+            with suppress(OSError):
+                file.unlink()
         raise UsageError(f"{file}: {error.strerror}") from None
     print(file)
 

@@ -28,7 +28,7 @@ from autobrrr.records import (
     RankLine,
     RanksCompared,
 )
-from autobrrr.sidecar.sockets.session_socket import find_target, served
+from autobrrr.sidecar.sockets.session_socket import served
 
 if TYPE_CHECKING:  # it brings numpy
     from autobrrr.diagnosis.ranks.late_rank import TimedRank
@@ -60,7 +60,7 @@ def siblings(pid: int) -> list[int]:
     job = job_roles.job_of(pid)
     if job is None:
         return []
-    return [other for other in served(find_target(pid)) if other != pid and job_roles.job_of(other) == job]
+    return [other for other in served() if other != pid and job_roles.job_of(other) == job]
 
 
 def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join) -> list[Diagnosis]:

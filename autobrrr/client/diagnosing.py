@@ -30,6 +30,7 @@ from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
+from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
@@ -88,6 +89,7 @@ def diagnosed(
     Raises:
         AutobrrrError: it can't be attached, or has ended before anything could be said.
     """
+    find_target(pid)  # ours, or nothing of it is looked at
     session, began_cpu_ns = options.session, own_cpu_ns()
     patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)  # from here on
     for line in _beyond(options):

@@ -44,10 +44,10 @@ from autobrrr.sidecar.sockets.session_socket import (
     connect_anywhere,
     find_target,
     is_alive,
+    is_under_way,
     passed_over,
 )
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
-from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
@@ -522,7 +522,7 @@ def join_or_start(
                 f"another session of process {pid} neither starts nor ends", "autobrrr detach"
             )
         if not said:
-            for line in passed_over(target):
+            for line in passed_over():
                 on_wait(line)
             said = True
         started = start(target, options, foreground=foreground, owned=owned, on_wait=on_wait)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.named_files import open_named
 from autobrrr.trace.gap_lane import GapLane
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
 
@@ -95,7 +94,7 @@ def _line(event: dict[str, object]) -> bytes:
 
 @contextmanager
 def _opened(target: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
-    with open(open_named(target), "wb") as file:
+    with target.open("wb") as file:
         if not target.name.endswith(".gz"):
             yield file
             return

@@ -180,6 +180,7 @@ def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
             timeout=patience_s,
             check=True,
         )

@@ -18,6 +18,7 @@ from types import FrameType
 from autobrrr import paths
 from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
+from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import AutobrrrError
 from autobrrr.folders import let_go
 from autobrrr.machine import control_groups
@@ -122,7 +123,7 @@ def serve(
     told = publisher(options, say)
     service.metrics = told.url
     try:
-        agent = _enter(target.pid, options, session, device, on_wait, socket_folder=endpoint.folder.path)
+        agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
     except BaseException:
         told.close()
         raise
@@ -176,6 +177,7 @@ def _enter(
         return None
 
     entered = enter(pid, readonly=options.readonly, socket_folder=socket_folder, on_wait=on_wait)
+    kept_tracer.let_go()
     try:
         ring = RingReader(entered.ring_fd)
     except AutobrrrError:

@@ -13,20 +13,18 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr import paths
+from autobrrr import folders, paths
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import abandoned_runs
 from autobrrr.attach.preload.abandoned_runs import VARIABLE
-from autobrrr.attach.target_folder import open_in
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import Folder, is_held
 from autobrrr.machine import procfs
+from autobrrr.machine.job_files import open_in
 
 SITE = Path(__file__).resolve().with_name("preload_site")
 SITE_FILE = "sitecustomize.py"
@@ -39,20 +37,13 @@ class Listening:
     """A preloaded agent that waits for a sidecar, or where one would wait."""
 
     pid: int
-    uid: int
-    gid: int
     start_ticks: int
     proc: Path
     runtime: Path | None  # looked at instead of our own runtime folders
 
-    @property
-    def name(self) -> str:
-        """The name of its socket."""
-        return socket_name(self.pid, self.start_ticks)
-
     def is_there(self) -> bool:
         """Whether its socket is."""
-        return any(stat.S_ISSOCK(folder.kind(self.name)) for folder in self._folders())
+        return any(each.is_socket() for each in self._sockets())
 
     def connect(self, sleep: Callable[[float], object] = time.sleep) -> socket.socket | None:
         """Connect; None where nobody listens: the agent has ended and its socket was left.
@@ -60,31 +51,27 @@ class Listening:
         An agent that is just coming up is given a moment.
         """
         for _ in range(CONNECT_TRIES):
-            for folder in self._folders():
+            for each in self._sockets():
                 with contextlib.suppress(OSError):
-                    return folder.connect(self.name, self._trusted)
+                    return folders.connect(each)
             sleep(CONNECT_PAUSE_S)
         return None
 
-    @property
-    def _trusted(self) -> tuple[int, ...]:
-        return (self.uid, os.geteuid(), 0)
-
-    def _folders(self) -> Iterator[Folder]:
+    def _sockets(self) -> Iterator[Path]:
         """Where it may listen: our runtime folders, and the one that the process was told of."""
-        for path in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
-            with contextlib.suppress(AutobrrrError):
-                ours = Folder.existing(path, os.geteuid(), self._trusted)
-                if ours is not None:
-                    with ours:
-                        yield ours
+        name = socket_name(self.pid, self.start_ticks)
+        for folder in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
+            if paths.objection_to(folder) is None:
+                yield folder / name
         boot = procfs.environ(self.pid, (VARIABLE,), self.proc).get(VARIABLE)
         if boot is not None and boot.raw.startswith("/"):
-            with contextlib.suppress(AutobrrrError, OSError, ValueError):  # a text of the job's own
+            with contextlib.suppress(OSError):  # a text of the job's own
                 theirs = os.path.dirname(boot.raw)
-                fd = open_in(self.pid, theirs, self.uid, self.gid, self.proc)
-                with Folder.opened(fd, theirs, self._trusted) as found:
-                    yield found
+                fd = open_in(self.pid, theirs, os.O_PATH | os.O_DIRECTORY, self.proc)
+                try:
+                    yield Path(f"/proc/self/fd/{fd}", name)
+                finally:
+                    os.close(fd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +135,7 @@ def prepare(
     folder = runtime / f"run-{token}"
     folder.mkdir(mode=0o700)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    is_held(lock)
+    folders.is_held(lock)
     boot = {
         "token": token,
         "link": None,
@@ -250,8 +237,8 @@ def socket_name(pid: int, start_ticks: int) -> str:
 
 def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -> Listening | None:
     """The preloaded agent of a process; None where it has none."""
-    ticks, owner = procfs.start_ticks(pid, proc), procfs.owner(pid, proc)
-    if ticks is None or owner is None:
+    ticks = procfs.start_ticks(pid, proc)
+    if ticks is None:
         return None
-    found = Listening(pid=pid, uid=owner[0], gid=owner[1], start_ticks=ticks, proc=proc, runtime=runtime)
+    found = Listening(pid=pid, start_ticks=ticks, proc=proc, runtime=runtime)
     return found if found.is_there() else None

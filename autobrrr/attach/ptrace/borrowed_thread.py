@@ -2,7 +2,7 @@
 
 Which thread and which call is a `Way`'s business: see `pending_call` and `thread_start`.
 
-Runs in a process of its own (see `inject`), with every signal blocked from its first instruction,
+Runs in a process of its own (see `tracer`), with every signal blocked from its first instruction,
 so that nothing that is sent to the attacher can end it half-way. A SIGKILL in the middle is the
 one thing left: the kernel then lets the target go with borrowed registers. The window is the
 stop, a fraction of a millisecond; all that can be prepared is prepared before it.
@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
-import json
 import mmap
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -354,29 +350,3 @@ def _open_memory(pid: int, proc: Path) -> int:
         raise CannotAttach(
             f"process {pid} may not be traced: {error.strerror}", f"autobrrr doctor {pid}"
         ) from None
-
-
-def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
-    """Read a request (JSON) from standard input, strike, write the outcome (JSON)."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    gc.disable()
-    request = json.load(sys.stdin)
-    outcome: dict[str, object]
-    try:
-        program = request["program"] and Program(*map(int, request["program"]))
-        target, code = aim(int(request["pid"]), program=program), request["code"].encode()
-        way = way_to(target, code)
-        cpu_priority.hurry()
-        done = strike(way)
-        outcome = {
-            "tid": done.tid,
-            "page": done.page,
-            "page_bytes": done.page_bytes,
-            "tries": done.tries,
-            "pause_ns": done.pause_ns,
-            "done_ns": time.monotonic_ns(),
-        }
-    except AutobrrrError as error:
-        outcome = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
-    json.dump(outcome, sys.stdout)
-    return 0

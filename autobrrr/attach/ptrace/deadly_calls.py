@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-import os
 import struct
 from collections.abc import Callable, Sequence
-
-from autobrrr.machine import procfs
 
 _GET_FILTER = 0x420C
 _ARCHITECTURE = 0xC000003E  # AUDIT_ARCH_X86_64
@@ -76,11 +73,6 @@ _TESTS: dict[int, Callable[[int, int], object]] = {
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
-
-
-def may_look() -> bool:
-    """Whether the kernel shows this process the filters of others, as far as can be told without a stop."""
-    return os.geteuid() == 0 and procfs.status(os.getpid()).get("Seccomp") == "0"
 
 
 def deadly(tid: int) -> list[str]:

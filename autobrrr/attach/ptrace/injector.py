@@ -2,40 +2,33 @@
 
 In goes a pid and source; the target's main thread runs a few lines at its next check, which start
 a raw thread for the source: nothing else is compiled or run on the training thread. The stop is
-made by a process of its own (`strike`), out of reach of signals sent to the caller.
+made by a process of its own (`tracer`), out of reach of signals sent to the caller.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
+from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.attach.same_program import Program
-from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 
 DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
-HELPER_TIMEOUT_S = 150.0  # killed in the middle of a call it would end the job: more than all its waits
 
 
 class InjectionWay(Enum):
-    """How the source gets into the process; the module with the injector's own process."""
+    """How the source gets into the process."""
 
     PENDING_CALL = "pending_call"
     NEW_THREAD = "thread_start"
 
-
-_ROOT = Path(__file__).resolve().parents[3]
 
 # Runs on the training thread, among the script's own names: it needs none that the script could have taken.
 _OUTER = """try:
@@ -138,18 +131,9 @@ def inject(
     """
     mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
     code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
-    answer = _in_own_process(way, {"pid": pid, "code": code, "program": program})
-    if "error" in answer:
-        error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
-        raise error(str(answer["error"]), str(answer["hint"]))
-    number = {name: int(value) for name, value in answer.items()}
-    return Injection(
-        tid=number["tid"],
-        pause_ns=number["pause_ns"],
-        tries=number["tries"],
-        page=number["page"],
-        page_bytes=number["page_bytes"],
-    )
+    with kept_tracer.of_job(pid, program) as tracer:
+        answer, _ = tracer.ask({"way": way.value, "pid": pid, "code": code})
+    return Injection(**kept_tracer.refused_or(answer))
 
 
 def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPPED) -> str:
@@ -183,33 +167,3 @@ def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> floa
     except OSError:
         same = True
     return time.monotonic() + seconds if same else 1e18
-
-
-def _in_own_process(way: InjectionWay, request: dict[str, object]) -> dict[str, int | str]:
-    """Run the way's `main` apart, every signal blocked from its first instruction."""
-    program = (
-        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
-        f"from autobrrr.attach.ptrace.{way.value} import main; main()"
-    )
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        helper = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-    with helper:
-        try:
-            out, complaint = helper.communicate(json.dumps(request), timeout=HELPER_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            helper.kill()
-            raise CannotAttach("the injector did not answer", "try again") from None
-    if helper.returncode != 0 or not out:
-        why = complaint.strip().splitlines()[-1:] or [f"status {helper.returncode}"]
-        raise CannotAttach(f"the injector failed: {why[0]}", "please report this")
-    found: dict[str, int | str] = json.loads(out)
-    return found

@@ -39,7 +39,7 @@ SOURCE_AT = TABLE_AT + 72
 READ_EXECUTE = 5  # PROT_READ | PROT_EXEC
 RETURN_TO = 16  # in the page that nobody can map: a fault there ends the call
 # The thread slept, so that nobody waits for it; on a busy machine it waits for a CPU, and for malloc. The
-# call can't be called back safely. All together is less than `injector.HELPER_TIMEOUT_S`.
+# call can't be called back safely. All together is less than `kept_tracer.ANSWER_S`.
 STEP_S, CALL_S = 1.5, 8.0
 
 
@@ -161,8 +161,3 @@ def _linker(pid: int, proc: Path) -> int | None:
     """Where the dynamic linker of a process lies; None for a static program."""
     words = dict(_AUXV.iter_unpack((proc / str(pid) / "auxv").read_bytes()))
     return words.get(_AT_BASE) or None
-
-
-def main() -> int:
-    """The injector's own process."""
-    return borrowed_thread.answer(way_to)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.verb_arguments import process_number
+from autobrrr.cli.verb_arguments import become_user_of, process_number
 from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join, join_under_way, lost_log_lines, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.machine import procfs
-from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
+from autobrrr.sidecar.sockets.session_socket import passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    launched = ranks_of(args.pid)
+    launched = ranks_of(become_user_of(args.pid))
     if not launched:
         if _detach(args.pid, args.keep, narrate):
             NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
@@ -63,7 +63,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         say(f"the command that was attaching to process {pid} has ended without a session: nothing to detach")
         return False
     if client is None:
-        others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
+        others = "".join(f"; {line}" for line in passed_over())
         raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
     with client:
         active = client.snapshot().active

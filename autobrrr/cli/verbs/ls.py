@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 
 import msgspec
 
 from autobrrr.attach import job_listing
+from autobrrr.cli import other_users
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.errors import AutobrrrError
@@ -27,7 +27,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     lines = jobs(_say_unseen)
-    for line in passed_over(find_target(os.getpid())):
+    for line in passed_over():
         narrate(line)
     if args.json:
         print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
@@ -54,7 +54,16 @@ def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:
     Args:
         unseen: Gets the number of processes that there was no time to look at.
     """
-    lines = [_line(found) for found in job_listing.find(passed_over=unseen)]
+    others: dict[int, list[int]] = {}
+
+    def left(pid: int) -> bool:
+        owner = other_users.owner_elsewhere(pid)
+        if owner is not None:
+            others.setdefault(owner, []).append(pid)
+        return owner is not None
+
+    found = [_line(each) for each in job_listing.find(passed_over=unseen, left=left)]
+    lines = sorted([*found, *other_users.listed(others)], key=lambda line: line.pid)
     attached: dict[str, list[int]] = {}
     for line in lines:
         if line.attached and line.job is not None:

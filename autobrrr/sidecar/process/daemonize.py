@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.attach import door
+from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import EXIT_FAILED, AutobrrrError
 from autobrrr.sidecar.process.session_options import add_arguments, from_arguments
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target
@@ -76,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("pid", type=int)
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--lock-fd", type=int, default=None)
+    parser.add_argument("--tracer-fd", type=int, default=None)
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
     parser.add_argument("--owned", action="store_true", help="end unless a client soon owns the session")
     add_arguments(parser)
@@ -87,6 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         leave_terminal(log)
     try:
+        if args.tracer_fd is not None:
+            kept_tracer.adopt(args.tracer_fd)
+        door.go_through(
+            args.pid
+        )  # of what is no command line; root of a container is all that is left to become
         endpoint = SessionSocket(find_target(args.pid), lock=args.lock_fd)
         try:
             from autobrrr.sidecar.daemon import serve

@@ -6,9 +6,10 @@ folder of the sessions, which the kernel lets go of when its holder dies.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
-from autobrrr.folders import Folder
+from autobrrr import folders
 
 PREFIX = "ranks-"
 TURN_NS = 120_000_000_000  # a rank that holds the turn for longer measures nothing any more
@@ -59,29 +60,29 @@ class RankLock:
     """The turn of one rank of a job.
 
     Args:
-        folder: Where the sessions of the job lie; open for as long as the turn is used.
+        folder: Where the sessions of the job lie.
         job: The same for all ranks of the job.
     """
 
-    def __init__(self, folder: Folder, job: str) -> None:
-        self._folder, self._name = folder, f"{PREFIX}{job}.lock"
+    def __init__(self, folder: Path, job: str) -> None:
+        self._file = folder / f"{PREFIX}{job}.lock"
         self._lock: int | None = None
 
     def take(self) -> bool:
         """Whether it is ours now, or already was. A folder that can't be written holds nobody up."""
         if self._lock is None:
             try:
-                self._lock = self._folder.lock(self._name)
+                self._lock = folders.lock(self._file)
             except OSError:
                 return True
         return self._lock is not None
 
     def elsewhere(self) -> bool:
         """Whether another one has it now."""
-        return self._lock is None and self._folder.holds_lock(self._name)
+        return self._lock is None and folders.is_locked(self._file)
 
     def give(self) -> None:
         """Let the next one have it; may be called when it is not ours."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            self._folder.unlock(self._name, lock)
+            folders.unlock(self._file, lock)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from autobrrr import own_modules
+from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import OF_ERRORS, AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
@@ -59,18 +60,24 @@ def start(
 @contextmanager
 def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
-    fds = ["--ready-fd", str(writer), "--lock-fd", str(claim.lock_fd)]
-    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), *fds, *words)
+    tracer = kept_tracer.link_for(claim.target.pid) if kept_tracer.is_held() else None
+    given = {"--ready-fd": writer, "--lock-fd": claim.lock_fd}
+    if tracer is not None:
+        given["--tracer-fd"] = tracer.fileno()
+    named = [f"{flag}={fd}" for flag, fd in given.items()]
+    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), *named, *words)
     with os.fdopen(reader) as lines:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=None if foreground else subprocess.DEVNULL,
+                stderr=None
+                if foreground and tracer is None
+                else subprocess.DEVNULL,  # root's terminal is root's
                 cwd="/",
                 env=environment(),
-                pass_fds=(writer, claim.lock_fd),
+                pass_fds=tuple(given.values()),
                 start_new_session=True,  # Ctrl-C is for this command, not for the session
             )
         except OSError:
@@ -78,6 +85,8 @@ def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Itera
             raise
         finally:
             os.close(writer)
+            if tracer is not None:
+                tracer.close()
         claim.hand_over()
         try:
             yield iter(lines.readline, "")

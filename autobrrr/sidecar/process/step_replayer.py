@@ -121,8 +121,7 @@ def replayed(
         recording = os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         let_go(fd)
-    owner = procfs.owner(pid)
-    python = code_bundle.interpreter_of(pid, *owner, version=None) if owner is not None else None
+    python = code_bundle.interpreter_of(pid, version=None)
     if python is None:
         return _abstained("the job's own Python can't be run from here")
     modules = marshal.dumps(
@@ -138,11 +137,6 @@ def replayed(
         executable=python.program,
         env={**variables, **dict(python.variables), **PASSIVE},
         cwd="/",
-        **(
-            {}
-            if python.user is None
-            else {"user": python.user[0], "group": python.user[1], "extra_groups": []}
-        ),
     )
     if done.returncode == -signal.SIGKILL:
         return _abstained("it was stopped for the tuning")

@@ -167,8 +167,10 @@ def running(
 GO_IN = """
 import os, sys, tempfile
 from pathlib import Path
+from autobrrr.attach import door
 from autobrrr.attach.enter import enter
 from support.attach import probe_bundle
+door.go_through(int(sys.argv[1]))
 with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
     link = enter(int(sys.argv[1]), cache=Path(folder) / "cache", entries=probe_bundle(Path(folder) / "probe"))
     print(link.facts.torch, link.facts.pid)

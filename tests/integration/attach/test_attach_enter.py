@@ -213,33 +213,6 @@ def test_a_target_with_its_own_tmp(flags: tuple[str, ...], go_in: Callable[..., 
         leave(link)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_the_job_of_another_user_attached_to_by_root(
-    tmp_path: Path, go_in: Callable[..., AgentConnection]
-) -> None:
-    if not Path("/usr/bin/python3").exists():
-        pytest.skip("needs a Python that every user can run")
-    theirs = Path("/var/tmp") / f"standin-{os.getpid()}"
-    subprocess.run(["cp", "-r", str(STANDIN), str(theirs)], check=True)
-    try:
-        source = f"import sys; sys.path.insert(0, {str(theirs)!r}); import torch, os\nwhile True: beats += 1"
-        with child("theirs", "/usr/bin/python3", source=source, prefix=SETUID) as target:
-            eventually(lambda: "libtorch_python" in Path(f"/proc/{target.pid}/maps").read_text())
-            link = go_in(target.pid)
-            assert link.uid == 65534
-            assert link.facts.bundle == "code"
-            leave(link)
-    finally:
-        subprocess.run(["rm", "-r", str(theirs)], check=True)
-
-
-SETUID = (
-    sys.executable,
-    "-c",
-    "import os, sys; os.setgid(65534); os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])",
-)
-
-
 def refusal_of(pid: int) -> CannotAttach:
     with pytest.raises(CannotAttach) as caught:
         enter(pid)

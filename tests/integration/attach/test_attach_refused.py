@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,16 +160,37 @@ def test_a_job_that_may_write_small_files_only_is_told_so(tmp_path: Path) -> Non
         os.close(link.ring_fd)
 
 
+# What `enter` says to root, who is the job's user by then; at last, as it was told of the job's own failure.
+REFUSED = """
+import os, sys, tempfile
+from pathlib import Path
+from autobrrr.attach import door, triage
+from autobrrr.attach.enter import enter
+from autobrrr.errors import CannotAttach
+door.go_through(int(sys.argv[1]))
+for checks in (triage.CHECKS, ()):
+    triage.CHECKS = checks
+    try: enter(int(sys.argv[1]), cache=Path(tempfile.gettempdir()) / "none")
+    except CannotAttach as error: print(error.message, error.hint)
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_user_with_no_thread_left_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_no_thread_left_is_told_so() -> None:
     take = (
         "import ctypes, os, resource\nos.setgid(23457); os.setuid(23457)\n"
         "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\nresource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"
     )
-    with trains(take) as target:
-        assert "uid 23457 runs 1 threads" in refusal(target, tmp_path / "seen").message
-        monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
-        assert "--nproc=" in refusal(target, tmp_path / "met").hint
+    source = f"import torch\n{take}\nprint('works', flush=True)\n{KINDS['training']}"
+    with child("theirs", "/usr/bin/python3", source=source, standin=True) as target:
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "works\n"
+        done = subprocess.run(
+            [sys.executable, "-c", REFUSED, str(target.pid)], capture_output=True, text=True, check=False
+        )
+        looked_at, met = done.stdout.splitlines()
+        assert re.match(r"uid 23457 runs \d threads", looked_at), "ours are among them"
+        assert "--nproc=" in met
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import doctor_checks, job_listing, job_roles
-from autobrrr.cli.verbs import doctor, ls
+from autobrrr.cli.verbs import ls
 from autobrrr.readable import readable
 from autobrrr.records import JobLine
 
@@ -23,6 +21,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look at another user's process"),
+    pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that all can run"),
 ]
 USER = 23456
 PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process.py"
@@ -42,7 +41,7 @@ def hostile(folder: Path, kind: str, *more: str) -> Iterator[int]:
     """A process of another user; its pid."""
     program = shutil.copy(PROGRAM, folder / "train.py")
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", program, kind, str(folder), str(USER), *more],
+        ["/usr/bin/python3", "-I", "-S", program, kind, str(folder), str(USER), *more],
         env={},
         stdout=subprocess.PIPE,
         cwd="/",
@@ -56,8 +55,13 @@ def hostile(folder: Path, kind: str, *more: str) -> Iterator[int]:
 
 
 def row(pid: int) -> JobLine:
-    (found,) = (each for each in job_listing.find() if each.pid == pid)
+    (found,) = (each for each in ls.jobs() if each.pid == pid)
     return found
+
+
+def doctor_says(pid: int) -> str:
+    words = [sys.executable, "-m", "autobrrr", "doctor", str(pid), "-v"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 
 
 def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path) -> None:
@@ -66,8 +70,7 @@ def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path) -> No
         assert found.torch is None
         assert found.why is not None
         assert "version of its torch can't be read" in found.why
-        checks, _ = doctor_checks.of_process(pid)
-        assert "version of its torch can't be read" in doctor.table(checks, whole=True)
+        assert "version of its torch can't be read" in doctor_says(pid)
 
 
 def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) -> None:
@@ -82,8 +85,7 @@ def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) ->
             (secret / "version").chmod(0o640)  # root's group is no way in either
             assert "hunter2" not in repr(row(pid))
             (secret / "version").chmod(0o644)
-            assert job_roles.torch_of(pid) is not None
-            assert "hunter2" in repr(job_roles.torch_of(pid))  # what it may read itself it may show
+            assert row(pid).torch == "hunter2"  # what it may read itself it may show
     finally:
         shutil.rmtree(secret)
 
@@ -91,20 +93,5 @@ def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) ->
 def test_escape_sequences_of_a_process_don_t_reach_the_terminal(folder: Path) -> None:
     with hostile(folder, "steering", "\x1b[2J") as pid:
         assert row(pid).torch == r"2.3\x1b[31mRED\x07"
-        shown = ls.table([line for line in ls.jobs() if line.pid == pid])
+        shown = ls.table([row(pid)])
         assert readable(shown.replace("\n", "")) == shown.replace("\n", "")
-
-
-def test_looking_as_another_user_leaves_this_process_as_it_was(folder: Path) -> None:
-    def rights() -> list[str]:
-        lines = Path("/proc/self/status").read_text().split("\n")
-        return [line for line in lines if line.startswith(("Uid", "Gid", "Groups", "CapEff", "Threads"))]
-
-    before, descriptors = rights(), os.listdir("/proc/self/fd")
-    with hostile(folder, "plain") as pid:
-        row(pid)
-    end_s = time.monotonic() + 5
-    while rights() != before and time.monotonic() < end_s:
-        time.sleep(0.01)
-    assert rights() == before
-    assert os.listdir("/proc/self/fd") == descriptors

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,25 +187,6 @@ def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
     assert done.stdout == b"True\n"
 
 
-def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_path() -> None:
-    seen: dict[str, object] = {}
-
-    def run(words: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
-        seen.update(options, words=words)
-        return subprocess.CompletedProcess(words, 0, b"MAGIC code", b"")
-
-    theirs = code_bundle.CompilingPython(
-        program="/proc/7/exe",
-        name="/opt/python",
-        variables=(("LD_LIBRARY_PATH", "/opt/lib"), ("PYTHONHOME", "/opt")),
-        user=(1001, 1002),
-    )
-    assert code_bundle.compile_with(theirs, b"x", run=run) == b"MAGIC code"
-    assert (seen["user"], seen["group"], seen["extra_groups"]) == (1001, 1002, [])
-    assert seen["env"] == {"LD_LIBRARY_PATH": "/opt/lib", "PYTHONHOME": "/opt"}
-    assert "-I" not in seen["words"]  # type: ignore[operator]
-
-
 OTHER_VERSION = (3, 9)
 WALLS = ("mnt", "user", "pid")
 
@@ -233,8 +213,8 @@ def test_what_a_confined_job_chose_is_never_run_outside(walls: dict[str, str], t
     proc = FakeProc(tmp_path / "proc")
     kept_in(proc, os.getpid(), tmp_path / "root")
     kept_in(proc, 7, tmp_path / ("jail" if walls.pop("chroot", "") else "root"), **walls)
-    assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) is None
-    ours = code_bundle.interpreter_of(7, os.geteuid(), 0, sys.version_info[:2], proc.root)
+    assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) is None
+    ours = code_bundle.interpreter_of(7, sys.version_info[:2], proc.root)
     assert ours == OWN
     assert code_bundle.code((), None, tmp_path) is None
 
@@ -246,13 +226,11 @@ def test_a_job_that_is_kept_in_as_we_are_has_its_own_interpreter_run(tmp_path: P
     theirs = code_bundle.CompilingPython(
         program=str(proc.root / "7" / "exe"), name="/theirs/python", variables=(("PYTHONHOME", "/theirs"),)
     )
-    assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) == theirs
-    as_them = replace(theirs, user=(1001, 1002))
-    assert code_bundle.interpreter_of(7, 1001, 1002, OTHER_VERSION, proc.root) == as_them
+    assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) == theirs
     for program in ("/theirs/trainer", "/theirs/python_train"):  # Python is within: it would train once more
         (proc.root / "7" / "exe").unlink()
         (proc.root / "7" / "exe").symlink_to(program)
-        assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) is None
+        assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) is None
 
 
 @pytest.mark.parametrize("folder", [None, '/tmp/it\'s "here"'])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import errno
-import os
 import re
 import time
 from pathlib import Path
@@ -143,7 +142,7 @@ def test_a_file_is_heard_once_it_is_written(tmp_path: Path) -> None:
     (tmp_path / str(PID) / "root" / "tmp").mkdir(parents=True, mode=0o1777)
     (tmp_path / str(PID) / "root" / "tmp").chmod(0o1777)
     target = cast("AttachTarget", SimpleNamespace(pid=PID))
-    with TargetFolder(PID, os.geteuid(), os.getegid(), proc=tmp_path) as place:
+    with TargetFolder(PID, proc=tmp_path) as place:
         file = tmp_path / str(PID) / "root" / place.path.lstrip("/") / FAILED
         file.touch()
         enter._raise_complaint(place, target)

@@ -1,18 +1,15 @@
-"""The folder inside the target: its user's from the first moment, gone at the end, swept after a kill."""
+"""The folder inside the target: private, gone at the end, swept after a kill."""
 
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autobrrr.attach import target_folder as places
 from autobrrr.attach.target_folder import MOST_SAID_BYTES, TargetFolder, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 
@@ -30,9 +27,8 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def enter(proc: Path, uid: int | None = None, **options: object) -> TargetFolder:
-    gid = os.getegid() if uid is None else uid
-    return TargetFolder(42, os.geteuid() if uid is None else uid, gid, proc=proc, **options)  # type: ignore[arg-type]
+def enter(proc: Path, **options: object) -> TargetFolder:
+    return TargetFolder(42, proc=proc, **options)  # type: ignore[arg-type]
 
 
 def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
@@ -66,49 +62,7 @@ def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path, root: Path)
         enter(tmp_path, candidates=("/tmp", "/dev/shm"))
     assert "tmpfs" in caught.value.hint
     with pytest.raises(TargetGone):
-        TargetFolder(43, os.geteuid(), os.getegid(), proc=tmp_path)
-
-
-@needs_root
-def test_a_place_for_another_user_belongs_to_them(tmp_path: Path, root: Path) -> None:
-    with enter(tmp_path, THEM) as place:
-        place.write("source", b"x")
-        place.listen().close()
-        folder = root / place.path.lstrip("/")
-        owners = {path.stat().st_uid for path in (folder, *folder.iterdir())}
-        assert owners == {THEM}
-    assert list((root / "tmp").iterdir()) == []
-
-
-@needs_root
-@pytest.mark.parametrize("kind", ["symlink", "hard link"])
-def test_a_socket_that_is_swapped_for_a_link_gives_no_file_away(
-    kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim = root / "root-owned"
-    victim.write_text("root's own")
-    victim.chmod(0o644)
-
-    class Swapped(socket.socket):
-        """The job's user is quick: the moment that the socket has its name, it is another file's."""
-
-        def bind(self, address: object) -> None:
-            super().bind(address)  # type: ignore[arg-type]
-            name = str(address)
-            if name.endswith(places.SOCKET):
-                os.unlink(name)
-                (os.symlink if kind == "symlink" else os.link)(victim, name)
-
-    with enter(tmp_path, THEM) as place:
-        monkeypatch.setattr(socket, "socket", Swapped)
-        with pytest.MonkeyPatch.context() as calm:
-            calm.setattr("autobrrr.folders.as_user", lambda uid, gid, do: do())  # the swap itself may do all
-            try:
-                place.listen().close()
-            except OSError:
-                pass
-    found = victim.stat()
-    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, 0o644)
+        TargetFolder(43, proc=tmp_path)
 
 
 @needs_root
@@ -136,13 +90,12 @@ def killed(tmp_path: Path, root: Path) -> str:
     """The name of the folder of an attach that was killed in the middle."""
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.target_folder import TargetFolder\n"
-        "place = TargetFolder(42, int(sys.argv[2]), int(sys.argv[2]), proc=Path(sys.argv[1]))\n"
+        "place = TargetFolder(42, proc=Path(sys.argv[1]))\n"
         "place.write('boot.json', b'{}')\nplace.listen()\nos.kill(os.getpid(), 9)\n"
     )
-    uid = THEM if os.geteuid() == 0 else os.geteuid()
     package = str(Path(__file__).resolve().parents[3])
     subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), str(uid)],
+        [sys.executable, "-c", code, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": package},
         check=False,
     )
@@ -151,7 +104,7 @@ def killed(tmp_path: Path, root: Path) -> str:
 
 
 def test_what_a_killed_attach_left_is_swept_by_the_next(tmp_path: Path, root: Path, killed: str) -> None:
-    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == [killed]
+    assert sweep(42, tmp_path) == [killed]
     assert list((root / "tmp").iterdir()) == []
 
 
@@ -161,7 +114,7 @@ def test_a_place_in_use_and_what_is_none_of_ours_are_not_swept(tmp_path: Path, r
     (root / "tmp" / f"autobrrr-{os.geteuid() + 1}-0123456789abcdef").mkdir()
     with enter(tmp_path):
         before = sorted(os.listdir(root / "tmp"))
-        assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == []
+        assert sweep(42, tmp_path) == []
         assert sorted(os.listdir(root / "tmp")) == before
 
 
@@ -170,7 +123,7 @@ def test_a_link_of_that_name_is_not_followed_by_the_sweep(tmp_path: Path, root: 
     precious.mkdir()
     (precious / "file").write_text("kept")
     (root / "tmp" / f"autobrrr-{os.geteuid()}-0123456789abcdef").symlink_to(precious)
-    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == []
+    assert sweep(42, tmp_path) == []
     assert (precious / "file").read_text() == "kept"
 
 
@@ -178,36 +131,13 @@ def test_a_link_of_that_name_is_not_followed_by_the_sweep(tmp_path: Path, root: 
 def test_a_folder_of_another_owner_in_the_root_of_somebody_s_job_is_not_swept(
     tmp_path: Path, root: Path
 ) -> None:
-    """Its user can mount any folder of root's there, in a namespace of their own."""
+    """Root of its container can mount any folder there, in a namespace of its own."""
     mounted = root / "tmp" / "autobrrr-0-0123456789abcdef"
     mounted.mkdir()
+    os.chown(mounted, THEM, THEM)
     (mounted / "shadow").write_text("root's own")
-    assert sweep(42, THEM, THEM, tmp_path) == []
+    assert sweep(42, tmp_path) == []
     assert (mounted / "shadow").read_text() == "root's own"
-
-
-@needs_root
-def test_the_group_of_a_swept_folder_gives_its_user_no_right_of_that_group(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user may own a folder of a group that they are not in, and mount another one over it by then."""
-    group, removes = THEM + 1, places.remove_unheld
-    shown = root / "tmp" / f"autobrrr-{THEM}-0123456789abcdef"
-    groups_own = tmp_path / "of the group"
-    for folder, owner in ((shown, THEM), (groups_own, 0)):
-        folder.mkdir(mode=0o700)
-        os.chown(folder, owner, group)
-    groups_own.chmod(0o770)
-    (groups_own / "file").write_text("kept")
-
-    def once_it_is_swapped(*folder: Any) -> bool:
-        shown.rmdir()
-        groups_own.rename(shown)
-        return removes(*folder)
-
-    monkeypatch.setattr(places, "remove_unheld", once_it_is_swapped)
-    assert sweep(42, THEM, THEM, tmp_path) == []
-    assert (shown / "file").read_text() == "kept"
 
 
 def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folder(
@@ -215,7 +145,7 @@ def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folde
 ) -> None:
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    with enter(tmp_path, THEM if os.geteuid() == 0 else None) as place:
+    with enter(tmp_path) as place:
         folder = root / place.path.lstrip("/")
         (folder / "failed").symlink_to(precious)
         (folder / "taken").write_text("no link" * 1000)
@@ -233,5 +163,5 @@ def test_the_sweep_takes_links_away_and_not_what_they_lead_to(
     precious = tmp_path / "precious"
     precious.write_text("kept")
     (root / "tmp" / killed / "failed").symlink_to(precious)
-    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == [killed]
+    assert sweep(42, tmp_path) == [killed]
     assert precious.read_text() == "kept"

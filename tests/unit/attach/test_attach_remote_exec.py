@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import remote_exec, same_program
-from autobrrr.attach.ptrace import deadly_calls
+from autobrrr.attach import own_place, remote_exec, same_program
 from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
 from autobrrr.errors import TargetGone
 from support.machines.fake_proc import FakeProc
@@ -187,9 +186,9 @@ def test_a_process_whose_calls_are_filtered_is_looked_at_in_a_stop_where_that_sh
 ) -> None:
     status = memory.proc.root / str(PID) / "status"
     status.write_text(status.read_text() + "Seccomp:\t2\n")
-    monkeypatch.setattr(deadly_calls, "may_look", lambda: False)
+    monkeypatch.setattr(own_place, "look", own_place.OwnPlace)
     assert find(PID, memory.proc.root).pid == PID
-    monkeypatch.setattr(deadly_calls, "may_look", lambda: True)
+    monkeypatch.setattr(own_place, "look", lambda: own_place.OwnPlace(capabilities=own_place.CAP_SYS_ADMIN))
     assert obstacle(memory) is Obstacle.FILTERED
 
 

@@ -12,6 +12,7 @@ import pytest
 from autobrrr.attach.ptrace import (
     borrowed_thread,
     injector,
+    kept_tracer,
     pending_call,
     thread_start,
     x86_64,
@@ -300,4 +301,4 @@ def test_the_injector_has_more_time_than_all_of_its_waits() -> None:
     work_s = max(2 * thread_start.STEP_S + thread_start.CALL_S, 2 * borrowed_thread.CALL_S)
     waits_s = borrowed_thread.RETRY_FOR_S + stop_s + work_s
     assert 1.25 * waits_s < injector.DEADLINE_S
-    assert 1.25 * waits_s + borrowed_thread.BACK_S < injector.HELPER_TIMEOUT_S
+    assert 1.25 * waits_s + borrowed_thread.BACK_S < kept_tracer.ANSWER_S

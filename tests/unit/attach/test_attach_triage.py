@@ -11,6 +11,7 @@ import pytest
 
 from autobrrr.attach import job_limits, job_roles, own_place, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.attach.same_program import Program
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from support.machines.fake_proc import FakeProc
 
@@ -53,7 +54,7 @@ def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
     assert target == triage.AttachTarget(
-        pid=PID, start_ticks=777, stack_start=4, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
+        pid=PID, program=Program(777, 4, US, 0), python=(3, 11), torch="2.8.1+cu129"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -62,11 +63,11 @@ def test_a_file_is_written_over_where_no_room_can_be_reserved(
 def test_a_new_recipe_that_finds_the_disk_full_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: Path, *, new: bool) -> int:
+    def full(file: Path, mode: str, *, encoding: str) -> IO[str]:
         file.touch()
-        return os.open("/dev/full", os.O_WRONLY)
+        return open("/dev/full", "w", encoding=encoding)
 
-    monkeypatch.setattr(recipe_actions, "open_named", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(UsageError, match="No space left"):
         recipe_actions._write_new(tmp_path / "new.toml", "text")
     assert not list(tmp_path.iterdir())

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr import paths
+from autobrrr import folders, paths
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.folders import Folder, as_user, peer_uid
+from autobrrr.folders import peer_uid
 from autobrrr.sidecar.sockets.session_socket import (
     AlreadyServed,
     SessionSocket,
@@ -25,14 +25,12 @@ from autobrrr.sidecar.sockets.session_socket import (
     connect,
     connect_anywhere,
     find_target,
-    folders,
     is_alive,
+    is_under_way,
     passed_over,
-    runtimes_of,
     served,
     sweep,
 )
-from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 
 @pytest.fixture
@@ -170,14 +168,6 @@ def test_a_link_in_place_of_the_folder_is_refused(
     assert connect(me, env) is None
 
 
-def test_sessions_of_another_user_s_job_lie_with_that_user(env: dict[str, str]) -> None:
-    other = SessionTarget(pid=1, start_ticks=1, uid=54321)
-    assert runtimes_of(54321, env) == [Path("/tmp/autobrrr-54321")]
-    own = paths.runtime_dir(env)
-    assert folders(other, env) == {Path("/tmp/autobrrr-54321"): 54321, own: os.geteuid()}
-    assert folders(SessionTarget(pid=1, start_ticks=1, uid=os.getuid()), env) == {own: os.geteuid()}
-
-
 def test_a_session_is_found_also_under_another_runtime_variable(
     me: SessionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,8 +183,8 @@ def test_a_session_is_found_also_under_another_runtime_variable(
     endpoint.close()
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root attaches to another user's job")
-THEM, MALLORY = 54321, 23456
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root plays other users")
+MALLORY = 23456
 
 
 @pytest.fixture
@@ -204,21 +194,6 @@ def tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         os.chmod(made, 0o1777)
         monkeypatch.setattr(paths, "TMP", Path(made))
         yield Path(made)
-
-
-@needs_root
-def test_for_another_user_s_job_folder_socket_and_lock_are_theirs_from_the_first(tmp: Path) -> None:
-    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
-    endpoint = SessionSocket(target, {})
-    endpoint.listen()
-    made = tmp / f"autobrrr-{THEM}"
-    assert {path.stat().st_uid for path in (made, *made.iterdir())} == {THEM}
-    link = connect(target, {})
-    assert link is not None
-    assert endpoint.accept() is not None
-    link.close()
-    endpoint.close()
-    assert list(made.iterdir()) == []
 
 
 @contextmanager
@@ -246,21 +221,19 @@ def played_by(uid: int, folder: Path, name: str, mode: int) -> Iterator[None]:
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
-@pytest.mark.parametrize("uid", [0, THEM])
 def test_a_socket_that_somebody_else_planted_is_no_session(
-    uid: int, mode: int, tmp: Path, monkeypatch: pytest.MonkeyPatch
+    mode: int, tmp: Path, monkeypatch: pytest.MonkeyPatch, me: SessionTarget
 ) -> None:
-    target = SessionTarget(pid=os.getpid(), start_ticks=find_target(os.getpid()).start_ticks, uid=uid)
+    target = me
     monkeypatch.setattr(paths, "home_of", lambda owner: tmp / f"home-{owner}")
-    planted = tmp / f"autobrrr-{uid}"
+    planted = tmp / "autobrrr-0"
     with played_by(MALLORY, planted, target.name, mode):
         assert connect(target, {}) is None
-        assert served(target, {}) == []
-        (said,) = passed_over(target, {})
+        assert served({}) == []
+        (said,) = passed_over({})
         assert said.startswith(f"{planted} belongs to uid {MALLORY}, ")
         # Nobody is kept out by it: the session lies elsewhere, and is found there.
-        (tmp / f"home-{uid}").mkdir(mode=0o700)
-        os.chown(tmp / f"home-{uid}", uid, uid)
+        (tmp / "home-0").mkdir(mode=0o700)
         endpoint = SessionSocket(target, {})
         endpoint.listen()
         link = connect(target, {})
@@ -272,23 +245,12 @@ def test_a_socket_that_somebody_else_planted_is_no_session(
 
 
 @needs_root
-def test_root_serves_a_user_without_a_home_in_its_own_folder(
-    tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_user(MALLORY, MALLORY, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o700))
-    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
-    endpoint = SessionSocket(target, env)
-    assert endpoint.folder.path == str(tmp_path / "autobrrr")
-    endpoint.close()
-
-
-@needs_root
 def test_where_every_place_is_taken_the_sentence_says_by_whom(
     tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "home_of", lambda owner: None)
-    as_user(MALLORY, MALLORY, lambda: (tmp / "autobrrr-0").mkdir(mode=0o700))
+    (tmp / "autobrrr-0").mkdir(mode=0o700)
+    os.chown(tmp / "autobrrr-0", MALLORY, MALLORY)
     with pytest.raises(AutobrrrError, match=rf"autobrrr-0 .*uid {MALLORY}") as caught:
         SessionSocket(SessionTarget(pid=os.getpid(), start_ticks=1, uid=0), {})
     assert "XDG_RUNTIME_DIR" in caught.value.hint
@@ -298,11 +260,11 @@ def test_where_every_place_is_taken_the_sentence_says_by_whom(
 def test_whoever_answers_behind_a_trusted_folder_is_asked_for_all_the_same(
     tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
-    as_user(THEM, THEM, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o777))
-    os.chmod(tmp / f"autobrrr-{THEM}", 0o777)
-    with played_by(MALLORY, tmp / f"autobrrr-{THEM}", target.name, 0o777):
-        os.chmod(tmp / f"autobrrr-{THEM}", 0o700)
+    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=0)
+    (tmp / "autobrrr-0").mkdir()
+    os.chmod(tmp / "autobrrr-0", 0o777)
+    with played_by(MALLORY, tmp / "autobrrr-0", target.name, 0o777):
+        os.chmod(tmp / "autobrrr-0", 0o700)
         assert connect(target, {}) is None
 
 
@@ -331,35 +293,34 @@ def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], 
 
 
 def test_what_is_gone_is_swept_and_nothing_else(me: SessionTarget, env: dict[str, str]) -> None:
-    with Folder.private(paths.runtime_dir(env), os.geteuid()) as folder:
-        place = Path(folder.path)
-        for name in ("4194304-7.sock", "agent-4194304-7.sock", f"agent-{me.name}"):
-            with socket.socket(socket.AF_UNIX) as gone:
-                gone.bind(str(place / name))
-        for name in ("4194304-7.sock.lock", "ranks-ab12.lock", "notes.txt", "4194304-8.sock", "a-b.sock"):
-            (place / name).write_text("")
-        held = folder.lock(f"{me.name}.lock")
-        assert held is not None
-        kept = sorted([f"agent-{me.name}", "notes.txt", "4194304-8.sock", "a-b.sock", f"{me.name}.lock"])
-        swept = ["4194304-7.sock.lock", "agent-4194304-7.sock", "ranks-ab12.lock"]
-        assert sorted({*sweep(folder), "4194304-7.sock"}) == sorted([*swept, "4194304-7.sock"])
-        assert sorted(folder.names()) == kept
-        os.close(held)
-        assert sweep(folder) == [f"{me.name}.lock"]  # its job is there, its session was killed
+    folder = paths.make_private(paths.runtime_dir(env))
+    for name in ("4194304-7.sock", "agent-4194304-7.sock", f"agent-{me.name}"):
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(str(folder / name))
+    for name in ("4194304-7.sock.lock", "ranks-ab12.lock", "notes.txt", "4194304-8.sock", "a-b.sock"):
+        (folder / name).write_text("")
+    held = folders.lock(folder / f"{me.name}.lock")
+    assert held is not None
+    kept = sorted([f"agent-{me.name}", "notes.txt", "4194304-8.sock", "a-b.sock", f"{me.name}.lock"])
+    swept = ["4194304-7.sock.lock", "agent-4194304-7.sock", "ranks-ab12.lock"]
+    assert sorted({*sweep(folder), "4194304-7.sock"}) == sorted([*swept, "4194304-7.sock"])
+    assert sorted(os.listdir(folder)) == kept
+    os.close(held)
+    assert sweep(folder) == [f"{me.name}.lock"]  # its job is there, its session was killed
 
 
 def test_a_session_and_an_agent_of_another_container_keep_their_sockets(env: dict[str, str]) -> None:
-    with Folder.private(paths.runtime_dir(env), os.geteuid()) as folder:
-        session, agent = "4194304-7.sock", "agent-4194304-7.sock"  # of a process that is not seen from here
-        held = folder.lock(f"{session}.lock")
-        assert held is not None
-        with folder.listen(session, 4), folder.listen(agent, 4):
-            assert sweep(folder) == []
-            for name in (session, agent):
-                folder.connect(name, (os.geteuid(),)).close()
-        os.close(held)
-        sweep(folder)
-        assert folder.names() == []
+    folder = paths.make_private(paths.runtime_dir(env))
+    session, agent = "4194304-7.sock", "agent-4194304-7.sock"  # of a process that is not seen from here
+    held = folders.lock(folder / f"{session}.lock")
+    assert held is not None
+    with folders.listen(folder / session, 4), folders.listen(folder / agent, 4):
+        assert sweep(folder) == []
+        for name in (session, agent):
+            folders.connect(folder / name).close()
+    os.close(held)
+    sweep(folder)
+    assert os.listdir(folder) == []
 
 
 @pytest.mark.parametrize("what", ["lock", "listen"])
@@ -370,7 +331,7 @@ def test_a_folder_without_room_is_named_and_so_is_what_helps(
     def full(*_: object) -> None:
         raise OSError(cause, os.strerror(cause))
 
-    monkeypatch.setattr(Folder, what, full)
+    monkeypatch.setattr(folders, what, full)
     with (
         pytest.raises(AutobrrrError, match=f"no room .* in {env['XDG_RUNTIME_DIR']}") as told,
         contextlib.closing(SessionSocket(me, env)) as session,

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from autobrrr.folders import Folder
+from autobrrr import paths
 from autobrrr.sidecar.process.rank_lock import RankLock
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    with Folder.private(tmp_path / "run", os.geteuid()) as made:
-        yield made
+def folder(tmp_path: Path) -> Path:
+    return paths.make_private(tmp_path / "run")
 
 
-def test_one_holds_the_turn_until_it_gives_it(folder: Folder) -> None:
+def test_one_holds_the_turn_until_it_gives_it(folder: Path) -> None:
     first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
     assert first.take()
     assert first.take()  # it still is
@@ -31,10 +29,10 @@ def test_one_holds_the_turn_until_it_gives_it(folder: Folder) -> None:
     assert second.take()
     assert not first.take()
     second.give()
-    assert not folder.names()
+    assert not os.listdir(folder)
 
 
-def test_another_job_has_a_turn_of_its_own(folder: Folder) -> None:
+def test_another_job_has_a_turn_of_its_own(folder: Path) -> None:
     one, other = RankLock(folder, "a1"), RankLock(folder, "b2")
     assert one.take()
     assert other.take()
@@ -42,7 +40,7 @@ def test_another_job_has_a_turn_of_its_own(folder: Folder) -> None:
     other.give()
 
 
-def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Folder) -> None:
+def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Path) -> None:
     first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
     assert first.take()
     second.give()
@@ -50,28 +48,28 @@ def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Folder) -> 
     first.give()
 
 
-def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
+def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.folders import Folder\n"
+        "import os, sys\nfrom pathlib import Path\n"
         "from autobrrr.sidecar.process.rank_lock import RankLock\n"
-        "turn = RankLock(Folder.private(Path(sys.argv[1]), os.geteuid()), 'a1')\n"
+        "turn = RankLock(Path(sys.argv[1]), 'a1')\n"
         "assert turn.take()\nos.kill(os.getpid(), 9)\n"
     )
     root = str(Path(__file__).resolve().parents[3])
     killed = subprocess.run(
-        [sys.executable, "-c", code, folder.path], env={**os.environ, "PYTHONPATH": root}, check=False
+        [sys.executable, "-c", code, str(folder)], env={**os.environ, "PYTHONPATH": root}, check=False
     )
     assert killed.returncode == -9
-    assert folder.names()  # its file is still there
+    assert os.listdir(folder)  # its file is still there
     turn = RankLock(folder, "a1")
     assert not turn.elsewhere()
     assert turn.take()
     turn.give()
-    assert not folder.names()
+    assert not os.listdir(folder)
 
 
-def test_a_folder_that_is_not_there_holds_nobody_up(folder: Folder) -> None:
-    os.rmdir(folder.path)
+def test_a_folder_that_is_not_there_holds_nobody_up(folder: Path) -> None:
+    os.rmdir(str(folder))
     turn = RankLock(folder, "a1")
     assert not turn.elsewhere()
     assert turn.take()

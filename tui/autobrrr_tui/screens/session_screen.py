@@ -13,8 +13,6 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Input
 
-from autobrrr.errors import UsageError
-from autobrrr.named_files import open_named
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, detail_cells
@@ -306,11 +304,10 @@ class SessionScreen(Screen[None]):
             return
         file = _free_name(self._export_to, self.view.pid)
         try:
-            with open(open_named(file, new=True), "w", encoding="utf-8") as opened:
+            with file.open("x", encoding="utf-8") as opened:
                 opened.write(recipe_now.text)
-        except (OSError, UsageError) as error:
-            why = error.strerror if isinstance(error, OSError) else error.message
-            self.tell(f"not written ({why}): {file}")
+        except OSError as error:
+            self.tell(f"not written ({error.strerror}): {file}")
             return
         self.tell(f"written: {file}")
 

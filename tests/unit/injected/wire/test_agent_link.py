@@ -15,7 +15,7 @@ import pytest
 
 from autobrrr.attach import target_folder, way_in
 from autobrrr.attach.ptrace import injector
-from autobrrr.folders import Folder, is_held
+from autobrrr.folders import is_held
 from autobrrr.injected import entry
 from autobrrr.injected.wire import agent_socket
 
@@ -142,10 +142,11 @@ def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path)
 
 def test_an_agent_that_could_not_come_up_leaves_the_folder_to_a_sidecar_that_lives(tmp_path: Path) -> None:
     folder = brought(tmp_path / "place")
-    with Folder.existing(folder, os.geteuid(), (os.geteuid(),)) as held:  # type: ignore[union-attr]
-        assert not is_held(held.fd)
-        fail_to_come_up(folder)
-        assert sorted(os.listdir(folder)) == sorted(entry.BROUGHT)
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    assert not is_held(held)
+    fail_to_come_up(folder)
+    assert sorted(os.listdir(folder)) == sorted(entry.BROUGHT)
+    os.close(held)
 
 
 def test_all_that_an_injection_brings_is_known_to_the_agent() -> None:

@@ -1,0 +1,114 @@
+"""Where root becomes the job's user: before a folder is touched, and for good.
+
+In: the pid that a command is about. Out: a command with that job's uid, gid, groups and capabilities, the
+environment of its user, and one process that keeps the right to trace (`kept_tracer`). Who is not root, and
+root for jobs of its own, stay who they are.
+
+The mount namespace stays ours, since our own program lies in it: paths of the job are looked up in its root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import stat
+import sys
+from pathlib import Path
+
+from autobrrr import own_modules, paths
+from autobrrr.attach import own_place
+from autobrrr.attach.ptrace import job_user, kept_tracer
+from autobrrr.attach.ptrace.job_user import JobUser
+from autobrrr.errors import CannotAttach
+
+# What a command needs of root's environment; the rest is nobody else's business.
+_KEPT = {"PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "TZ", "PYTHONPATH"}
+_KEPT_PREFIXES = ("LC_", "AUTOBRRR_", "PYTHONDONTWRITE")
+_NEW_MOUNTS, _BIND, _RECURSIVE, _SLAVE = 0x00020000, 0x1000, 0x4000, 0x80000
+
+
+def leads_elsewhere(pid: int) -> bool:
+    """Whether root has to become somebody else for a job: another user, or root of a container."""
+    if os.geteuid() != 0 or kept_tracer.is_kept():
+        return False
+    owner = job_user.of(pid)
+    if owner is None:
+        return False
+    apart = job_user.namespace(pid, "mnt") not in (None, job_user.namespace(os.getpid(), "mnt"))
+    return owner.uid != 0 or (apart and not own_place.look().in_user_namespace)
+
+
+def go_through(pid: int) -> JobUser | None:
+    """Become the user of a job, where that is somebody else; whom this process has become.
+
+    Raises:
+        CannotAttach: this process may not, or its program is not for that user.
+    """
+    user = job_user.of(pid) if leads_elsewhere(pid) else None
+    if user is None:
+        return None
+    own_place.look()  # what root may do is asked of root
+    kept_tracer.keep(user)
+    needed = _program_folders()
+    _open_the_way(needed, user)
+    job_user.become(user, user.counting)
+    closed = next((each for each in needed if not os.access(each, os.R_OK | os.X_OK)), None)
+    if closed is not None:
+        raise CannotAttach(
+            f"autobrrr lies in {closed}, where uid {user.uid}, whose job that is, may not read",
+            "install it where every user may, for example below /opt",
+        )
+    if user.uid != 0:
+        _take_environment(user.uid)
+    return user
+
+
+def _program_folders() -> list[str]:
+    """What this program is made of: nothing that lies in another one of them."""
+    roots = (sys.prefix, sys.base_prefix, str(own_modules.ROOT), *sys.path)
+    named = {os.path.realpath(each) for each in roots if each}
+    named |= {os.path.dirname(os.path.realpath(sys.executable)), os.path.abspath(sys.prefix)}
+    found = sorted(each for each in named if os.path.isdir(each))
+    return [each for each in found if not any(each.startswith(other + "/") for other in found)]
+
+
+def _open_the_way(needed: list[str], user: JobUser) -> None:
+    """Let them be reached below a home that is closed, as root's is, in mounts of this process's own.
+
+    Over the home lies an empty folder, and in it each of them where it was.
+    """
+    closed = {each: above for each in needed if (above := _closed_above(each, user)) is not None}
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not closed or libc.unshare(_NEW_MOUNTS) != 0:
+        return
+    libc.mount(b"none", b"/", None, _RECURSIVE | _SLAVE, None)
+    opened = {each: os.open(each, os.O_PATH | os.O_DIRECTORY) for each in closed}
+    for above in set(closed.values()):
+        libc.mount(b"none", os.fsencode(above), b"tmpfs", 0, b"mode=755")
+    for each, fd in opened.items():
+        os.makedirs(each, 0o755, exist_ok=True)
+        libc.mount(b"/proc/self/fd/%d" % fd, os.fsencode(each), None, _BIND | _RECURSIVE, None)
+        os.close(fd)
+
+
+def _closed_above(path: str, user: JobUser) -> str | None:
+    """The highest folder above a path that a user may not pass."""
+    for above in reversed(Path(path).parents):
+        found = os.stat(above)
+        shift = 6 if found.st_uid == user.uid else 3 if found.st_gid in (user.gid, *user.groups) else 0
+        if not found.st_mode >> shift & stat.S_IXOTH:
+            return str(above)
+    return None
+
+
+def _take_environment(uid: int) -> None:
+    for name in list(os.environ):
+        if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
+            del os.environ[name]
+    home, runtime = paths.home_of(uid), f"/run/user/{uid}"
+    if home is not None:
+        os.environ["HOME"] = str(home)
+        os.environ["USER"] = os.environ["LOGNAME"] = pwd.getpwuid(uid).pw_name
+    if os.path.isdir(runtime):
+        os.environ["XDG_RUNTIME_DIR"] = runtime
