@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.machine import control_groups, kernel_text, process_maps, procfs
@@ -34,8 +35,7 @@ _ADDRESSES = ("Max address space", "as", "map {} more (ulimit -v)", ADDRESS_BYTE
 _DATA = ("Max data size", "data", "take {} more of data (ulimit -d)", DATA_BYTES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class Shortage(NamedTuple):
     """Something of which a process may take too little more."""
 
     detail: str
@@ -80,9 +80,9 @@ def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage 
     if most is None or free >= DESCRIPTORS:
         return None
     return Shortage(
-        detail=f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
+        f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
         f"of the {most.soft} that it may open; {DESCRIPTORS} must be free",
-        fix=most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
+        most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
     )
 
 
@@ -91,10 +91,10 @@ def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | No
     found = control_groups.spare_tasks(pid, proc, groups)
     if found is not None and found[0] < THREADS:
         return Shortage(
-            detail=f"the control group of process {pid} has {found[0] or 'no'} "
+            f"the control group of process {pid} has {found[0] or 'no'} "
             f"thread{'' if found[0] == 1 else 's'} left of the {found[1]} that it allows; "
             f"the agent needs {THREADS}",
-            fix="raise its pids.max (docker update --pids-limit, TasksMax= of systemd)",
+            "raise its pids.max (docker update --pids-limit, TasksMax= of systemd)",
         )
     most = limit(pid, "Max processes", proc)
     owner = procfs.owner(pid, proc)
@@ -106,9 +106,9 @@ def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | No
     if most.soft - taken >= THREADS:
         return None
     return Shortage(
-        detail=f"uid {owner[0]} runs {taken} threads, and process {pid} may start none beyond {most.soft} "
+        f"uid {owner[0]} runs {taken} threads, and process {pid} may start none beyond {most.soft} "
         "(ulimit -u)",
-        fix=most.raised(pid, "nproc", _round_up(taken + THREADS)),
+        most.raised(pid, "nproc", _round_up(taken + THREADS)),
     )
 
 
@@ -118,9 +118,9 @@ def file_size(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | 
     if most is None or most.soft >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), as which its "
+        f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), as which its "
         f"shared memory counts; the agent needs {_mib(wanted)}",
-        fix=most.raised(pid, "fsize", _round_up(wanted, _MIB)),
+        most.raised(pid, "fsize", _round_up(wanted, _MIB)),
     )
 
 
@@ -148,8 +148,8 @@ def _sizes(pid: int, proc: Path, of: tuple[str, str, str, int], bytes_now: int |
     if spare >= wanted:
         return None
     return Shortage(
-        detail=f"process {pid} may {told.format(_mib(spare))}; {_mib(wanted)} must be free",
-        fix=most.raised(pid, flag, _round_up(taken + 2 * wanted, _MIB)),
+        f"process {pid} may {told.format(_mib(spare))}; {_mib(wanted)} must be free",
+        most.raised(pid, flag, _round_up(taken + 2 * wanted, _MIB)),
     )
 
 
@@ -160,9 +160,9 @@ def mappings(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | N
     if most is None or most - taken >= MAPPINGS:
         return None
     return Shortage(
-        detail=f"process {pid} may have {max(0, most - taken)} mappings more of the {most} that the kernel "
+        f"process {pid} may have {max(0, most - taken)} mappings more of the {most} that the kernel "
         f"allows; {MAPPINGS} must be free",
-        fix=f"sudo sysctl vm.max_map_count={2 * most}",
+        f"sudo sysctl vm.max_map_count={2 * most}",
     )
 
 
@@ -172,9 +172,9 @@ def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | Non
     if spare is None or spare >= MEMORY_BYTES:
         return None
     return Shortage(
-        detail=f"the control group of process {pid} has {_mib(spare)} of memory left, and kills beyond; "
+        f"the control group of process {pid} has {_mib(spare)} of memory left, and kills beyond; "
         f"attach takes 24 MiB, so {_mib(MEMORY_BYTES)} must be free",
-        fix="raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
+        "raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
         f"{pid}",
     )
 

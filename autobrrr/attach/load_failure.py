@@ -115,8 +115,8 @@ def _detach(folder: str, pid: int) -> str:
 def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:
     if complaint.number == errno.EMFILE:
         return job_limits.descriptors(pid, proc) or job_limits.Shortage(
-            detail=f"process {pid} had no file descriptor left for the agent",
-            fix=f"raise its limit (prlimit --pid {pid} --nofile=4096)",
+            f"process {pid} had no file descriptor left for the agent",
+            f"raise its limit (prlimit --pid {pid} --nofile=4096)",
         )
     if complaint.part is Part.THREAD and complaint.number not in _REFUSED:
         return (
@@ -125,8 +125,8 @@ def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage
             or job_limits.data(pid, proc)
             or job_limits.mappings(pid, proc)
             or job_limits.Shortage(
-                detail=f"process {pid} can't start a thread: {complaint.text}",
-                fix=f"look at its limits (prlimit --pid {pid}) and those of its control group"
+                f"process {pid} can't start a thread: {complaint.text}",
+                f"look at its limits (prlimit --pid {pid}) and those of its control group"
                 + (", and at what its seccomp filter says of clone" if _is_filtered(pid, proc) else ""),
             )
         )
@@ -136,8 +136,8 @@ def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage
             or job_limits.data(pid, proc)
             or job_limits.mappings(pid, proc)
             or job_limits.Shortage(
-                detail=f"process {pid} got no memory for the agent ({complaint.part.value})",
-                fix=f"look at its limits (prlimit --pid {pid}) and at `free`",
+                f"process {pid} got no memory for the agent ({complaint.part.value})",
+                f"look at its limits (prlimit --pid {pid}) and at `free`",
             )
         )
     return None

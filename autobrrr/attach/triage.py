@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from autobrrr.attach import job_limits, job_roles, own_place, same_program
 from autobrrr.attach.own_place import OwnPlace
@@ -29,8 +30,7 @@ RUN_HINT = "start training with `autobrrr run -- ...`"
 _MACHINES = {elf_symbols.EM_X86_64: "x86_64", elf_symbols.EM_AARCH64: "aarch64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """An objection against attaching."""
 
     detail: str
@@ -98,20 +98,18 @@ class AttachTarget:
 def _is_there(case: TriageCase) -> Finding | None:
     if not case.here.sees_itself:
         return Finding(
-            detail="/proc here is not that of this PID namespace: the pids in it are other processes",
-            fix="mount -t proc proc /proc, or enter the PID namespace that /proc shows",
+            "/proc here is not that of this PID namespace: the pids in it are other processes",
+            "mount -t proc proc /proc, or enter the PID namespace that /proc shows",
         )
     if case.stat is not None:
         return None
     if case.here.in_pid_namespace:
         return Finding(
-            detail=f"there is no process {case.pid} in this container",
-            fix=f"autobrrr ls lists training jobs; for one of another container, {own_place.SHARE_PIDS}",
-            error=TargetGone,
+            f"there is no process {case.pid} in this container",
+            f"autobrrr ls lists training jobs; for one of another container, {own_place.SHARE_PIDS}",
+            TargetGone,
         )
-    return Finding(
-        detail=f"there is no process {case.pid}", fix="autobrrr ls lists training jobs", error=TargetGone
-    )
+    return Finding(f"there is no process {case.pid}", "autobrrr ls lists training jobs", TargetGone)
 
 
 def _is_ending(case: TriageCase) -> Finding | None:
@@ -119,18 +117,16 @@ def _is_ending(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is None or not seen.ending:
         return None
-    return Finding(
-        detail=f"process {case.pid} has just ended", fix="autobrrr ls lists training jobs", error=TargetGone
-    )
+    return Finding(f"process {case.pid} has just ended", "autobrrr ls lists training jobs", TargetGone)
 
 
 def _is_no_zombie(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state in "ZX":
         return Finding(
-            detail=f"process {case.pid} has ended and waits for its parent {seen.ppid} (a zombie)",
-            fix="there is nothing left to attach to",
-            error=TargetGone,
+            f"process {case.pid} has ended and waits for its parent {seen.ppid} (a zombie)",
+            "there is nothing left to attach to",
+            TargetGone,
         )
     return None
 
@@ -138,10 +134,7 @@ def _is_no_zombie(case: TriageCase) -> Finding | None:
 def _is_no_kernel_thread(case: TriageCase) -> Finding | None:
     if case.status.get("Kthread", "0") != "1" and not _looks_like_kernel_thread(case):
         return None
-    return Finding(
-        detail=f"process {case.pid} is a kernel thread, not a program",
-        fix="autobrrr ls lists training jobs",
-    )
+    return Finding(f"process {case.pid} is a kernel thread, not a program", "autobrrr ls lists training jobs")
 
 
 def _looks_like_kernel_thread(case: TriageCase) -> bool:
@@ -159,8 +152,8 @@ def _is_not_stopped(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state == "T":
         return Finding(
-            detail=f"process {case.pid} is stopped (job control); attach needs it running",
-            fix=f"kill -CONT {case.pid}, then try again",
+            f"process {case.pid} is stopped (job control); attach needs it running",
+            f"kill -CONT {case.pid}, then try again",
         )
     return None
 
@@ -169,8 +162,8 @@ def _is_not_frozen(case: TriageCase) -> Finding | None:
     if not control_groups.is_frozen(case.pid, case.proc, case.groups):
         return None
     return Finding(
-        detail=f"process {case.pid} is frozen by its control group (docker pause, or a freezer)",
-        fix="thaw it (docker unpause, or cgroup.freeze 0), then try again",
+        f"process {case.pid} is frozen by its control group (docker pause, or a freezer)",
+        "thaw it (docker unpause, or cgroup.freeze 0), then try again",
     )
 
 
@@ -181,7 +174,7 @@ def _is_ours(case: TriageCase) -> Finding | None:
     fix = "run autobrrr as that user or as root"
     if case.here.in_pid_namespace:
         fix += f" (docker exec -u {owner[0]}; Kubernetes: securityContext.runAsUser: {owner[0]})"
-    return Finding(detail=f"process {case.pid} belongs to {_user(owner[0])}", fix=fix)
+    return Finding(f"process {case.pid} belongs to {_user(owner[0])}", fix)
 
 
 def _is_not_traced(case: TriageCase) -> Finding | None:
@@ -191,8 +184,8 @@ def _is_not_traced(case: TriageCase) -> Finding | None:
     seen = procfs.stat(tracer, case.proc)
     name = str(seen.comm) if seen is not None else "another process"
     return Finding(
-        detail=f"process {case.pid} is already being traced by {name} (pid {tracer}); nothing was changed",
-        fix=f"end {name} first",
+        f"process {case.pid} is already being traced by {name} (pid {tracer}); nothing was changed",
+        f"end {name} first",
     )
 
 
@@ -203,8 +196,8 @@ def _is_no_uninterruptible_wait(case: TriageCase) -> Finding | None:
             return None
         case.sleep(WAITING_PAUSE_S)
     return Finding(
-        detail=f"process {case.pid} is in an uninterruptible wait of the kernel (disk or network storage)",
-        fix="try again when it runs",
+        f"process {case.pid} is in an uninterruptible wait of the kernel (disk or network storage)",
+        "try again when it runs",
     )
 
 
@@ -212,8 +205,7 @@ def _is_not_filtered(case: TriageCase) -> Finding | None:
     if not case.here.ptrace_filtered:
         return None
     return Finding(
-        detail="a seccomp filter refuses ptrace to autobrrr itself",
-        fix=f"{own_place.LET_PTRACE_THROUGH}, or {RUN_HINT}",
+        "a seccomp filter refuses ptrace to autobrrr itself", f"{own_place.LET_PTRACE_THROUGH}, or {RUN_HINT}"
     )
 
 
@@ -224,39 +216,39 @@ def _may_be_traced(case: TriageCase) -> Finding | None:
     scope = own_place.yama_scope(case.proc)
     here = case.here
     if scope == 3:
-        return Finding(detail="attaching is switched off until reboot (ptrace_scope=3)", fix=RUN_HINT)
+        return Finding("attaching is switched off until reboot (ptrace_scope=3)", RUN_HINT)
     if kept_tracer.is_kept():
         return Finding(
-            detail=f"process {case.pid} shows its memory to root alone: it has changed its user since it "
+            f"process {case.pid} shows its memory to root alone: it has changed its user since it "
             "started, or is of another user namespace",
-            fix=f"run autobrrr where the job runs (docker exec), or {RUN_HINT}",
+            f"run autobrrr where the job runs (docker exec), or {RUN_HINT}",
         )
     if scope == 2 and not here.may_trace_others:
         return Finding(
-            detail="attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
-            fix=f"run autobrrr as root, or {RUN_HINT}",
+            "attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
+            f"run autobrrr as root, or {RUN_HINT}",
         )
     if scope == 1 and not here.may_trace_others:
         return Finding(
-            detail="attaching is blocked by ptrace_scope=1",
-            fix=f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {RUN_HINT}",
+            "attaching is blocked by ptrace_scope=1",
+            f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {RUN_HINT}",
         )
     if here.in_user_namespace and here.may_trace_others:
         return Finding(
-            detail=f"autobrrr is root in its user namespace only, and process {case.pid} is of another",
-            fix=f"run autobrrr outside it, or where the job was started (podman unshare), or {RUN_HINT}",
+            f"autobrrr is root in its user namespace only, and process {case.pid} is of another",
+            f"run autobrrr outside it, or where the job was started (podman unshare), or {RUN_HINT}",
         )
     if not here.may_trace_others and here.in_pid_namespace:
         return Finding(
-            detail=f"attaching to process {case.pid} needs CAP_SYS_PTRACE, which this container lacks",
-            fix=f"{own_place.ADD_SYS_PTRACE}, or {RUN_HINT}",
+            f"attaching to process {case.pid} needs CAP_SYS_PTRACE, which this container lacks",
+            f"{own_place.ADD_SYS_PTRACE}, or {RUN_HINT}",
         )
     if not here.may_trace_others:
         return Finding(
-            detail=f"only root may attach to process {case.pid} (CAP_SYS_PTRACE)",
-            fix=f"run autobrrr as root, or {RUN_HINT}",
+            f"only root may attach to process {case.pid} (CAP_SYS_PTRACE)",
+            f"run autobrrr as root, or {RUN_HINT}",
         )
-    return Finding(detail=f"the kernel forbids tracing process {case.pid} (a security policy)", fix=RUN_HINT)
+    return Finding(f"the kernel forbids tracing process {case.pid} (a security policy)", RUN_HINT)
 
 
 def _is_this_machine(case: TriageCase) -> Finding | None:
@@ -267,8 +259,7 @@ def _is_this_machine(case: TriageCase) -> Finding | None:
         return None
     name = _MACHINES.get(found, "another architecture")
     return Finding(
-        detail=f"process {case.pid} is a {name} program on {case.machine}; attach works only on x86_64",
-        fix=RUN_HINT,
+        f"process {case.pid} is a {name} program on {case.machine}; attach works only on x86_64", RUN_HINT
     )
 
 
@@ -282,21 +273,21 @@ def _is_python(case: TriageCase) -> Finding | None:
         return None
     if case.python().replaced:
         return Finding(
-            detail=f"the Python of process {case.pid} ({program}) was replaced since it started (an upgrade)",
-            fix="run autobrrr as root, who can still read it, or start training anew",
+            f"the Python of process {case.pid} ({program}) was replaced since it started (an upgrade)",
+            "run autobrrr as root, who can still read it, or start training anew",
         )
     if ranks := case.ranks_below(case.pid, case.proc):
         return _launches(case, ranks)
     return Finding(
-        detail=f"process {case.pid} ({program}) is not CPython, or exports no C API (a frozen binary)",
-        fix="autobrrr ls lists training jobs",
+        f"process {case.pid} ({program}) is not CPython, or exports no C API (a frozen binary)",
+        "autobrrr ls lists training jobs",
     )
 
 
 def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
     def examine(case: TriageCase) -> Finding | None:
         short = look(case.pid, case.proc, case.groups)
-        return None if short is None else Finding(detail=short.detail, fix=short.fix)
+        return None if short is None else Finding(short.detail, short.fix)
 
     return examine
 
@@ -304,16 +295,13 @@ def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
 def _is_known_version(case: TriageCase) -> Finding | None:
     version = case.python().version
     if version is None:
-        return Finding(detail=f"the Python version of process {case.pid} can't be determined", fix=RUN_HINT)
+        return Finding(f"the Python version of process {case.pid} can't be determined", RUN_HINT)
     shown = ".".join(map(str, version))
     if version > NEWEST:
-        return Finding(
-            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported", fix=RUN_HINT
-        )
+        return Finding(f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported", RUN_HINT)
     if version < OLDEST:
         return Finding(
-            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported",
-            fix="use a newer Python",
+            f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported", "use a newer Python"
         )
     return None
 
@@ -322,8 +310,8 @@ def _has_the_lock(case: TriageCase) -> Finding | None:
     if not case.python().free_threaded:
         return None
     return Finding(
-        detail=f"process {case.pid} runs a free-threaded build of Python, which attach does not support",
-        fix="use the ordinary build of the same version",
+        f"process {case.pid} runs a free-threaded build of Python, which attach does not support",
+        "use the ordinary build of the same version",
     )
 
 
@@ -331,8 +319,7 @@ def _has_no_shadow_stack(case: TriageCase) -> Finding | None:
     if "shstk" not in case.status.get("x86_Thread_features", ""):
         return None
     return Finding(
-        detail=f"process {case.pid} runs with a hardware shadow stack, which refuses a borrowed call",
-        fix=RUN_HINT,
+        f"process {case.pid} runs with a hardware shadow stack, which refuses a borrowed call", RUN_HINT
     )
 
 
@@ -341,8 +328,7 @@ def _is_no_loader_worker(case: TriageCase) -> Finding | None:
         return None
     parent = job_roles.asker_through(case.stat.ppid, case.proc) if case.stat is not None else 0
     return Finding(
-        detail=f"process {case.pid} is a DataLoader worker of process {parent}",
-        fix=f"attach to {parent} instead",
+        f"process {case.pid} is a DataLoader worker of process {parent}", f"attach to {parent} instead"
     )
 
 
@@ -353,20 +339,20 @@ def _is_no_launcher(case: TriageCase) -> Finding | None:
     if not job_roles.is_launcher_command(procfs.cmdline(case.pid, case.proc)):
         return None
     return Finding(
-        detail=f"process {case.pid} is a launcher, and none of its ranks has loaded PyTorch so far",
-        fix="try again when they train",
+        f"process {case.pid} is a launcher, and none of its ranks has loaded PyTorch so far",
+        "try again when they train",
     )
 
 
 def _has_torch(case: TriageCase) -> Finding | None:
     torch = case.torch()
     if torch is not None and torch.odd is not None:
-        return Finding(detail=f"process {case.pid} maps a PyTorch, but {torch.odd}", fix=RUN_HINT)
+        return Finding(f"process {case.pid} maps a PyTorch, but {torch.odd}", RUN_HINT)
     if torch is not None:
         return None
     return Finding(
-        detail=f"no PyTorch in process {case.pid}",
-        fix="autobrrr ls lists training jobs; a job that has just begun may not have imported torch yet",
+        f"no PyTorch in process {case.pid}",
+        "autobrrr ls lists training jobs; a job that has just begun may not have imported torch yet",
     )
 
 
@@ -375,8 +361,7 @@ def _launches(case: TriageCase, ranks: list[int]) -> Finding:
     no_torch = case.torch() is None
     who = f"no PyTorch in process {case.pid}: it" if no_torch else f"process {case.pid}"
     return Finding(
-        detail=f"{who} launches training in pids {listed}",
-        fix=f"attach to one of them, for example {ranks[0]}",
+        f"{who} launches training in pids {listed}", f"attach to one of them, for example {ranks[0]}"
     )
 
 
