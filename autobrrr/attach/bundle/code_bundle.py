@@ -7,17 +7,17 @@ the source on its thread.
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import graphlib
 import hashlib
 import marshal
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +81,8 @@ def first(folder, mapped, extra):
 
 Entry = tuple[str, bool, bytes]
 
-_parsing = threading.Lock()  # CPython 3.11 counts the depth of its parser for all threads together
+# Of one that runs with the module: what stands in a function, or under TYPE_CHECKING, is indented.
+_IMPORT = re.compile(r"^from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,55 +114,22 @@ def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:
         parts = file.relative_to(package).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         found[".".join(parts[:-1] if is_package else parts)] = (is_package, file.read_bytes())
-    ordered: list[Entry] = []
-    state: dict[str, bool] = {}
-
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if state.get(name):
-            return
-        if name in state:
-            raise ValueError(f"modules import each other: {' -> '.join((*path, name))}")
-        state[name] = False
-        is_package, body = found[name]
-        for needed in imported(name, is_package, body.decode(), found):
-            visit(needed, (*path, name))
-        state[name] = True
-        ordered.append((name, is_package, body))
-
-    for name in found:
-        visit(name, ())
-    return (("loader", False, LOADER.read_bytes()), *ordered)
+    needs = {
+        name: imported(name, is_package, body.decode(), found) for name, (is_package, body) in found.items()
+    }
+    ordered = graphlib.TopologicalSorter(needs).static_order()
+    return (("loader", False, LOADER.read_bytes()), *((name, *found[name]) for name in ordered))
 
 
-def imported(name: str, is_package: bool, text: str, known: dict[str, tuple[bool, bytes]]) -> list[str]:
+def imported(name: str, is_package: bool, text: str, known: Container[str]) -> list[str]:
     """Modules among `known` that a module needs when it runs: its package, its relative imports."""
     parts = name.split(".")
     needed = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-    with _parsing:
-        tree = ast.parse(text)
-    for node in _run_at_import(tree):
-        if not isinstance(node, ast.ImportFrom) or node.level == 0:
-            continue
-        base = parts if is_package else parts[:-1]
-        base = base[: len(base) - (node.level - 1)]
-        source = ".".join([*base, *(node.module.split(".") if node.module else [])])
-        if source in known:
-            needed.append(source)
-        needed += [f"{source}.{alias.name}".lstrip(".") for alias in node.names]
+    for dots, module, names in _IMPORT.findall(text):
+        above = parts[: len(parts) + is_package - len(dots)]
+        source = ".".join([*above, *(module.split(".") if module else [])])
+        needed += [source, *(f"{source}.{each}".lstrip(".") for each in re.findall(r"\w+", names))]
     return [each for each in dict.fromkeys(needed) if each in known and each != name]
-
-
-def _run_at_import(tree: ast.AST) -> list[ast.AST]:
-    """All nodes that run when the module is imported: not functions, not TYPE_CHECKING blocks."""
-    found: list[ast.AST] = []
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        found.append(node)
-        found += _run_at_import(node)
-    return found
 
 
 def source(made: tuple[Entry, ...]) -> bytes:
