@@ -80,8 +80,10 @@ def _open_the_way(needed: list[str], user: JobUser) -> None:
     """
     closed = {each: above for each in needed if (above := _closed_above(each, user)) is not None}
     libc = ctypes.CDLL(None, use_errno=True)
+    came_from = job_user.namespace(os.getpid(), "mnt")
     if not closed or libc.unshare(_NEW_MOUNTS) != 0:
         return
+    os.environ[own_place.MOUNTS] = str(came_from)
     libc.mount(b"none", b"/", None, _RECURSIVE | _SLAVE, None)
     opened = {each: os.open(each, os.O_PATH | os.O_DIRECTORY) for each in closed}
     for above in set(closed.values()):

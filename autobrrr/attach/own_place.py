@@ -33,6 +33,9 @@ SHARE_PIDS = (
 )
 GIVE_TMP = "start its container with --tmpfs /tmp (Kubernetes: an emptyDir volume at /tmp)"
 _WALLS = ("mnt", "user", "pid")  # namespaces that keep a process from what is outside
+MOUNTS = (
+    "AUTOBRRR_MOUNTS"  # in the environment of what has mounts of its own: the namespace that it came from
+)
 _FILTERED = "2"  # Seccomp: in /proc/PID/status
 # A request about no process: the kernel answers ESRCH, a filter that lets nobody trace something else.
 _ASK = "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.ptrace(2, 0, 0, 0); print(ctypes.get_errno())"
@@ -103,7 +106,8 @@ def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
 
 
 def _namespace(pid: int, kind: str, proc: Path) -> str | None:
-    return _link(proc / str(pid) / "ns" / kind)
+    came_from = os.environ.get(MOUNTS) if kind == "mnt" and pid == os.getpid() else None
+    return came_from or _link(proc / str(pid) / "ns" / kind)
 
 
 def yama_scope(proc: Path) -> int | None:

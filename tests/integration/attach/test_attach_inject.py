@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.ptrace import borrowed_thread, injector, mapped_python, ptrace_calls, thread_start
+from autobrrr.attach.ptrace import borrowed_thread, kept_tracer, mapped_python, ptrace_calls, thread_start
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
@@ -431,7 +431,7 @@ def test_a_traced_process_is_refused(tmp_path: Path) -> None:
 
 def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(tmp_path: Path) -> None:
     program = (
-        f"import sys; sys.path.insert(0, {str(injector._ROOT)!r})\n"
+        f"import sys; sys.path.insert(0, {str(kept_tracer._ROOT)!r})\n"
         "from autobrrr.attach.ptrace.injector import inject\n"
         "print('go', flush=True)\n"
         "while True: inject(int(sys.argv[1]), 'pass')"
