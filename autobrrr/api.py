@@ -208,7 +208,7 @@ class JobSession:
         Raises:
             AutobrrrError: a rank is not attached to, or the ranks can't switch together.
         """
-        from autobrrr.report.text.tuning_text import progress_line, trial_line
+        from autobrrr.report.pages.tuning_parts import progress_line, trial_line
         from autobrrr.tuner.candidate_space import allowed_classes, check_names
 
         allowed_classes(allow)
@@ -297,8 +297,9 @@ class JobSession:
 
     def _repr_html_(self) -> str:
         """For notebooks: the page of `autobrrr report --html`, of this moment."""
-        from autobrrr.report.html.session_html import page
-        from autobrrr.report.text.session_text import PastSession
+        from autobrrr.report.html.page_template import page_html
+        from autobrrr.report.pages.session_page import session_page
+        from autobrrr.report.past_session import PastSession
 
         try:
             found = self.snapshot()
@@ -311,7 +312,7 @@ class JobSession:
         shown = PastSession(
             path=Path(), last=found, judged=found, tuned=self.tuning, trials=[], ended=ended, unread=None
         )
-        return FRAME.format(page=html.escape(page(shown)), height=FRAME_HEIGHT)
+        return FRAME.format(page=html.escape(page_html(session_page(shown))), height=FRAME_HEIGHT)
 
 
 Session = JobSession  # what users call it; the house has another `Session`, on the other side of the socket

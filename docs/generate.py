@@ -28,8 +28,8 @@ from autobrrr.injected.remedies.registry import Remedy  # noqa: E402
 from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
 from autobrrr.records import Diagnosis, DoctorCheck, JobLine, Tuning  # noqa: E402
 from autobrrr.records.proof_records import Proof  # noqa: E402
-from autobrrr.report.session_data import SessionData  # noqa: E402
-from autobrrr.report.side_by_side import ComparedAnalysis, ComparedSessions  # noqa: E402
+from autobrrr.report.pages.side_by_side import ComparedAnalysis, ComparedSessions  # noqa: E402
+from autobrrr.report.past_session import SessionData  # noqa: E402
 from autobrrr.roofline.roofline_records import Roofline  # noqa: E402
 from autobrrr.trace.trace_records import Analysis  # noqa: E402
 

@@ -21,8 +21,7 @@ from autobrrr.cli.terminal_screen import explained, logged_session
 from autobrrr.cli.verbs import ls
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis
-from autobrrr.report.session_data import session_data
-from autobrrr.report.text.session_text import past_session
+from autobrrr.report.past_session import past_session, session_data
 from autobrrr.report.text.sessions_list import latest_sessions
 
 MOST_BYTES = 2048

@@ -203,9 +203,10 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
 
 def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: object) -> int:
     from autobrrr import recipe
-    from autobrrr.report.html.study_html import relaunch_html
+    from autobrrr.report.html.page_template import page_html
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.study_page import study_page
     from autobrrr.report.text.next_step import after_trials
-    from autobrrr.report.text.study_text import relaunch_table
 
     if args.recipe is not None and isinstance(found, recipe.Recipe):
         write_file(args.recipe, recipe.dump(found))
@@ -213,12 +214,12 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: o
     elif args.recipe is not None:
         narrate("no recipe is written: nothing was proven faster")
     if args.html is not None:
-        write_file(args.html, relaunch_html(tuning))
+        write_file(args.html, page_html(study_page(tuning)))
     NARRATOR.clear()
     if args.json:
         print(to_json(tuning), flush=True)
     else:
-        show(relaunch_table(tuning, columns()))
+        show(page_text(study_page(tuning), columns()))
         NARRATOR.next_step(after_trials(tuning, command))
     return EXIT_DONE
 

@@ -14,7 +14,7 @@ from typing import Literal
 from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
 from autobrrr.records.log_lines import LogLine
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, SlowStep, StepHistory
-from autobrrr.report.text.tuning_text import label
+from autobrrr.report.pages.tuning_parts import label
 
 MOST_MARKS = 200
 MOST_ON = 2000  # stretches with a remedy on: the newest

@@ -18,7 +18,8 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from autobrrr.report.html import trace_html
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import named_traces
 from autobrrr.trace.step_view import StepView, step_view
 from autobrrr.trace.timeline.trace_steps import find_steps
@@ -39,7 +40,7 @@ def page_of(path: Path) -> str:
         ),
         lambda line: None,
     )
-    return trace_html.page(found, views)
+    return page_html(trace_page(found, views))
 
 
 def main() -> None:

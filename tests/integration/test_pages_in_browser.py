@@ -14,11 +14,14 @@ import pytest
 from autobrrr.cli.verbs import analyze
 from autobrrr.records import Record
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
-from autobrrr.report.html import diff_html, roofline_html, session_html, study_html
-from autobrrr.report.html.proof_html import proof_html
-from autobrrr.report.session_data import session_data
-from autobrrr.report.session_diff import compare_sessions
-from autobrrr.report.text.session_text import past_session
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.pages.proof_page import proof_page
+from autobrrr.report.pages.roofline_page import roofline_page
+from autobrrr.report.pages.session_diff import compare_sessions
+from autobrrr.report.pages.session_page import session_page
+from autobrrr.report.pages.side_by_side import comparison_page
+from autobrrr.report.pages.study_page import study_page
+from autobrrr.report.past_session import past_session, session_data
 from autobrrr.roofline.peaks import with_peaks
 from support import proofs
 from support.machines import roofline
@@ -44,7 +47,7 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def session(folder: Path) -> str:
-    return session_html.page(past_session(log(folder)))
+    return page_html(session_page(past_session(log(folder))))
 
 
 def log(folder: Path) -> Path:
@@ -83,12 +86,14 @@ def study(folder: Path) -> str:
         )
         for i in range(5)
     ]
-    return study_html.relaunch_html(msgspec.structs.replace(tui.tuned(), trials=trials))
+    return page_html(study_page(msgspec.structs.replace(tui.tuned(), trials=trials)))
 
 
 def roofs(folder: Path) -> str:
     many = with_peaks(roofline.measured(2, flame=roofline.flame(), device=f"CPU {HOSTILE}"))
-    return roofline_html.page(msgspec.structs.replace(many, single_thread=with_peaks(roofline.measured(1))))
+    return page_html(
+        roofline_page(msgspec.structs.replace(many, single_thread=with_peaks(roofline.measured(1))))
+    )
 
 
 def trace(folder: Path) -> str:
@@ -117,12 +122,12 @@ def analysed(folder: Path, traces: list[Path]) -> str:
 
 def diff(folder: Path) -> str:
     one, other = (session_data(past_session(log(folder))) for _ in range(2))
-    return diff_html.page(compare_sessions(one, other))
+    return page_html(comparison_page(compare_sessions(one, other)))
 
 
 def proved(folder: Path) -> str:
     hostile = f"python train.py --name '{HOSTILE}'"
-    return proof_html(proofs.proof(before=hostile, after=hostile))
+    return page_html(proof_page(proofs.proof(before=hostile, after=hostile)))
 
 
 PAGES: dict[str, Callable[[Path], str]] = {

@@ -79,7 +79,7 @@ for name in {CORE!r}:
     sys.modules[name] = None
 import importlib
 for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search", "tuner.tuning_study",
-             "client.diagnosing", "recipe", "report.html.session_html", "trace.trace_analysis",
+             "client.diagnosing", "recipe", "report.pages.session_page", "trace.trace_analysis",
              "cli.recipe_actions", "cli.verbs.attach", "cli.verbs.tune", "cli.verbs.run", "cli.verbs.top"):
     importlib.import_module("autobrrr." + name)
 import autobrrr_tui.app

@@ -21,9 +21,10 @@ from autobrrr.injected.wire.framing import encode
 from autobrrr.readable import MOST_INTEGER, Foreign, cleaned, fields, readable, readable_lines
 from autobrrr.records import JobLine
 from autobrrr.report.html import page_template
-from autobrrr.report.html.session_html import page
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.pages.session_page import session_page
+from autobrrr.report.past_session import past_session
 from autobrrr.report.text.live_line import live_line
-from autobrrr.report.text.session_text import past_session
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.agent_link import AgentLink, spoken
@@ -149,7 +150,7 @@ def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     forged = json.loads(log.path.read_text())
     forged["body"]["adds"] = f"<script>{text}"
     log.path.write_text(json.dumps(forged) + "\n")
-    shown = page(past_session(log.path))
+    shown = page_html(session_page(past_session(log.path)))
     read = read_page(shown)
     assert len(read.scripts) == 1  # the page's own
     assert f"<script>{readable_lines(text)}" in read.text

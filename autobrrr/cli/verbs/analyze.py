@@ -40,7 +40,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from autobrrr.records import to_json
-    from autobrrr.report.text import trace_text
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.trace_page import trace_page
     from autobrrr.trace.reading.trace_source import STANDARD_INPUT, named_traces
     from autobrrr.trace.trace_analysis import analyse
 
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(analysis))
         return 0
-    show(trace_text.render(analysis))
+    show(page_text(trace_page(analysis, {})))
     if not args.html:
         NARRATOR.next_step(f"autobrrr analyze {shlex.join(args.traces)} --html trace.html   (the timeline)")
     return 0
@@ -74,8 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
     from autobrrr.records import to_json
-    from autobrrr.report.side_by_side import comparison_text
-    from autobrrr.report.trace_diff import compare_traces
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.side_by_side import comparison_page
+    from autobrrr.report.pages.trace_diff import compare_traces
     from autobrrr.trace.reading.trace_source import named_traces
     from autobrrr.trace.trace_analysis import analyse
 
@@ -84,14 +86,14 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
     check_places(args.html)
     found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
     if args.html:
-        from autobrrr.report.html import diff_html
+        from autobrrr.report.html.page_template import page_html
 
-        write_file(args.html, diff_html.page(found))
+        write_file(args.html, page_html(comparison_page(found)))
         narrate(f"wrote {args.html}")
     if args.json:
         print(to_json(found))
     else:
-        show(comparison_text(found.comparison))
+        show(page_text(comparison_page(found)))
     return 0
 
 
@@ -120,9 +122,10 @@ class _Watchers:
             self._gaps = [gap_lane(device) for device in devices]
 
     def write_page(self, target: Path, analysis: Analysis) -> None:
-        from autobrrr.report.html import trace_html
+        from autobrrr.report.html.page_template import page_html
+        from autobrrr.report.pages.trace_page import trace_page
 
-        write_file(target, trace_html.page(analysis, self._views))
+        write_file(target, page_html(trace_page(analysis, self._views)))
         narrate(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:

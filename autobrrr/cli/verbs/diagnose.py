@@ -20,9 +20,8 @@ from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text.next_step import after_diagnosis
 from autobrrr.report.text.rank_text import ranks_table
-from autobrrr.report.text.sweep_text import sweep_text
 from autobrrr.report.text.verdict_text import verdict_text
-from autobrrr.report.text.window_text import window_text
+from autobrrr.report.text.window_text import sweep_text, window_text
 from autobrrr.sidecar.process.session_options import Sweep
 
 

@@ -248,20 +248,22 @@ def _gate(text: str) -> float:
 
 def _write(args: argparse.Namespace, proof: Proof) -> None:
     from autobrrr.records import to_json
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.proof_page import proof_junit, proof_markdown, proof_page
     from autobrrr.report.text.next_step import after_proof
-    from autobrrr.report.text.proof_text import proof_junit, proof_markdown, proof_text
 
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
         if file is not None:
             write_file(file, text(proof))
-    print(to_json(proof) if args.json else proof_text(proof), flush=True)
+    print(to_json(proof) if args.json else page_text(proof_page(proof)), flush=True)
     NARRATOR.next_step(after_proof(proof))
 
 
 def _html(proof: Proof) -> str:
-    from autobrrr.report.html.proof_html import proof_html
+    from autobrrr.report.html.page_template import page_html
+    from autobrrr.report.pages.proof_page import proof_page
 
-    return proof_html(proof)
+    return page_html(proof_page(proof))
 
 
 class _Lines:

@@ -13,8 +13,8 @@ from autobrrr.cli.terminal_screen import past_session, session_file, wants_scree
 from autobrrr.cli.verb_arguments import become_user_of
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
-from autobrrr.report.text.session_text import past_session as past
-from autobrrr.report.text.session_text import report_text
+from autobrrr.report.pages.session_page import report_text
+from autobrrr.report.past_session import past_session as past
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
 
 
@@ -57,14 +57,15 @@ def run(args: argparse.Namespace) -> int:
         show_screen(past_session(args.session))
         return EXIT_DONE
     if args.html is not None:
-        from autobrrr.report.html.session_html import page
+        from autobrrr.report.html.page_template import page_html
+        from autobrrr.report.pages.session_page import session_page
 
-        _write(args.html, page(past(session_file(args.session))))
+        _write(args.html, page_html(session_page(past(session_file(args.session)))))
         if not args.json:
             print(args.html)
             return EXIT_DONE
     if args.json:
-        from autobrrr.report.session_data import session_data
+        from autobrrr.report.past_session import session_data
 
         print(to_json(session_data(past(session_file(args.session)))))
         return EXIT_DONE
@@ -74,19 +75,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> int:
-    from autobrrr.report.session_data import session_data
-    from autobrrr.report.session_diff import compare_sessions
-    from autobrrr.report.side_by_side import comparison_text
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.session_diff import compare_sessions
+    from autobrrr.report.pages.side_by_side import comparison_page
+    from autobrrr.report.past_session import session_data
 
     found = compare_sessions(*(session_data(past(session_file(each))) for each in (before, after)))
     if page is not None:
-        from autobrrr.report.html import diff_html
+        from autobrrr.report.html.page_template import page_html
 
-        _write(page, diff_html.page(found))
+        _write(page, page_html(comparison_page(found)))
     if as_json:
         print(to_json(found))
     else:
-        show(comparison_text(found.comparison))
+        show(page_text(comparison_page(found)))
     return EXIT_DONE
 
 

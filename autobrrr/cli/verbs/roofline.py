@@ -36,7 +36,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # Not for --help: they bring msgspec, and that a tenth of a second.
     from autobrrr.records import to_json
-    from autobrrr.report.text import roofline_text
+    from autobrrr.report.page_text import page_text
+    from autobrrr.report.pages.roofline_page import roofline_page
     from autobrrr.roofline.machine_identity import read_machine
     from autobrrr.roofline.roofline_measure import RooflineOptions, default_device, roofline
 
@@ -60,15 +61,15 @@ def run(args: argparse.Namespace) -> int:
     )
     found = roofline(request, paths.cache_dir(), machine, _Progress().show)
     if args.html:
-        from autobrrr.report.html import roofline_html
+        from autobrrr.report.html.page_template import page_html
 
-        write_file(args.html, roofline_html.page(found))
+        write_file(args.html, page_html(roofline_page(found)))
         narrate(f"wrote {args.html}")
     NARRATOR.clear()
     if args.json:
         print(to_json(found))
         return EXIT_DONE
-    show(roofline_text.render(found))
+    show(page_text(roofline_page(found)))
     again = "autobrrr roofline --again   (on a quiet machine)"
     NARRATOR.next_step(
         again if found.is_disturbed else "autobrrr diagnose PID   (holds a job against these peaks)"

@@ -31,8 +31,8 @@ from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAt
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.report.pages.tuning_parts import beyond, progress_line, trial_line, tuning_text
 from autobrrr.report.text.next_step import after_tuning
-from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.told_to_end import stopped_in_order
 
@@ -136,7 +136,7 @@ def _tune(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(tuning), flush=True)
     else:
-        show(tuning_table(tuning, columns()))
+        show(tuning_text(tuning, columns()))
     for line in beyond(advised):
         narrate(line)
     if args.recipe is not None and not tuning.kept:

@@ -1,6 +1,6 @@
 """The template of all pages: one style sheet, one frame, every value escaped, nothing from the network.
 
-In: the name of a template beside this file and what it shows. Out: a page that stands alone. Its policy
+In: a page of the model. Out: HTML that stands alone. Its policy
 (Content-Security-Policy) allows only the scripts of this package, by their hashes: what a job, a trace or a
 log brings can't run, even where an escape were forgotten.
 """
@@ -13,16 +13,19 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from itertools import groupby
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from autobrrr import __version__
-from autobrrr.quantities import duration, joined, share
+from autobrrr.quantities import joined, share
 from autobrrr.readable import readable, readable_lines
-from autobrrr.records import Record, to_json
-from autobrrr.records.gain_words import factor_words, gain_words, interval_words
+from autobrrr.records import to_json
+from autobrrr.records.gain_words import factor_words
 from autobrrr.records.palette import COLOURS
+from autobrrr.report.html.chart_places import pictures
+from autobrrr.report.page_model import ReportPage, Section
 
 _PARTS = re.compile(r"(::|_|/)(?=\w)")
 BRIGHT = {
@@ -39,28 +42,25 @@ BRIGHT = {
 }
 
 
-def render(
-    name: str, *, data: Record, scripts: Sequence[str] = (), styles: Sequence[str] = (), **values: object
-) -> str:
-    """A page.
+# What the page's own script draws brings its script and its style.
+SCRIPTS = {"timeline": ("trace_timeline.js",), "steps": ("uplot/uPlot.iife.min.js", "step_chart.js")}
+STYLES = {"timeline": (), "steps": ("uplot/uPlot.min.css",)}
 
-    Args:
-        name: Of the template, without its folder and ending.
-        data: What the page was made of; it can be saved from the page as JSON.
-        scripts: Files of this folder that the page runs, beside those of every page.
-        styles: The same for style sheets.
-        values: What the template shows.
-    """
-    sources = [asset(script) for script in ("page.js", *scripts)]
+
+def page_html(page: ReportPage) -> str:
+    """The page; what it was made of can be saved from it as JSON."""
+    shapes = list(dict.fromkeys(each.shape for each in page.drawings()))
+    scripts = [asset(name) for name in ("page.js", *(name for shape in shapes for name in SCRIPTS[shape]))]
+    styles = [asset(name) for name in (*(name for shape in shapes for name in STYLES[shape]), "page.css")]
     return (
         _environment()
-        .get_template(f"{name}.html")
+        .get_template("page.html")
         .render(
-            values,
-            data=inline_json(to_json(data)),
-            style=Markup("".join((_colours(), *map(asset, (*styles, "page.css"))))),
-            scripts=[Markup(source) for source in sources],
-            hashes=[_hash(source) for source in sources],
+            page=page,
+            data=inline_json(to_json(page.data)),
+            style=Markup("".join((_colours(), *styles))),
+            scripts=[Markup(script) for script in scripts],
+            hashes=[_hash(script) for script in scripts],
             version=__version__,
         )
     )
@@ -94,15 +94,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {
-        "duration": duration,
-        "share": share,
-        "factor": factor_words,
-        "gain": gain_words,
-        "interval": interval_words,
-    }
-    found.filters.update(words | {"breakable": _breakable})
+    found.filters.update(
+        share=share,
+        factor=factor_words,
+        breakable=_breakable,
+        inline=inline_json,
+        pictures=pictures,
+        runs=_runs,
+    )
     return found
+
+
+def _runs(sections: Sequence[Section]) -> list[tuple[bool, list[Section]]]:
+    """Sections that stand beside each other, and those that don't."""
+    return [(beside, list(group)) for beside, group in groupby(sections, key=lambda each: each.beside)]
 
 
 def _shown(value: object) -> object:

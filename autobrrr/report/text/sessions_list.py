@@ -8,7 +8,7 @@ from pathlib import Path
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import factor_words
-from autobrrr.report.text.session_text import PastSession, past_session
+from autobrrr.report.past_session import PastSession, past_session
 from autobrrr.report.text_table import text_table
 
 MOST = 15  # each is read whole

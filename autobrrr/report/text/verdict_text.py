@@ -1,15 +1,18 @@
 """The verdict in a few lines: who limits, the user's costliest line, where the step goes, what to do.
 
-With `verbose` the evidence, and all that the ledger and the advice hold.
+With `verbose` the evidence, and all that ledger and advice hold. A session's page shows the same lines.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, Evidence, LedgerRow, verdict_head
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.verdict_records import in_phase
+from autobrrr.report.page_model import Line
 from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.rank_text import ranks_words
 
@@ -22,43 +25,12 @@ LEAST_SHARE = 0.005
 
 def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     """What a person wants to know after `diagnose`."""
-    steps = found.step_ns
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
-    lines = [f"{job}: {verdict_head(found)}"]
-    if found.where:
-        lines.append(_row("your line", readable(found.where[0].words)))
-    if found.adds:
-        lines.append(_row("regime" if found.regime == "unknown" else found.regime, found.adds))
-    busy = busy_words(found)
-    if busy:
-        lines.append(_row("machine", busy))
-    if steps.median is not None:
-        lines.append(
-            _row(
-                "step",
-                f"{duration(steps.median)} median, {duration(steps.mean)} mean, "
-                f"{duration(steps.p99)} p99 of {steps.count} steps",
-            )
-        )
-    spent = [f"{name} {share(part)}" for name, part in (parts(found.shares, 0.005) or [])]
-    if found.shares.overhead is None:  # operators were not told apart: the phases say more
-        spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
-    if spent:
-        lines.append(_row("spent", ", ".join(spent)))
-    rows = [one for one in found.ledger if one.share >= LEAST_SHARE]
-    lines += _ledger_rows(rows if verbose else rows[:MOST_ROWS])
-    lines += [_row("over time", readable(each.words)) for each in found.trends]
-    if found.memory_words:
-        lines.append(_row("memory", found.memory_words))
-    among = ranks_words(found)
-    if among is not None:
-        lines.append(_row("ranks", among))
-    if verbose or not found.ledger:
-        evidence = found.evidence if verbose else carrying(found)
-        lines += [_row(each.signal, each.note) for each in evidence]
-    lines += [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
-    if found.decide_with:
-        lines.append(_row("to decide", found.decide_with))
+    told = [*verdict_lines(found, verbose=verbose), *_evidence(found, verbose), *_to_do(found, verbose)]
+    lines = [
+        f"{job}: {verdict_head(found)}",
+        *(f"  {one.name.replace('_', ' '):<13} {one.text}" for one in told),
+    ]
     if not verbose:
         lines = lines[: MOST_LINES - 1]
     if found.cost.words:
@@ -67,21 +39,57 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _ledger_rows(rows: list[LedgerRow]) -> list[str]:
+def verdict_lines(found: Diagnosis, *, verbose: bool = False) -> Iterator[Line]:
+    """Below the head: the costliest line, the regime, the machine, the step and where it goes, the ranks."""
+    steps, busy, among = found.step_ns, busy_words(found), ranks_words(found)
+    if found.where:
+        yield Line(name="your line", text=readable(found.where[0].words))
+    if found.adds:
+        yield Line(name="regime" if found.regime == "unknown" else found.regime, text=found.adds)
+    if busy:
+        yield Line(name="machine", text=busy)
+    if steps.median is not None:
+        said = f"{duration(steps.median)} median, {duration(steps.mean)} mean, {duration(steps.p99)} p99"
+        yield Line(name="step", text=f"{said} of {steps.count} steps")
+    spent = parts(found.shares, LEAST_SHARE)
+    if found.shares.overhead is None:  # operators were not told apart: the phases say more
+        spent = phase_shares(found.phases_ns)
+    if spent:
+        yield Line(name="spent", text=", ".join(f"{name} {share(part)}" for name, part in spent))
+    rows = [one for one in found.ledger if one.share >= LEAST_SHARE]
+    yield from _ledger_rows(rows if verbose else rows[:MOST_ROWS])
+    for each in found.trends:
+        yield Line(name="over time", text=readable(each.words))
+    if found.memory_words:
+        yield Line(name="memory", text=found.memory_words)
+    if among is not None:
+        yield Line(name="ranks", text=among)
+
+
+def _evidence(found: Diagnosis, verbose: bool) -> list[Line]:
+    shown = found.evidence if verbose else [] if found.ledger else carrying(found)
+    return [Line(name=each.signal, text=each.note) for each in shown]
+
+
+def _to_do(found: Diagnosis, verbose: bool) -> list[Line]:
+    lines = [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
+    return lines + ([Line(name="to decide", text=found.decide_with)] if found.decide_with else [])
+
+
+def _ledger_rows(rows: list[LedgerRow]) -> Iterator[Line]:
     """`39 %  operators, between the phases  train.py:22 guard`."""
     told = [(share(row.share), in_phase(row.kind, row.phase), readable(row.where or "")) for row in rows]
     wide = max((len(kind) for _, kind, _ in told), default=0)
-    return [
-        _row("" if at else "where", f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
-        for at, (part, kind, where) in enumerate(told)
-    ]
+    for at, (part, kind, where) in enumerate(told):
+        yield Line(name="" if at else "where", text=f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
 
 
-def _advised(advice: Advice) -> str:
+def _advised(advice: Advice) -> Line:
     gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
     if advice.reach == "edit":
-        return _row("edit", f"{advice.why} ({advice.class_}{gain})")
-    return _row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})")
+        return Line(name="edit", text=f"{advice.why} ({advice.class_}{gain})")
+    how = f"{advice.reach}, {advice.class_}{gain}"
+    return Line(name="remedy", text=f"{advice.remedy}: {advice.why} ({how})")
 
 
 def carrying(found: Diagnosis) -> list[Evidence]:
@@ -90,7 +98,3 @@ def carrying(found: Diagnosis) -> list[Evidence]:
     rest = [each for each in found.evidence if each.value is not None and each not in named]
     excluding = [each for each in rest if each.against]
     return (named or excluding + [each for each in rest if each not in excluding])[:MOST_EVIDENCE]
-
-
-def _row(name: str, text: str) -> str:
-    return f"  {name.replace('_', ' '):<13} {text}"

@@ -11,7 +11,7 @@ import pytest
 from autobrrr.errors import UsageError
 from autobrrr.records import log_lines
 from autobrrr.records.log_lines import LogLines, lines_of
-from autobrrr.report.text.session_text import past_session
+from autobrrr.report.past_session import past_session
 
 LINE = b'{"at": 1.0, "kind": "note", "body": {"text": "whole"}}\n'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +12,12 @@ import pytest
 
 from autobrrr.cli import main
 from autobrrr.records import Diagnosis, StepStats, Tuning
-from autobrrr.report.html import diff_html
-from autobrrr.report.session_data import SessionData
-from autobrrr.report.session_diff import compare_sessions
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.session_diff import compare_sessions
+from autobrrr.report.pages.side_by_side import ComparedFigure, ComparedSessions, change, comparison_page
+from autobrrr.report.past_session import SessionData
 from autobrrr.report.session_timeline import SessionTimeline
-from autobrrr.report.side_by_side import ComparedFigure, ComparedSessions, change, comparison_text
 from support.pages import read_page
 from support.screens import tui
 from support.trace import Scene, busy_scene
@@ -52,9 +54,9 @@ def test_the_step_of_both_stands_beside_its_change() -> None:
     (median,) = [each for each in found.figures if each.name == "median"]
     assert (median.before, median.after, median.side) == (8 * MS, 4 * MS, "better")
     assert change(median) == "0.50x"
-    text = comparison_text(found)
+    text = page_text(comparison_page(compared()))
     assert "median" in text
-    assert "8.00 ms     4.00 ms           0.50x" in text
+    assert re.search(r"median +8\.00 ms +4\.00 ms +0\.50x", text)
     assert "not tuned" in text
     assert "not an A/B test" in text
 
@@ -63,8 +65,8 @@ def test_the_head_of_a_page_says_how_the_step_changed_in_a_phrase() -> None:
     even = compare_sessions(
         session("one", tui.snapshot(step_ns=steps(4))), session("two", tui.snapshot(step_ns=steps(4)))
     )
-    assert ">the same time, median<" in diff_html.page(even)
-    assert ">0.50x the time, median<" in diff_html.page(compared())
+    assert ">the same time, median<" in page_html(comparison_page(even))
+    assert ">0.50x the time, median<" in page_html(comparison_page(compared()))
 
 
 def test_what_differs_beside_the_speed_is_said() -> None:
@@ -105,10 +107,10 @@ def test_a_change_is_said_as_people_would(compared: ComparedFigure, said: str, s
 def test_names_stay_names_on_the_page_and_in_the_terminal() -> None:
     markup = "</script><img src=x onerror=alert(1)>\x1b[2J"
     found = compared(script=markup)
-    page = read_page(diff_html.page(found))
+    page = read_page(page_html(comparison_page(found)))
     assert "img" not in page.seen
     assert "</script><img" in page.text
-    assert "\x1b" not in comparison_text(found.comparison)
+    assert "\x1b" not in page_text(comparison_page(found))
 
 
 def logs(folder: Path) -> list[str]:

@@ -16,10 +16,12 @@ from autobrrr.cli import main, terminal_screen
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.records.wire_answers import StepHistory
-from autobrrr.report.html.interval_chart import FARTHEST, Gain, gain_scale, gain_ticks, interval_chart
-from autobrrr.report.html.session_html import page
-from autobrrr.report.session_data import SessionData
-from autobrrr.report.text.session_text import past_session, report_text
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.log_scale import FARTHEST, gain_scale
+from autobrrr.report.page_model import Forest, Gain
+from autobrrr.report.pages.session_page import report_text, session_page
+from autobrrr.report.pages.study_page import study_page
+from autobrrr.report.past_session import SessionData, past_session
 from support.pages import read_page
 from support.screens import tui
 
@@ -231,7 +233,7 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
 
 def test_a_page_s_data_is_the_session_itself(logs: Path) -> None:
     past = past_session(terminal_screen.session_file("last"))
-    told = msgspec.json.decode(read_page(page(past)).data["data"], type=SessionData)
+    told = msgspec.json.decode(read_page(page_html(session_page(past))).data["data"], type=SessionData)
     assert told.session == "20260103-100000-42"
     assert told.tuned == past.tuned
     assert told.snapshot == past.last
@@ -252,7 +254,7 @@ def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
         + _line("note", {"text": markup, "about": "switch"})
         + msgspec.json.encode({"at": 9.0, "kind": "history", "body": history})
     )
-    shown = page(past_session(file))
+    shown = page_html(session_page(past_session(file)))
     found = read_page(shown)
     assert "step_chart" not in shown
     assert "uPlot" in shown
@@ -266,36 +268,29 @@ def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
 def test_the_axis_holds_all_gains_and_one(values: list[float]) -> None:
     scale = gain_scale(values)
     assert all(0 <= scale.share(value) <= 1 for value in [1.0, *values] if value < FARTHEST)
-    marks = gain_ticks(scale)
+    marks = scale.factors()
     assert 1.0 in marks
     assert len(marks) >= 2
 
 
 def test_an_interval_is_drawn_from_end_to_end_and_says_where_it_leaves_the_axis() -> None:
-    drawn = interval_chart(
-        [
-            Gain(name="wide", achieved=1.0, interval=[0.30, 2.36]),
-            Gain(name="faster", achieved=1.5, interval=[1.2, 1.9]),
-            Gain(name="slower", achieved=0.5, interval=[0.0, 0.9]),
-        ]
-    )
-    wide, faster, slower = drawn.rows
-    assert wide.low_at is not None
-    assert wide.high_at is not None
-    # Equal factors are equal lengths: 0.30 lies as far left of 1 as 1 / 0.30 would lie right of it.
-    assert (wide.high_at - drawn.one_at) / (drawn.one_at - wide.low_at) == pytest.approx(
-        math.log(2.36) / math.log(1 / 0.30)
-    )
+    wide = Gain(name="wide", achieved=1.0, interval=[0.30, 2.36])
+    faster = Gain(name="faster", achieved=1.5, interval=[1.2, 1.9])
+    slower = Gain(name="slower", achieved=0.5, interval=[0.0, 0.9])
     assert (wide.side, faster.side, slower.side) == ("", "better", "worse")
-    assert slower.goes_lower
-    assert not any(row.goes_lower or row.goes_higher for row in (wide, faster))
+    scale = Forest(rows=[wide, faster, slower]).scale
+    low, one, high = (scale.within(value) for value in (0.30, 1.0, 2.36))
+    # Equal factors are equal lengths: 0.30 lies as far left of 1 as 1 / 0.30 would lie right of it.
+    assert (high - one) / (one - low) == pytest.approx(math.log(2.36) / math.log(1 / 0.30))
+    trials = [msgspec.structs.replace(tui.trial(), interval=each.interval) for each in (wide, slower)]
+    page = page_html(study_page(msgspec.structs.replace(tui.tuned(), trials=trials)))
+    assert page.count('class="span lower"') == 1
+    assert 'class="span higher"' not in page
 
 
 def test_a_trial_without_a_figure_is_called_not_measured() -> None:
     """A bare dash before what was predicted would be read as a sign."""
-    (row,) = interval_chart(
-        [Gain(name="compile.regional", achieved=None, interval=None, predicted=0.93)]
-    ).rows
+    row = Gain(name="compile.regional", achieved=None, interval=None, predicted=0.93)
     assert row.words == "not measured"
 
 
@@ -319,7 +314,7 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
     assert found.unread is not None
     assert found.unread.startswith("5 lines of the log can't be read, the first is line 2: ")
     assert found.unread in report_text(path)
-    assert "5 lines" in page(found)
+    assert "5 lines" in page_html(session_page(found))
 
 
 @pytest.mark.parametrize("at", ["null", "1e99", "true", '"5"'])
@@ -350,7 +345,7 @@ def test_an_interval_without_two_bounds_makes_its_line_unread(tmp_path: Path, in
     found = past_session(path)
     assert found.unread is not None
     assert found.unread in report_text(path)
-    assert "1 line " in page(found)
+    assert "1 line " in page_html(session_page(found))
 
 
 def test_a_packed_recording_that_is_torn_gives_what_stands_before(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from autobrrr.records import Advice, Reverted, Trial
-from autobrrr.report.text.tuning_text import beyond, tuning_table
+from autobrrr.report.pages.tuning_parts import beyond, tuning_text
 from support.screens.tui import tuned
 from support.sessions.service import TRIAL
 
@@ -26,15 +26,17 @@ TUNING = msgspec.structs.replace(tuned(), trials=[KEPT, refused("flash"), refuse
 
 
 def test_predicted_stands_beside_achieved() -> None:
-    row = next(line for line in tuning_table(TUNING).splitlines() if line.startswith("optimizer.fused"))
+    row = next(
+        line for line in tuning_text(TUNING).splitlines() if line.strip().startswith("optimizer.fused")
+    )
     assert "1.20x" in row
     assert "1.30x" in row
     assert "[1.20–1.40]" in row
 
 
 def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None:
-    lines = [line for line in tuning_table(TUNING).splitlines() if "attention.sdpa" in line]
-    assert lines == ["does not fit here: attention.sdpa: no module calls it with flash"]
+    lines = [line for line in tuning_text(TUNING).splitlines() if "attention.sdpa" in line]
+    assert lines == ["  - does not fit here: attention.sdpa: no module calls it with flash"]
 
 
 def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
@@ -47,12 +49,12 @@ def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
             ("compile.default", "it stops training for about 25 s", 1.2),
         )
     ]
-    lines = tuning_table(msgspec.structs.replace(TUNING, trials=[KEPT, *skipped])).splitlines()
-    assert [line for line in lines if line.startswith("not tried")] == [
-        f"not tried: gc.freeze, attention.sdpa (1.08x predicted): {spent}",
-        "not tried: compile.default (1.20x predicted): it stops training for about 25 s",
+    lines = tuning_text(msgspec.structs.replace(TUNING, trials=[KEPT, *skipped])).splitlines()
+    assert [line for line in lines if "not tried" in line] == [
+        f"  - not tried: gc.freeze, attention.sdpa (1.08x predicted): {spent}",
+        "  - not tried: compile.default (1.20x predicted): it stops training for about 25 s",
     ]
-    assert not any(line.startswith(("gc.freeze", "attention.sdpa")) for line in lines)
+    assert not any(line.strip().startswith(("gc.freeze", "attention.sdpa")) for line in lines)
 
 
 def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_it() -> None:
@@ -80,6 +82,6 @@ def test_what_the_guard_undid_is_said() -> None:
     undone = msgspec.structs.replace(
         TUNING, kept=[], guard_undid=[Reverted(remedy="optimizer.fused", why="slower by now")]
     )
-    table = tuning_table(undone)
+    table = tuning_text(undone)
     assert "the guard reverted optimizer.fused: slower by now" in table
     assert "no remedy was proven faster" in table

@@ -11,11 +11,10 @@ import pytest
 
 from autobrrr import recipe
 from autobrrr.records import Record, Reverted
-from autobrrr.report.html.session_html import page
-from autobrrr.report.session_answers import answers
-from autobrrr.report.session_data import session_data
-from autobrrr.report.session_diff import compare_sessions
-from autobrrr.report.text.session_text import past_session, report_text
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.pages.session_diff import compare_sessions
+from autobrrr.report.pages.session_page import answers, report_text, session_page
+from autobrrr.report.past_session import past_session, session_data
 from autobrrr.report.text.sessions_list import ListedSession, sessions_table
 from support.screens import tui
 
@@ -34,10 +33,10 @@ def said(folder: Path, *entries: tuple[str, Record | dict[str, object]]) -> dict
         )
     )
     session = past_session(log)
-    shown = page(session)
+    shown = page_html(session_page(session))
     for each in answers(session):
-        assert f"<dt>{each.question}</dt>" in shown
-    return {each.question: f"{each.said}; {each.more}" for each in answers(session)}
+        assert f"<dt>{each.name}</dt>" in shown
+    return {each.name: f"{each.text}; {each.note}" for each in answers(session)}
 
 
 def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_the_page_says_how_to_start_with_what_was_kept_and_leaves_nothing_to_fil
     """Where the session wrote no recipe, the page holds it."""
     tuned = msgspec.structs.replace(tui.tuned(), recipe=file)
     found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", tuned))
-    shown = html.unescape(page(past_session(tmp_path / "one.jsonl")))
+    shown = html.unescape(page_html(session_page(past_session(tmp_path / "one.jsonl"))))
     assert "RECIPE" not in shown
     named = "'my fast.toml'" if file else "fast.toml"
     command = f"autobrrr run --recipe {named} -- python train.py"

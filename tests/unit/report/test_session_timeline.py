@@ -10,9 +10,10 @@ from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, SlowStep, StepHistory
-from autobrrr.report.html.session_html import page
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.pages.session_page import session_page
+from autobrrr.report.past_session import past_session
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
-from autobrrr.report.text.session_text import past_session
 from support.screens import tui
 
 S, MS = 1_000_000_000, 1_000_000
@@ -167,7 +168,7 @@ def test_a_slow_step_that_nobody_explains_is_told_with_the_remedy_that_was_being
             msgspec.json.encode({"at": at, "kind": entry_of(body), "body": body}) for at, body in entries
         )
     )
-    shown = page(past_session(log))
+    shown = page_html(session_page(past_session(log)))
     assert shown.count("while optimizer.fused was tried") == 1
     assert ">not known<" in shown
 

@@ -14,12 +14,14 @@ import pytest
 from autobrrr import paths
 from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.report import roofline_figures
-from autobrrr.report.html import roofline_html
-from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
+from autobrrr.report.html.chart_places import pictures
+from autobrrr.report.html.page_template import page_html
 from autobrrr.report.log_scale import LogScale, around
-from autobrrr.report.text import roofline_text
-from autobrrr.report.text.roofline_plot import Series, plot
+from autobrrr.report.page_model import Chart, Point, Series
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages import roofline_figures
+from autobrrr.report.pages.roofline_page import roofline_page
+from autobrrr.report.text_plot import plot
 from autobrrr.roofline import machine_identity, roofline_measure
 from autobrrr.roofline.calibration_cache import keep
 from autobrrr.roofline.machine_identity import cached_file
@@ -56,15 +58,15 @@ def test_without_a_compiler_there_is_no_ridge_and_the_rest_stays() -> None:
     found = with_peaks(roofline.measured(1, sweep=[], multiply_add=None, fusion=None))
     assert found.ridge_ops_per_element is None
     assert found.peak_bytes_per_s == pytest.approx(22e9)
-    text = roofline_text.render(
-        msgspec.structs.replace(found, left_out={"repeat_sweep": "not compiled: no g++"})
+    text = page_text(
+        roofline_page(msgspec.structs.replace(found, left_out={"repeat_sweep": "not compiled: no g++"}))
     )
     assert "Left out, repeat sweep: not compiled: no g++." in text
     assert "ridge" not in text
 
 
 def test_the_report_keeps_to_80_columns_and_says_every_figure() -> None:
-    text = roofline_text.render(both())
+    text = page_text(roofline_page(both()))
     assert max(len(line) for line in text.splitlines()) <= 80
     for part in (
         "1 thread",
@@ -99,7 +101,7 @@ def test_the_makers_promise_stands_beside_what_was_reached() -> None:
 
 
 def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
-    page = read_page(roofline_html.page(both()))
+    page = read_page(page_html(roofline_page(both())))
     # The roofline, runtime, FLOP/s, bandwidth and matmuls for a wide and for a narrow window.
     assert page.seen.count("svg") == 2 * 5
     # Roofs: two dtypes and the vector units, at two numbers of threads.
@@ -126,59 +128,54 @@ def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
     assert all(point.flops <= best for point in points.values())
 
 
-def test_both_axes_of_a_chart_are_logarithmic_and_an_interval_has_its_length() -> None:
-    frame = ChartFrame(title="", says="", name_y=str)
-    points = [ChartPoint(x=x, y=x, interval=[x / 2, x * 2]) for x in (1.0, 10.0, 100.0)]
-    (line,) = chart(frame, [ChartLine(name="a", colour="memory", points=points)]).lines
-    one, ten, hundred = line.marks
-    assert ten.x - one.x == pytest.approx(hundred.x - ten.x, abs=0.2)
-    assert one.y - ten.y == pytest.approx(ten.y - hundred.y, abs=0.2)
-    assert one.low is not None
-    assert one.high is not None
-    assert one.low - one.y == pytest.approx(one.y - one.high, abs=0.2)
+def drawn(*lines: Series) -> Chart:
+    return Chart(title="", says="", lines=lines, name_y=str)
 
 
-def roofs_drawn() -> DrawnChart:
+def test_both_axes_of_a_chart_are_logarithmic() -> None:
+    points = [Point(x=x, y=x, interval=[x / 2, x * 2]) for x in (1.0, 10.0, 100.0)]
+    picture, _ = pictures(drawn(Series(name="a", colour="memory", points=points)))
+    x, y = [picture.x(point.x) for point in points], [picture.y(point.y) for point in points]
+    assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
+    assert y[0] - y[1] == pytest.approx(y[1] - y[2], abs=0.2)
+    assert picture.y(0.5) - y[0] == pytest.approx(y[0] - picture.y(2.0), abs=0.2)
+
+
+def roofs_drawn() -> Chart:
     """Roofs of nearly one height: two by two, and one alone at the bottom."""
     lines = [
-        ChartLine(
+        Series(
             name="",
             colour="memory",
-            points=[ChartPoint(x=1.0, y=1.0), ChartPoint(x=9.0, y=height)],
+            points=[Point(x=1.0, y=1.0), Point(x=9.0, y=height)],
             is_dotted=False,
             is_dashed=height == 98.0,
             label=f"{height:g} of vector units, 2 threads",
         )
         for height in (100.0, 98.0, 96.0, 1.02, 1.0)
     ]
-    points = [ChartPoint(x=9.0, y=99.0)]
-    return chart(
-        ChartFrame(title="", says="", name_y=str), [*lines, ChartLine(name="m", colour="a", points=points)]
-    )
+    return drawn(*lines, Series(name="m", colour="a", points=[Point(x=9.0, y=99.0)]))
 
 
 def test_labels_of_lines_lie_beside_the_plot_and_never_on_each_other() -> None:
-    drawn = roofs_drawn()
-    labelled = [line for line in drawn.lines if line.label]
-    assert all(line.label_x > drawn.right for line in labelled)
-    assert all(line.label_x + 6 * len(line.label) <= drawn.width for line in labelled)
-    heights = sorted(line.label_y for line in labelled)
-    assert all(below - above >= 12 for above, below in pairwise(heights))
-    assert 0 < heights[0] < heights[-1] <= drawn.bottom
-    assert [line.label_y for line in labelled] == heights, "in the order of the lines"
+    wide, _ = pictures(roofs_drawn())
+    labelled = [line.label for line in wide.chart.lines if line.label]
+    assert all(wide.right + 7 + 6 * len(label) <= wide.width for label in labelled)
+    heights = wide.label_heights()[: len(labelled)]
+    assert all(below - above >= 12 for above, below in pairwise(heights)), "in the order of the lines"
+    assert 0 < heights[0] < heights[-1] <= wide.bottom
 
 
 def test_a_narrow_window_gets_a_picture_of_its_own_with_the_labels_below_it() -> None:
-    narrow = roofs_drawn().narrow
-    assert narrow is not None
+    _, narrow = pictures(roofs_drawn())
     assert narrow.width <= 336  # of a window of 360 pixels
-    assert not any(line.label for line in narrow.lines)
-    assert [key.shape for key in narrow.legend] == ["line", "dashes", "line", "line", "line", "dots"]
-    assert narrow.legend[0].name == "100 of vector units, 2 threads"
+    assert not any(line.label for line in narrow.chart.lines)
+    assert [shape for *_, shape in narrow.legend()] == ["line", "dashes", "line", "line", "line", "dots"]
+    assert narrow.legend()[0][0] == "100 of vector units, 2 threads"
 
 
 def test_a_name_with_markup_stays_a_name() -> None:
-    assert "<b>CPU" not in roofline_html.page(roofline.measured(1, device="<b>CPU"))
+    assert "<b>CPU" not in page_html(roofline_page(roofline.measured(1, device="<b>CPU")))
 
 
 def test_logarithmic_marks_are_round_and_within() -> None:
@@ -190,14 +187,13 @@ def test_logarithmic_marks_are_round_and_within() -> None:
 
 
 def test_a_rising_line_rises_in_the_plot() -> None:
-    lines = plot(
-        [Series(name="a", mark="o", points=[(1, 1.0), (10, 10.0), (100, 100.0)])], str, width=21, height=5
-    )
+    points = [Point(x=x, y=x) for x in (1.0, 10.0, 100.0)]
+    lines = plot(drawn(Series(name="a", colour="", points=points)), width=28, height=5)[:5]
     marked = [(row, line.index("o")) for row, line in enumerate(lines) if "o" in line]
     assert [row for row, _ in marked] == sorted(row for row, _ in marked)
     assert [column for _, column in marked] == sorted((column for _, column in marked), reverse=True)
     assert len(marked) == 3
-    assert plot([], str) == []
+    assert plot(drawn()) == []
 
 
 def run(*words: str) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.report.html import trace_html
-from autobrrr.report.text import trace_text
-from autobrrr.report.trace_flops import flops_rows, note
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.trace_flops import flops_rows, note
+from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass
@@ -67,12 +68,12 @@ def test_what_is_not_the_whole_truth_says_so(bert: Analysis) -> None:
 
 
 def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:
-    text = trace_text.render(bert)
+    text = page_text(trace_page(bert, {}))
     assert "FLOPs against time" in text
     assert " 99.97 %" in text
     assert "625x" in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    page = read_page(trace_html.page(bert, {})).text
+    page = read_page(page_html(trace_page(bert, {}))).text
     assert "FLOPs against time" in page
     assert "99.97 %" in page
 
@@ -91,7 +92,7 @@ def test_without_the_contractions_work_there_is_no_table(
 ) -> None:
     found = with_kernels(analysis, **classes)
     assert flops_rows(device_of(found)) == []
-    assert "FLOPs against time" not in trace_text.render(found)
+    assert "FLOPs against time" not in page_text(trace_page(found, {}))
 
 
 def test_a_streaming_kernel_makes_one_operation_an_element_at_least(tmp_path: Path) -> None:

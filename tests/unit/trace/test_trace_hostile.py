@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
-from autobrrr.report.text import trace_text
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile, named_traces, open_blocks
 from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene, read
@@ -23,7 +25,7 @@ ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
 def report(path: Path) -> str:
-    return trace_text.render(analyse([TraceFile(name=str(path), path=path)]))
+    return page_text(trace_page(analyse([TraceFile(name=str(path), path=path)]), {}))
 
 
 def test_names_can_t_steer_the_terminal_nor_break_a_line(tmp_path: Path) -> None:
@@ -106,6 +108,6 @@ def test_a_wait_is_shown_with_the_operator_that_waits_and_ranks_come_first(tmp_p
         scene.call(260_000, 70_000, "cudaStreamSynchronize")
         scene.kernel(360_000, 5_000, launch=(350_000, 4_000))
         paths.append(scene.write(tmp_path, f"rank{rank}.json"))
-    text = trace_text.render(analyse([TraceFile(name=path.name, path=path) for path in paths]))
-    assert text.startswith("ranks, ")
-    assert "\n          in aten::_local_scalar_dense\n" in text
+    text = page_text(trace_page(analyse([TraceFile(name=path.name, path=path) for path in paths]), {}))
+    assert text.index("Every rank") < text.index("Verdict")
+    assert re.search(r"cudaStreamSynchronize +aten::_local_scalar_dense +1 ", text)

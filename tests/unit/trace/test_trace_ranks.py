@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.report.text import trace_text
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis
@@ -105,8 +106,8 @@ def test_one_trace_alone_has_no_comparison(tmp_path: Path) -> None:
 
 def test_a_report_on_ranks_opens_with_the_one_that_holds_up_the_others(tmp_path: Path) -> None:
     found = job(tmp_path, [0, 0, 600, 0])
-    text = trace_text.render(found)
-    assert text.startswith("Rank 2 holds up the others")
+    text = page_text(trace_page(found, {}))
+    assert text.index("Rank 2 holds up the others") < text.index("Verdict")
     assert text.index("rank2.json") < text.index("rank0.json")
     assert found.traces[0].limit == "communication"
     assert "overlapping collectives" not in found.traces[0].limit_reason  # none of theirs would help

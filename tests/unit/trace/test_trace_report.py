@@ -15,8 +15,9 @@ import pytest
 from autobrrr import quantities
 from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
-from autobrrr.report.rank_sentence import rank_sentence
-from autobrrr.report.text import trace_text
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.rank_sentence import rank_sentence
+from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.step_view import LONGEST_GAPS, StepView, step_view
 from autobrrr.trace.trace_analysis import analyse
@@ -39,7 +40,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_the_report_is_the_golden_one(tmp_path: Path, trace: Path) -> None:
-    text = trace_text.render(analyse([TraceFile(name="scene.json", path=trace)])) + "\n"
+    text = page_text(trace_page(analyse([TraceFile(name="scene.json", path=trace)]), {})) + "\n"
     if os.environ.get("REMAKE_GOLDEN"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()

@@ -6,7 +6,7 @@ import pytest
 
 from autobrrr.recipe import from_tuning
 from autobrrr.records import NoClaim, TuneProgress
-from autobrrr.report.text.tuning_text import tuning_table
+from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.job_under_test import NotApplied
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
@@ -67,4 +67,4 @@ def test_a_trial_tells_the_most_memory_that_the_job_took_with_its_remedy() -> No
     peaks = {each.remedy: each.peaks.host_bytes for each in found.trials}
     assert (peaks["optimizer.fused"], peaks["optimizer.foreach"]) == (900 << 20, None)
     assert found.kept == ["optimizer.fused"]
-    assert (found.peaks.host_bytes, "900 MB" in tuning_table(found)) == (900 << 20, True)
+    assert (found.peaks.host_bytes, "900 MB" in tuning_text(found)) == (900 << 20, True)

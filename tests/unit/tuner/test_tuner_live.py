@@ -15,7 +15,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ExactnessClass, NoClaim, Trial, TuneProgress, Tuning
-from autobrrr.report.text.tuning_text import tuning_table
+from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
@@ -55,7 +55,7 @@ def test_a_gain_beside_other_programs_is_kept_and_not_claimed_for_a_quiet_machin
     assert found.no_claim is NoClaim.CROWDED
     assert (found.speedup, found.interval) == (1.0, None)
     assert who in (found.note or "")
-    assert "speed-up 1" not in tuning_table(found)
+    assert "speed-up 1" not in tuning_text(found)
     assert tuned(SimulatedJob(crowded_by=who)).no_claim is None  # nothing was kept
 
 

@@ -7,7 +7,7 @@ import msgspec
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
-from autobrrr.report.text.sweep_text import sweep_text
+from autobrrr.report.text.window_text import sweep_text
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, measured, probed
 

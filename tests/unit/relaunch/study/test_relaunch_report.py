@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,10 @@ from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import doubled, proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_environment import variables, walls
-from autobrrr.report.html.study_html import _slices, importance, relaunch_html
-from autobrrr.report.text.study_text import relaunch_table
+from autobrrr.report.html.chart_places import pictures
+from autobrrr.report.html.page_template import page_html
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.study_page import _slices, importance, study_page
 from support.pages import read_page
 
 USUAL = ("bitwise", "rounding")
@@ -66,22 +69,23 @@ def tuning(kept: bool) -> Tuning:
 
 
 def test_the_table_says_every_trial_and_the_confirmed_figure() -> None:
-    text = relaunch_table(tuning(kept=True))
-    assert "1.20x [1.15–1.25] with --workers=1 (class bitwise)" in text
-    assert "100 samples/s as given, 120 samples/s now" in text
+    text = page_text(study_page(tuning(kept=True)), None)
+    assert "1.20x [1.15–1.25] as fast with --workers=1 (class bitwise)" in text
+    assert re.search(r"as given +100 samples/s\n +with --workers=1 +120 samples/s\n", text)
     assert "not possible" in text
     assert "300 MiB" in text
     assert "oom: out of memory" in text
-    assert text.endswith("recipe: r.toml")
+    assert "autobrrr run --recipe r.toml" in text
 
 
 def test_nothing_proven_is_said_as_plainly() -> None:
-    said = "No faster setting was proven (5 of 5 trials ran). Yours: 100 samples/s."
-    assert said in relaunch_table(tuning(kept=False))
+    text = page_text(study_page(tuning(kept=False)), None)
+    assert "No faster setting was proven (5 of 5 trials ran)." in text
+    assert re.search(r"as given +100 samples/s", text)
 
 
 def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
-    text = relaunch_html(tuning(kept=True))
+    text = page_html(study_page(tuning(kept=True)))
     page = read_page(text)
     assert "oom: out of memory <here>" in page.text
     assert "<here>" not in text
@@ -90,23 +94,23 @@ def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
     assert "100 samples/s" in page.text
     assert "120 samples/s" in page.text
     assert json.loads(page.data["data"])["speedup"] == 1.2
-    assert "fresh starts" not in read_page(relaunch_html(tuning(kept=False))).text
+    assert "fresh starts" not in read_page(page_html(study_page(tuning(kept=False)))).text
 
 
 def test_a_study_without_any_measured_trial_has_its_page_too() -> None:
     failed = msgspec.structs.replace(tuning(kept=False), trials=[trial(8, "2", None, "refused")])
-    assert "not possible" in read_page(relaunch_html(failed)).text
+    assert "not possible" in read_page(page_html(study_page(failed))).text
 
 
 def test_every_parameter_has_a_slice_with_all_its_levels() -> None:
     drawn = list(_slices([each for each in TRIALS if each.achieved]))
     assert [each.title for each in drawn] == ["--workers", "env:T"]
-    assert [tick.label for tick in drawn[0].across] == ["1", "2"]
+    assert [label for _, label in pictures(drawn[0])[0].ticks_across()] == ["1", "2"]
     (line,) = drawn[0].lines
-    assert len({mark.x for mark in line.marks}) == 4  # of one level they stand side by side
+    assert len({point.x for point in line.points}) == 4  # of one level they stand side by side
     wide = msgspec.structs.replace(trial(1, "1", 1.0), interval=[0.3, 2.36])
-    (whiskers,) = next(_slices([wide, trial(2, "1", 1.0)])).lines
-    assert whiskers.marks[0].low != whiskers.marks[1].low
+    picture, _ = pictures(next(_slices([wide, trial(2, "1", 1.0)])))
+    assert picture.y(0.3) > picture.y(1.0)  # the interval is held whole
 
 
 def test_what_made_the_difference_is_the_parameter_that_did() -> None:

@@ -1,6 +1,6 @@
-"""A proof for people: text, a comment for a pull request, and JUnit XML.
+"""A proof for people: a page, a comment for a pull request, and JUnit XML.
 
-In: a `Proof`. Out: text; foreign words in it are made safe to show.
+In: a `Proof`. Out: a page of the model, or text; foreign words in it are made safe to show.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from autobrrr.quantities import share
+from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import PackageChange, Proof, Sameness, SlowerCause, WorkDone
+from autobrrr.report.page_model import Line, LineGroup, PageTable, ReportPage, filled, listed, section, words
+from autobrrr.report.page_text import page_text
 
 MOST_PACKAGES = 8
 PHASES = {
@@ -27,6 +29,42 @@ VERDICTS = {
     "not_proven": "not proven",
     "refused": "refused",
 }
+COUNTED = {
+    "steps counted": "steps",
+    "samples a step": "samples_per_step",
+    "tokens a step": "tokens_per_step",
+    "backward calls a step": "backwards_per_step",
+    "optimizer calls a step": "updates_per_step",
+    "parameters updated, least": "updated_share",
+    "FLOPs a step": "flops_per_step",
+    "samples read first time": "distinct_share",
+    "samples in the dataset": "dataset_samples",
+    "samples evaluated on": "evaluated",
+    "checkpoints": "checkpoints",
+}
+
+
+def proof_page(proof: Proof) -> ReportPage:
+    """The page."""
+    also, facts = _also(proof), [Line(name=name, text=value) for name, value in _facts(proof)]
+    rows = [words(*row) for row in _work(proof)]
+    commands = [Line(text=each, tone="code") for each in (proof.before, proof.after)]
+    return ReportPage(
+        kind="prove",
+        title=verdict_words(proof),
+        about=[],
+        sections=filled(
+            section("Also", listed(also) if also else None),
+            section("Result", LineGroup(lines=facts, shape="facts")),
+            section(
+                "Work",
+                PageTable(title="Counted in both", heads=("-counted", "#-before", "#-after"), rows=rows),
+            ),
+            section("Commands, before and after", *commands, on="page"),
+        ),
+        data=proof,
+        file="proof.json",
+    )
 
 
 def verdict_words(proof: Proof) -> str:
@@ -35,19 +73,11 @@ def verdict_words(proof: Proof) -> str:
     return readable(f"{VERDICTS[proof.verdict]}{code}: {proof.reason}")
 
 
-def proof_text(proof: Proof) -> str:
-    """The whole answer."""
-    lines = [verdict_words(proof)]
-    lines += [readable(f"  also: {each.code.value}: {each.why}") for each in proof.refusals[1:]]
-    for name, value in proof_facts(proof):
-        lines.append(readable(f"{name:<9}{value}"))
-    if proof.work is not None:
-        lines += ["", f"{'work':<28}{'before':>14}{'after':>14}"]
-        lines += [f"{name:<28}{its:>14}{mine:>14}" for name, its, mine in work_rows(proof)]
-    return "\n".join(lines)
+def _also(proof: Proof) -> list[str]:
+    return [f"{each.code.value}: {each.why}" for each in proof.refusals[1:]]
 
 
-def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
+def _facts(proof: Proof) -> Iterator[tuple[str, str]]:
     """Names and values of speed and sameness."""
     if proof.names:
         yield "compared", " → ".join(proof.names)
@@ -65,46 +95,11 @@ def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
         yield "sameness", _sameness(proof.sameness)
 
 
-def work_rows(proof: Proof) -> Iterator[tuple[str, str, str]]:
+def _work(proof: Proof) -> Iterator[tuple[str, str, str]]:
     """What was counted, of both sides."""
-    if proof.work is None:
-        return
-    its, mine = proof.work.before, proof.work.after
-    for name, of in _ROWS:
-        yield name, _counted(its, of), _counted(mine, of)
-
-
-_ROWS = (
-    ("steps counted", "steps"),
-    ("samples a step", "samples_per_step"),
-    ("tokens a step", "tokens_per_step"),
-    ("backward calls a step", "backwards_per_step"),
-    ("optimizer calls a step", "updates_per_step"),
-    ("parameters updated, least", "updated_share"),
-    ("FLOPs a step", "flops_per_step"),
-    ("samples read first time", "distinct_share"),
-    ("samples in the dataset", "dataset_samples"),
-    ("samples evaluated on", "evaluated"),
-    ("checkpoints", "checkpoints"),
-)
-
-
-def _why(found: SlowerCause) -> str:
-    its, mine = found.phases_ns[found.phase]
-    said = (
-        f"{PHASES.get(found.phase, found.phase)} takes {mine / 1e6:.3g} ms a step, before {its / 1e6:.3g} ms"
-    )
-    if found.place is None or found.place_ns is None:
-        return said
-    return f"{said}; {found.place} takes {found.place_ns / 1e6:.3g} ms more"
-
-
-def _packages(changes: list[PackageChange]) -> str:
-    shown = [
-        f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in changes[:MOST_PACKAGES]
-    ]
-    more = len(changes) - len(shown)
-    return ", ".join(shown) + (f", and {more} more" if more else "")
+    if proof.work is not None:
+        for name, field in COUNTED.items():
+            yield name, _counted(proof.work.before, field), _counted(proof.work.after, field)
 
 
 def _counted(work: WorkDone, name: str) -> str:
@@ -114,6 +109,22 @@ def _counted(work: WorkDone, name: str) -> str:
     if name in ("updated_share", "distinct_share"):
         return share(value, 1)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _why(found: SlowerCause) -> str:
+    its, mine = found.phases_ns[found.phase]
+    said = f"{PHASES.get(found.phase, found.phase)} takes {duration(mine)} a step, before {duration(its)}"
+    if found.place is None or found.place_ns is None:
+        return said
+    return f"{said}; {found.place} takes {duration(found.place_ns)} more"
+
+
+def _packages(changes: list[PackageChange]) -> str:
+    shown = [
+        f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in changes[:MOST_PACKAGES]
+    ]
+    more = len(changes) - len(shown)
+    return ", ".join(shown) + (f", and {more} more" if more else "")
 
 
 def _sameness(found: Sameness) -> str:
@@ -127,10 +138,10 @@ def _sameness(found: Sameness) -> str:
 def proof_markdown(proof: Proof) -> str:
     """A comment for a pull request."""
     lines = [f"### autobrrr prove: {_cell(verdict_words(proof))}", ""]
-    lines += [f"- {each.code.value}: {_cell(each.why)}" for each in proof.refusals[1:]]
-    lines += [f"- **{name}**: {_cell(value)}" for name, value in proof_facts(proof)]
+    lines += [f"- {_cell(each)}" for each in _also(proof)]
+    lines += [f"- **{name}**: {_cell(value)}" for name, value in _facts(proof)]
     lines += ["", "| work | before | after |", "|---|---:|---:|"]
-    lines += [f"| {name} | {its} | {mine} |" for name, its, mine in work_rows(proof)]
+    lines += [f"| {name} | {its} | {mine} |" for name, its, mine in _work(proof)]
     lines += ["", f"before: `{_code(proof.before)}`  ", f"after: `{_code(proof.after)}`"]
     return "\n".join(lines) + "\n"
 
@@ -160,12 +171,11 @@ def proof_junit(proof: Proof) -> str:
     inside = (
         "" if kind is None else f"<{kind} type={quoteattr(code)} message={quoteattr(verdict_words(proof))}/>"
     )
-    body = escape(proof_text(proof))
     took_s = proof.elapsed_ns / 1e9
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<testsuite name="autobrrr" tests="1" failures="{int(kind == "failure")}" '
         f'errors="{int(kind == "error")}" time="{took_s:.1f}">'
         f'<testcase classname="autobrrr" name="prove" time="{took_s:.1f}">{inside}'
-        f"<system-out>{body}</system-out></testcase></testsuite>\n"
+        f"<system-out>{escape(page_text(proof_page(proof), None))}</system-out></testcase></testsuite>\n"
     )

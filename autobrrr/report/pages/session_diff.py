@@ -9,8 +9,7 @@ import msgspec
 
 from autobrrr.records import Diagnosis, Phases, Shares, Trial
 from autobrrr.records.gain_words import gain_words
-from autobrrr.report.session_data import SessionData
-from autobrrr.report.side_by_side import (
+from autobrrr.report.pages.side_by_side import (
     NO_AB_TEST,
     ComparedFigure,
     ComparedSessions,
@@ -18,8 +17,8 @@ from autobrrr.report.side_by_side import (
     SideBySide,
     judged,
 )
-from autobrrr.report.text.session_text import NO_END
-from autobrrr.report.text.tuning_text import label
+from autobrrr.report.pages.tuning_parts import label
+from autobrrr.report.past_session import NO_END, SessionData
 
 MANY = 8  # trials that are listed
 

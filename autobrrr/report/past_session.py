@@ -1,4 +1,4 @@
-"""A session log read: the last verdict, what was tried, how it ended; and that as text."""
+"""A session log read: the last verdict, what was tried, how it ended, and all that as one record."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
-from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, FrameSamples, Reverted, Trial, Tuning
+from autobrrr.records import SCHEMA, Diagnosis, FrameSamples, Record, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
-from autobrrr.report.text.sweep_text import sweep_text
-from autobrrr.report.text.tuning_text import trial_line, tuning_table
-from autobrrr.report.text.verdict_text import verdict_text
 
 NO_END = "the log stops before the session's end"
 
@@ -101,27 +97,6 @@ def past_session(path: Path) -> PastSession:
     )
 
 
-def report_text(path: Path, width: int | None = None) -> str:
-    """What a person wants to know of a past session.
-
-    Raises:
-        UsageError: the file can't be read, or holds no session.
-    """
-    found = past_session(path)
-    texts = [verdict_text(found.last)]
-    if found.last.sweep is not None:
-        texts[0] += f"\n{sweep_text(found.last.sweep)}"
-    if found.tuned is not None:
-        texts.append(tuning_table(found.tuned, width))
-    if found.trials:
-        texts.append("\n".join(trial_line(trial) for trial in found.trials))
-    seconds = (found.last.t_ns or 0) / 1e9
-    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {found.ending}\nlog: {path}")
-    if found.unread:
-        texts[-1] += f"\n{readable(found.unread)}"
-    return "\n\n".join(texts)
-
-
 def _opened(path: Path) -> Iterator[bytes]:
     """The lines of the log; raises UsageError where there is none."""
     try:
@@ -133,3 +108,29 @@ def _opened(path: Path) -> Iterator[bytes]:
 
 def _clause(said: str | None) -> str:
     return f"; {said}" if said else ""
+
+
+class SessionData(Record, frozen=True, kw_only=True):
+    """`report SESSION --json`."""
+
+    schema: int = SCHEMA
+    session: str  # name of the log
+    ended: str  # how; empty where the log does not say
+    unread: str | None  # what of the log can't be read
+    snapshot: Diagnosis  # the last one
+    tuned: Tuning | None  # the last tuning that came to its end
+    trials: list[Trial]  # of one that did not
+    timeline: SessionTimeline
+
+
+def session_data(session: PastSession) -> SessionData:
+    """What was read of a log, to be printed or saved."""
+    return SessionData(
+        session=session.path.name.partition(".")[0],
+        ended=session.ended,
+        unread=session.unread,
+        snapshot=session.last,
+        tuned=session.tuned,
+        trials=session.trials,
+        timeline=session.timeline,
+    )

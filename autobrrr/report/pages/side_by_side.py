@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from autobrrr.quantities import duration, share
-from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, Diagnosis, Record, limit_words
-from autobrrr.report.session_data import SessionData
+from autobrrr.report.page_model import Cell, Line, PageTable, ReportPage, bar, figure, listed, section, words
+from autobrrr.report.past_session import SessionData
 from autobrrr.trace.trace_records import Analysis, TraceAnalysis
 
 NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."
@@ -114,21 +114,50 @@ def change(figure: ComparedFigure) -> str:
     return "new" if ratio is None else f"{ratio:.2f}x"
 
 
-def comparison_text(found: SideBySide) -> str:
-    """The comparison for a terminal."""
-    lines = [f"before: {found.before}", f"after:  {found.after}", ""]
-    names = [each.name for each in found.words] + [each.name for each in found.figures]
-    width = max(map(len, names), default=0) + 2
-    for word in found.words:
-        if word.before == word.after:
-            lines.append(f"{word.name:<{width}}{word.after}")
-        else:
-            lines += [f"{word.name:<{width}}{word.before}", f"{'':<{width - 3}}-> {word.after}"]
-    group = ""
-    for figure in found.figures:
-        if figure.group != group:
-            group = figure.group
-            lines += ["", f"{group:<{width}}{'before':>10}  {'after':>10}  {'after / before':>14}"]
-        said = [quantity(value, figure.unit) for value in (figure.before, figure.after)]
-        lines.append(f"{figure.name:<{width}}{said[0]:>10}  {said[1]:>10}  {change(figure):>14}".rstrip())
-    return "\n".join(map(readable, [*lines, "", *found.caveats]))
+def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> ReportPage:
+    """Both beside each other."""
+    found = compared.comparison
+    words_of = [words(each.name, each.before, each.after) for each in found.words]
+    median = [each for each in found.figures if each.group == "step" and each.name == "median"]
+    groups = dict.fromkeys(each.group for each in found.figures)
+    return ReportPage(
+        kind="two sessions" if found.kind == "sessions" else "two traces",
+        title="Before and after",
+        about=[],
+        sections=[
+            section(
+                "Step",
+                Line(name="before", text=found.before, tone="muted"),
+                Line(name="after", text=found.after, tone="muted"),
+                *map(_head, median),
+                listed(found.caveats),
+            ),
+            section("", PageTable(title="What was found", heads=("", "-before", "-after"), rows=words_of)),
+            *(
+                section("", _table(name, [one for one in found.figures if one.group == name]))
+                for name in groups
+            ),
+        ],
+        data=compared,
+        file="comparison.json",
+    )
+
+
+def _head(step: ComparedFigure) -> Line:
+    both = " → ".join(quantity(value, step.unit) for value in (step.before, step.after))
+    changed = "the same time" if step.is_same else f"{change(step)} the time"
+    return Line(text=both, note=f"{changed}, median", tone=step.side or "head")
+
+
+def _table(group: str, figures: list[ComparedFigure]) -> PageTable:
+    most = max([value for each in figures for value in (each.before, each.after) if value], default=1.0)
+    rows = []
+    for each in figures:
+        both = ((each.before, "other"), (each.after, "memory"))
+        drawn = [
+            (figure(quantity(value, each.unit), value), bar((value or 0.0) / most, hue))
+            for value, hue in both
+        ]
+        row = [Cell(text=each.name), *drawn[0], *drawn[1]]
+        rows.append([*row, Cell(text=change(each), sort=each.ratio, tone=each.side)])
+    return PageTable(title=group, heads=("", "#before", "~-", "#after", "~-", "#after / before"), rows=rows)

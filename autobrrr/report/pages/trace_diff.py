@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.report.side_by_side import (
+from autobrrr.report.pages.side_by_side import (
     NO_AB_TEST,
     ComparedAnalysis,
     ComparedFigure,
@@ -17,8 +17,7 @@ from autobrrr.report.side_by_side import (
     SideBySide,
     judged,
 )
-from autobrrr.report.text.trace_text import plain
-from autobrrr.trace.causes.host_causes import CAUSE_WORDS
+from autobrrr.report.pages.trace_page import idle_causes, plain
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, TraceAnalysis
 
 MOST_KERNELS = 12
@@ -78,11 +77,10 @@ def _figures(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[ComparedFi
         ("copies, exposed", ours.exposed_memcpy_ns, theirs.exposed_memcpy_ns, True),
     ):
         yield shares("device, share of its time", name, (one, other), less)
-    idle = (_idle(ours), _idle(theirs))
+    idle = [{said: ns for ns, _, said in idle_causes(each)} for each in (ours, theirs)]
     for name in dict.fromkeys([*idle[0], *idle[1]]):
         pair = (idle[0].get(name, 0), idle[1].get(name, 0))
-        if any(pair):
-            yield shares("idle by cause, share of all time", name, pair, None)
+        yield shares("idle by cause, share of all time", name, pair, None)
     for name in dict.fromkeys([*ours.kernels, *theirs.kernels]):
         spent = [each.kernels[name].ns if name in each.kernels else 0 for each in (ours, theirs)]
         yield shares("kernels by class, share of all time", name, (spent[0], spent[1]), None)
@@ -118,19 +116,6 @@ def _share(
         after=times[1] / spans_ns[1],
         less_is_better=less,
     )
-
-
-def _idle(device: DeviceAnalysis) -> Mapping[str, int]:
-    """Idle time by cause, in words; with the clock's correction where there is one."""
-    clock = device.idle_clock_corrected
-    parts = clock.idle if clock else device.idle
-    late = clock.host_late_by_cause_ns if clock else device.host_late_by_cause_ns
-    return {
-        **{f"host late: {CAUSE_WORDS[cause]}": ns for cause, ns in late.items()},
-        "in the launch call": parts.in_launch_ns,
-        "after the launch": parts.after_launch_ns,
-        "no launch in the file": parts.unmatched_ns,
-    }
 
 
 def _kernels(before: DeviceAnalysis, after: DeviceAnalysis) -> Iterator[ComparedFigure]:

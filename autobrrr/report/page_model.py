@@ -1,0 +1,256 @@
+"""What a result says, whatever it is shown on: a page of sections that hold lines, tables, bars and charts.
+
+Builders (`*_page.py`) make it once from a record; `page_text.py` and `page_template.py` draw it. No part
+knows its medium: `most` and `on` say only how much of it a terminal gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
+from autobrrr.records import Record
+from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.report.log_scale import LogScale, gain_scale
+
+Tone = Literal["", "head", "strong", "muted", "better", "worse", "accent", "code"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A sentence, with a name before it or a note behind it where it has one."""
+
+    kind: ClassVar = "line"
+    text: str
+    name: str = ""
+    note: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineGroup:
+    """LineGroup that belong together; `figures` are set large, `glance` answers questions."""
+
+    kind: ClassVar = "lines"
+    lines: Sequence[Line]
+    shape: Literal["list", "advice", "facts", "figures", "glance"] = "list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Parts of one whole: name and share; a name is one of the palette."""
+
+    kind: ClassVar = "bar"
+    title: str
+    parts: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str = ""
+    sort: float | None = None  # of a figure: its value, as the text has a unit
+    colour: str | None = None  # of the palette: a swatch before the text
+    bar: float | None = None  # 0-1, drawn in that colour
+    title: str = ""
+    tone: Tone = ""
+    jump: tuple[str, int, int] | None = None  # into a timeline: its name, from and to in ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTable:
+    """Rows under heads; before a head `#` is for figures, `-` for what can't be sorted, `~` for pages."""
+
+    kind: ClassVar = "table"
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    most: int | None = None  # rows in a terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A measured point, with its interval where it has one; `words` are shown by a pointer."""
+
+    x: float
+    y: float
+    words: str = ""
+    interval: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points that belong together; `colour` is one of the palette."""
+
+    name: str
+    colour: str
+    points: Sequence[Point]
+    is_joined: bool = True
+    is_dotted: bool = True  # the points themselves are drawn
+    is_dashed: bool = False
+    label: str = ""  # beside its end; in a narrow picture below it
+
+    @property
+    def shape(self) -> str:
+        return "dots" if self.is_dotted else "dashes" if self.is_dashed else "line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Series over a logarithmic vertical axis; the horizontal one is too, or has named places 0, 1, ..."""
+
+    kind: ClassVar = "chart"
+    title: str
+    says: str  # the chart in words
+    lines: Sequence[Series]
+    name_y: Callable[[float], str]
+    name_x: str = ""
+    places: Sequence[str] | None = None
+    up: LogScale | None = None  # None: around the points
+    up_ticks: Sequence[float] | None = None
+    strong: float | None = None  # a value of the vertical axis whose line is set off
+    uprights: Sequence[tuple[float, str]] = ()
+    size: tuple[float, float] = (640.0, 320.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """A gain with its interval; None is "not measured"."""
+
+    name: str
+    achieved: float | None
+    interval: Sequence[float] | None
+    predicted: float | None = None
+    outcome: str = ""  # in words
+    is_kept: bool = False
+    is_total: bool = False
+
+    @property
+    def words(self) -> str:
+        return "not measured" if self.achieved is None else gain_words(self.achieved, self.interval)
+
+    @property
+    def side(self) -> Tone:
+        """Better or worse; "" where the interval holds 1."""
+        if self.interval is None or self.interval[0] <= 1 <= self.interval[1]:
+            return ""
+        return "better" if self.interval[0] > 1 else "worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """Gains on one logarithmic axis around 1x."""
+
+    kind: ClassVar = "forest"
+    rows: Sequence[Gain]
+
+    @property
+    def scale(self) -> LogScale:
+        found = (value for row in self.rows for value in (row.achieved, row.predicted, *(row.interval or ())))
+        return gain_scale(value for value in found if value is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What the page's own script draws from `data`, JSON; a terminal leaves it out."""
+
+    kind: ClassVar = "drawing"
+    shape: Literal["timeline", "steps"]
+    name: str
+    says: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Parts under a title; those `beside` each other share a row, those folded open at a press."""
+
+    kind: ClassVar = "section"
+    title: str
+    parts: Sequence[Part]
+    on: Literal["both", "page", "text"] = "both"
+    beside: bool = False
+    fold: Literal["", "open", "closed"] = ""
+
+
+Part: TypeAlias = Line | LineGroup | Bar | PageTable | Chart | Forest | Drawing | Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPage:
+    """A whole page; `data` can be saved from it under the name `file`."""
+
+    kind: str
+    title: str
+    about: Sequence[str]
+    sections: Sequence[Section]
+    data: Record
+    file: str
+
+    def drawings(self) -> Iterator[Drawing]:
+        yield from _drawings(self.sections)
+
+
+def _drawings(parts: Sequence[Part]) -> Iterator[Drawing]:
+    for part in parts:
+        if isinstance(part, Section):
+            yield from _drawings(part.parts)
+        elif isinstance(part, Drawing):
+            yield part
+
+
+def words(*texts: str) -> list[Cell]:
+    """Cells of plain text."""
+    return [Cell(text=text) for text in texts]
+
+
+def figure(text: str, value: float | None) -> Cell:
+    """A figure, sorted by its value."""
+    return Cell(text=text, sort=value)
+
+
+def time(ns: float | None) -> Cell:
+    return figure(duration(ns), ns)
+
+
+def part_of(share: float | None) -> Cell:
+    return figure("" if share is None else percent(share), share)
+
+
+def count(number: int | None) -> Cell:
+    return figure("-" if number is None else str(number), number)
+
+
+def factor(value: float | None) -> Cell:
+    return figure(factor_words(value), value)
+
+
+def swatch(text: str, colour: str) -> Cell:
+    """Text behind a spot of a colour of the palette."""
+    return Cell(text=text, colour=colour)
+
+
+def bar(share: float, colour: str) -> Cell:
+    """A bar as wide as its share."""
+    return Cell(bar=min(max(share, 0.0), 1.0), colour=colour)
+
+
+def listed(texts: Sequence[str]) -> LineGroup:
+    return LineGroup(lines=[Line(text=text) for text in texts])
+
+
+def section(title: str, *parts: Part | None, **where: object) -> Section:
+    """A section of the parts that there are; a table without rows is none."""
+    there = [
+        part for part in parts if part is not None and not (isinstance(part, PageTable) and not part.rows)
+    ]
+    return Section(title=title, parts=there, **where)  # type: ignore[arg-type]
+
+
+def filled(*sections: Section) -> list[Section]:
+    """The sections that hold something."""
+    return [each for each in sections if each.parts]

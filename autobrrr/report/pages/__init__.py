@@ -1,0 +1,1 @@
+"""Builders: one record in, one page of the model out."""

@@ -1,0 +1,324 @@
+"""A past session as a page: six questions answered, the verdict, its steps over time, every trial.
+
+In: the session as read from its log. Out: a page of the model, and a short text for a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from autobrrr import recipe
+from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.quantities import duration, share
+from autobrrr.readable import readable
+from autobrrr.records import Diagnosis, Tuning, limited_by, verdict_head
+from autobrrr.records.gain_words import CLASS_WORDS, gain_words
+from autobrrr.report.page_model import (
+    Bar,
+    Cell,
+    Drawing,
+    Line,
+    LineGroup,
+    PageTable,
+    ReportPage,
+    Section,
+    factor,
+    figure,
+    filled,
+    listed,
+    section,
+    time,
+    words,
+)
+from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
+from autobrrr.report.past_session import PastSession, past_session, session_data
+from autobrrr.report.session_timeline import SlowMoment, TimelineBand
+from autobrrr.report.step_shares import parts, phase_shares
+from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
+from autobrrr.report.text.verdict_text import carrying, verdict_lines, verdict_text
+from autobrrr.report.text.window_text import sweep_text
+
+UNSAVED = "fast.toml"  # for a recipe that the session did not write
+MOST_SLOW = 15
+
+
+def session_page(session: PastSession) -> ReportPage:
+    """The page."""
+    found, data = session.last, session_data(session)
+    trials = session.tuned.trials if session.tuned is not None else session.trials
+    own = [Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
+    if found.cost.session_share is not None:
+        own.append(Line(text=f"That is {share(found.cost.session_share)} of the session."))
+    return ReportPage(
+        kind="session",
+        title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
+        about=list(_about(session)),
+        sections=filled(
+            section("", Line(text=session.unread, tone="worse") if session.unread else None),
+            section("", LineGroup(lines=answers(session), shape="glance")),
+            _verdict(found),
+            _steps(session),
+            tuning_section(trials, session.tuned),
+            section("Remedies", _advice(found)),
+            section("Own cost", *(own or [Line(text="Not measured.", tone="muted")]), beside=True),
+            _others(session),
+            section("Slow steps", _slow(session)),
+            section("Signals", _signals(found)),
+            section(
+                "Do it again", *(Line(name=why, text=said, tone="code") for why, said in _commands(session))
+            ),
+        ),
+        data=data,
+        file=f"{data.session or 'session'}.json",
+    )
+
+
+def report_text(path: Path, width: int | None = None) -> str:
+    """What a person wants to know of a past session.
+
+    Raises:
+        UsageError: the file can't be read, or holds no session.
+    """
+    found = past_session(path)
+    texts = [verdict_text(found.last)]
+    if found.last.sweep is not None:
+        texts[0] += f"\n{sweep_text(found.last.sweep)}"
+    if found.tuned is not None:
+        texts.append(tuning_text(found.tuned, width))
+    if found.trials:
+        texts.append("\n".join(trial_line(trial) for trial in found.trials))
+    seconds = (found.last.t_ns or 0) / 1e9
+    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {found.ending}\nlog: {path}")
+    if found.unread:
+        texts[-1] += f"\n{readable(found.unread)}"
+    return "\n\n".join(texts)
+
+
+def _about(session: PastSession) -> Iterator[str]:
+    found, began_s = session.last, session.timeline.began_unix_s
+    if found.job is not None:
+        yield f"torch {found.job.torch}"
+        yield f"Python {found.job.python}"
+        if found.job.rank is not None:
+            yield f"rank {found.job.rank} of {found.job.world_size}"
+    if began_s is not None and 0 < began_s < 1e11:
+        yield f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d %H:%M} UTC"
+    yield f"session of {duration(found.t_ns or 0)}, {found.steps or 0} steps"
+    yield session.ending
+
+
+def answers(session: PastSession) -> list[Line]:
+    """Six questions, in the order in which they are asked: the answer, and what is behind it."""
+    named, age = session.judged or session.last, ""
+    if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
+        age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
+    sure = f"{named.limit_confidence} confidence{', provisional' if named.provisional else ''}"
+    on, cost = session.last.active, session.last.cost
+    if session.tuned is not None and session.tuned.kept:
+        safe = CLASS_WORDS.get(session.tuned.class_, session.tuned.class_)
+    else:
+        safe = "no tuning kept what is on" if on else "no remedy was kept"
+    told = [
+        (
+            "What is slow?",
+            limited_by(named),
+            "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds])),
+        ),
+        ("How sure?", "no verdict" if named.limit == "unknown" else sure, age or signals_words(named)),
+        ("What to do?", *_to_do(session)),
+        (
+            "How does it stand?",
+            session.ending,
+            f"on at the end: {', '.join(on)}" if on else "no remedy is on",
+        ),
+        ("What was gained?", *_gained(session)),
+        (
+            "Is it safe?",
+            safe,
+            "" if cost.share is None else f"watching took {share(cost.share)} of each step",
+        ),
+    ]
+    return [Line(name=question, text=said, note=more) for question, said, more in told]
+
+
+def signals_words(named: Diagnosis) -> str:
+    """Who carries the verdict."""
+    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
+    if not names or named.regime == "unknown":
+        return ""
+    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
+
+
+def _to_do(session: PastSession) -> tuple[str, str]:
+    tuned, job = session.tuned, session.last.job
+    command = ["python", *job.argv] if job is not None and job.argv else []
+    if tuned is not None and tuned.kept:
+        more = started_with(tuned.recipe or UNSAVED, command)
+        held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of this page)"
+        return "start with what was kept", more + held
+    found = session.judged or session.last
+    (tried, allow), at_start = to_try(found), to_start_with(found)
+    if tried and tuned is None:
+        return f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
+    if at_start:
+        return f"try {at_start[0].remedy}", proving(at_start[0])
+    return "measure again, on a running job", "autobrrr diagnose PID"
+
+
+def _gained(session: PastSession) -> tuple[str, str]:
+    tuned = session.tuned
+    if tuned is None:
+        number = len(session.trials)
+        return "not measured", f"{number} trials, no end of the tuning" if number else "nothing was tried"
+    if not tuned.kept:
+        return "no remedy was proven faster", tuned.note or ""
+    if tuned.interval is None or tuned.no_claim is not None:
+        return "nothing is claimed", tuned.note or "no confirmation run"
+    behind = [f"{duration(tuned.baseline)} → {duration(tuned.best)} a step"] * (tuned.objective == "step_ns")
+    behind += [f"saves {60 * (1 - 1 / tuned.speedup):.1f} min of each hour"] * (tuned.speedup > 1)
+    return f"{gain_words(tuned.speedup, tuned.interval)} proven", ", ".join(behind)
+
+
+def _verdict(found: Diagnosis) -> Section:
+    spent, word = parts(found.shares, 0.005), EXPLANATIONS.get(found.regime)
+    phases = [each for each in phase_shares(found.phases_ns) if each[1] > 0]
+    asked = f"What does “{found.regime}” mean?"
+    return section(
+        "Verdict at the end",
+        Line(text=verdict_head(found), tone="head"),
+        LineGroup(lines=list(verdict_lines(found, verbose=True)), shape="facts"),
+        None if word is None else section(asked, Line(text=word.meaning), fold="closed"),
+        Bar(title="Where the step goes", parts=spent) if spent else None,
+        Bar(title="Phases", parts=phases) if phases else None,
+    )
+
+
+def _others(session: PastSession) -> Section:
+    title, took = "Others on the machine", "These programs took CPU time while the job waited for a CPU:"
+    seen = [
+        f"{each.command} (pid {each.pid}): at most {share(each.share)} of a core"
+        for each in session.timeline.contention
+    ]
+    if not seen:
+        return section(
+            title, Line(text="No other program kept the job from a CPU.", tone="muted"), beside=True
+        )
+    return section(title, Line(text=took), listed(seen), beside=True)
+
+
+def _steps(session: PastSession) -> Section:
+    timeline = session.timeline
+    if len(timeline.seconds) < 2:
+        return section("Steps over time")
+    told = [
+        f"{band.from_s:.1f}–{band.to_s:.1f} s: {band.text} {'was on' if band.kind == 'on' else 'was tried'}"
+        + (f": {band.outcome}" if band.outcome else "")
+        for band in timeline.bands
+    ] + [f"{mark.at_s:.1f} s: {mark.text}" for mark in timeline.marks]
+    says = f"Median and longest step of each second over {timeline.length_s:.0f} s; "
+    says += "what was tried and when stands in the tables below"
+    return section(
+        "Steps over time",
+        Drawing(shape="steps", name="step", says=says, data=_step_data(session)),
+        section("The same as a list", listed(told), fold="closed") if told else None,
+    )
+
+
+def _step_data(session: PastSession) -> str:
+    """What the chart of steps draws, as JSON."""
+    timeline, tuned = session.timeline, session.tuned
+    before = None if tuned is None or tuned.objective != "step_ns" else tuned.baseline
+    drawn = {
+        "at": [each.at_s for each in timeline.seconds],
+        "median": [each.median_ns / 1e6 for each in timeline.seconds],
+        "longest": [each.longest_ns / 1e6 for each in timeline.seconds],
+        "bands": timeline.bands,
+        "marks": timeline.marks,
+        "before_ms": before / 1e6 if before else None,
+    }
+    return msgspec.json.encode(drawn).decode()
+
+
+def _signals(found: Diagnosis) -> PageTable:
+    carry = [each.signal for each in carrying(found)]
+    ranked = sorted(found.evidence, key=lambda each: (each.signal not in carry, each.value is None))
+    return PageTable(
+        title="What each signal says; those that carry the verdict stand first.",
+        heads=("signal", "says", "what it saw"),
+        rows=[
+            [
+                *words(each.signal.replace("_", " "), each.says or ""),
+                Cell(text=each.note, tone="muted" if each.value is None else ""),
+            ]
+            for each in ranked
+        ],
+    )
+
+
+def _advice(found: Diagnosis) -> PageTable:
+    return PageTable(
+        title="What the diagnosis advises, and what it predicts.",
+        heads=("remedy", "#predicted", "when it takes effect", "class", "why"),
+        rows=[
+            [
+                Cell(text=one.remedy),
+                factor(one.expected),
+                *words(one.reach.replace("_", " "), one.class_, one.why),
+            ]
+            for one in found.advice
+        ],
+    )
+
+
+def _slow(session: PastSession) -> PageTable:
+    slow = sorted(session.timeline.slow, key=lambda each: -each.ns)[:MOST_SLOW]
+    rows = []
+    for each in slow:
+        times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, session.timeline.bands)
+        figures = (figure(f"{each.at_s:.1f} s", each.at_s), time(each.ns), time(each.usual_ns))
+        rows.append(
+            [*figures, figure(f"{times:.1f}x", times), Cell(text=why, tone="" if each.why else "muted")]
+        )
+    counted = (
+        f"{len(session.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
+    )
+    return PageTable(
+        title=counted, heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"), rows=rows
+    )
+
+
+def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
+    """What is known of a slow step; else which remedy was being tried for most of it."""
+    if moment.why:
+        return moment.why
+    took_s = moment.ns / 1e9
+    for band in bands:
+        inside_s = min(moment.at_s, band.to_s) - max(moment.at_s - took_s, band.from_s)
+        if band.kind == "trial" and inside_s > took_s / 2:
+            return f"while {band.text} was tried"
+    return "not known"
+
+
+def _commands(session: PastSession) -> Iterator[tuple[str, str]]:
+    """What it is for, and the command."""
+    found, tuned = session.last, session.tuned
+    command = ["python", *found.job.argv] if found.job is not None and found.job.argv else []
+    if tuned is not None and tuned.kept:
+        if not tuned.recipe:
+            yield f"Save what was kept as {UNSAVED}:", _recipe_text(tuned)
+        yield "Start the job with what was kept:", started_with(tuned.recipe or UNSAVED, command)
+    yield "Measure again, on a running job:", "autobrrr tune PID"
+    yield "Read this session again:", f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
+
+
+def _recipe_text(tuned: Tuning) -> str:
+    """The recipe of what was kept; on how many cores is not told, as a log may come from another machine."""
+    made = recipe.from_tuning(tuned)
+    torch = None if tuned.job is None or tuned.job.torch is None else f"torch {tuned.job.torch}"
+    evidence = None if made.evidence is None else replace(made.evidence, measured_on=torch)
+    return recipe.dump(replace(made, evidence=evidence)).strip()

@@ -1,0 +1,412 @@
+"""The analysis of traces as a page: verdict and advice first, timelines to move in, then every table.
+
+In: records, and drawn stretches for a browser. Out: a page of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
+from autobrrr.records import Evidence, limit_words
+from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
+from autobrrr.report.page_model import (
+    Bar,
+    Cell,
+    Drawing,
+    Line,
+    LineGroup,
+    PageTable,
+    ReportPage,
+    Section,
+    bar,
+    count,
+    figure,
+    filled,
+    listed,
+    part_of,
+    section,
+    swatch,
+    time,
+    words,
+)
+from autobrrr.report.pages.rank_sentence import rank_sentence, read_first
+from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
+from autobrrr.report.step_shares import parts
+from autobrrr.trace.causes.host_causes import CAUSE_WORDS
+from autobrrr.trace.step_view import StepView
+from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass, RankComparison, TraceAnalysis
+
+MOST_STEPS = 40
+SHARE_OF = "share of "  # how the unit of a share begins
+NO_SURENESS = ("mixed", "unknown")
+BOUND = "Each figure is a bound by itself: the speed if all of the time that it names were gone."
+
+
+def trace_page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> ReportPage:
+    """The page.
+
+    Args:
+        analysis: What was found.
+        views: Stretches to draw, by file.
+    """
+    traces = read_first(analysis)
+    parts = [_trace(trace, views.get(trace.file, ()), at) for at, trace in enumerate(traces)]
+    if len(traces) > 1:
+        parts = [
+            [_folded(trace, found, is_first=at == 0)]
+            for at, (trace, found) in enumerate(zip(traces, parts, strict=True))
+        ]
+    ranks = [] if analysis.ranks is None else [_ranks(analysis.ranks)]
+    skipped = [section("Passed over", listed(analysis.skipped))] if analysis.skipped else []
+    return ReportPage(
+        kind="analyze",
+        title=traces[0].file if len(traces) == 1 else f"{len(traces)} traces",
+        about=_about(traces[0]) if len(traces) == 1 else [],
+        sections=[*ranks, *(each for found in parts for each in found), *skipped],
+        data=analysis,
+        file="analysis.json",
+    )
+
+
+def _about(trace: TraceAnalysis) -> list[str]:
+    rank = [] if trace.rank is None else [f"rank {trace.rank}"]
+    return [trace.gpu or "GPU unknown", *rank, f"{trace.events} events", f"{trace.json_bytes / 1e6:.1f} MB"]
+
+
+def _folded(trace: TraceAnalysis, sections: Sequence[Section], *, is_first: bool) -> Section:
+    head = f"{trace.file}: {limit_words(trace.limit, trace.limit_confidence)}, regime {trace.regime}"
+    about = Line(text=" · ".join(_about(trace)), tone="muted")
+    return section(head, about, *sections, fold="open" if is_first else "closed")
+
+
+def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[Section]:
+    names = {view.device: f"view-{index}-{number}" for number, view in enumerate(views)}
+    several = len(trace.devices) > 1
+    return filled(
+        _verdict(trace),
+        section("Advice (up to how many times as fast)", *_advice(trace)),
+        section("What stands out", listed(trace.findings) if trace.findings else None),
+        *(_timeline(view, names[view.device]) for view in views),
+        *(each for device in trace.devices for each in _device(device, several, names.get(device.device))),
+        section("Steps", _steps(trace)),
+        section("Signals", _signals(trace), on="page"),
+        section("Notes on this trace", listed(trace.warnings) if trace.warnings else None),
+    )
+
+
+def _verdict(trace: TraceAnalysis) -> Section:
+    alone = trace.devices[0] if len(trace.devices) == 1 else None
+    sure = "" if trace.limit in NAMES_NOBODY else f"{trace.limit_confidence} confidence"
+    regime = "" if trace.regime in NO_SURENESS else f"{trace.confidence} confidence"
+    return section(
+        "Verdict",
+        Line(text=limit_name(trace.limit), note=sure, tone="head"),
+        None if alone is None else Line(text=_idle_words(alone), tone="strong"),
+        Line(text=trace.limit_reason),
+        Line(text=f"regime: {trace.regime}", note=regime),
+        Line(text=trace.reason),
+        Line(text=f"What would decide: {trace.decide_with}", tone="muted") if trace.decide_with else None,
+        _shares(trace) if trace.devices else None,
+    )
+
+
+def _shares(found: TraceAnalysis | DeviceAnalysis) -> Bar:
+    return Bar(title="Where the time goes", parts=parts(found.shares, 0.001))
+
+
+def _advice(trace: TraceAnalysis) -> list[Line | LineGroup]:
+    if not trace.advice:
+        return []
+    said = [
+        Line(
+            name="" if each.gain is None else f"{each.gain:.2f}x",
+            text=each.text + (f" Where: {each.where}." if each.where else ""),
+        )
+        for each in trace.advice
+    ]
+    return [LineGroup(lines=said, shape="advice"), Line(text=BOUND, tone="muted")]
+
+
+def _timeline(view: StepView, name: str) -> Section:
+    shown = view.stretches[0]
+    says = (
+        f"Timeline of device {view.device}: {len(view.operations)} operations on {len(view.streams)} "
+        f"streams; shown first: {duration(shown.end - shown.start)} of {duration(view.span)}. "
+        "The tables below say what the idle time goes to."
+    )
+    data = msgspec.json.encode(view).decode()
+    title = f"Timeline: {view.title}, device {view.device}"
+    return section(title, Drawing(shape="timeline", name=name, says=says, data=data))
+
+
+def idle_causes(device: DeviceAnalysis) -> list[tuple[int, str, str]]:
+    """Idle nanoseconds, colour and words, the widest first; by the corrected clock where there is one."""
+    clock = device.idle_clock_corrected
+    idle = clock.idle if clock else device.idle
+    late = clock.host_late_by_cause_ns if clock else device.host_late_by_cause_ns
+    rows = [(ns, str(cause), f"host late: {CAUSE_WORDS[cause]}") for cause, ns in late.items()]
+    rows += [
+        (idle.in_launch_ns, "in_launch", "in the launch call"),
+        (idle.after_launch_ns, "after_launch", "after the launch"),
+        (idle.unmatched_ns, "unmatched", "no launch in the file"),
+    ]
+    return [row for row in sorted(rows, reverse=True) if row[0] > 0]
+
+
+def _idle_words(device: DeviceAnalysis) -> str:
+    """How idle the device is, and mostly why."""
+    span, causes = max(device.span_ns, 1), idle_causes(device)
+    said = f"In {duration(device.span_ns)} the device is busy {percent(device.busy_ns / span)} and idle "
+    said += f"{percent(device.idle_ns / span)} of the time"
+    if causes and device.idle_ns > 0:
+        said += f"; {percent(causes[0][0] / device.idle_ns)} of the idle time goes to “{causes[0][2]}”"
+    return f"{said}."
+
+
+def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[Section]:
+    limit = limit_words(device.limit, device.limit_confidence)
+    judged = f"{limit}: {device.limit_reason}; regime {device.regime}: {device.reason}. {_idle_words(device)}"
+    exposed, span = device.exposed_communication_ns, max(device.span_ns, 1)
+    communication = f"Communication takes {duration(device.communication_ns)}. "
+    communication += f"{duration(exposed)} of it is exposed ({percent(exposed / span)} of the span)."
+    waited = device.host_late_after_synchronisation_ns
+    begun = f"{duration(waited)} of host late began in a wait for the device."
+    return [
+        *([section(f"Device {device.device}", Line(text=judged), _shares(device))] if several else []),
+        *filled(
+            section(
+                "",
+                _causes(device),
+                Line(text=begun, tone="muted") if waited > 0.01 * device.idle_ns else None,
+                beside=True,
+            ),
+            section("", _kernels(device), beside=True),
+            section("", Line(text=communication) if device.communication_ns else None),
+            section("", _stalls(device, view)),
+            section("", _flops(device)),
+            section("", _waits(device)),
+            section("", _python(device)),
+            section("", _alike(device)),
+            section("", _top_kernels(device), on="page"),
+        ),
+    ]
+
+
+def _causes(device: DeviceAnalysis) -> PageTable:
+    total = max(device.idle_ns, 1)
+    moved = " (with the device's clock moved by a constant)" if device.idle_clock_corrected else ""
+    return PageTable(
+        title=f"Why the device was idle{moved}: {duration(device.idle_ns)} in {device.gaps} gaps",
+        heads=("cause", "#time", "#of idle", "-"),
+        rows=[
+            [swatch(said, name), time(ns), part_of(ns / total), bar(ns / total, name)]
+            for ns, name, said in idle_causes(device)
+        ],
+    )
+
+
+def _kernels(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        title=f"Kernels by class: {device.kernel_count} from {device.launches} launches",
+        heads=("class", "#time", "#share", "#count", "#TFLOP/s", "-", "note"),
+        rows=[
+            [
+                *(swatch(name, name), time(each.ns), part_of(each.share), count(each.count)),
+                figure(f"{each.flops / each.counted_ns / 1e3:.3g}", each.flops / each.counted_ns)
+                if each.flops and each.counted_ns
+                else Cell(),
+                bar(each.share, name),
+                Cell(text=_of_class(name, each), tone="muted"),
+            ]
+            for name, each in device.kernels.items()
+        ],
+    )
+
+
+def _of_class(name: str, found: KernelClass) -> str:
+    """What keeps kernels of this class from being fast."""
+    said = []
+    if found.plain_ns and found.ns and found.plain_ns > 0.05 * found.ns:
+        said.append(f"{percent(found.plain_ns / found.ns)} without tensor cores")
+    if found.underfilled_ns and found.underfilled_ns > 0.1 * found.ns and name != "communication":
+        said.append(f"{percent(found.underfilled_ns / found.ns)} underfilled")
+    return ", ".join(said)
+
+
+def _flops(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        title=f"FLOPs against time, of what could be counted. {FOOTNOTE}",
+        heads=("class", "#FLOPs", "-", "#kernel time", "-", "#TFLOP/s", "#slower", "note"),
+        rows=[
+            [
+                swatch(row.name, row.name),
+                figure("" if row.flops_share is None else fine_share(row.flops_share), row.flops_share),
+                Cell() if row.flops_share is None else bar(row.flops_share, row.name),
+                *(part_of(row.time_share), bar(row.time_share, row.name)),
+                figure("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}", row.flops_per_s),
+                figure("" if row.times_slower is None else f"{row.times_slower:.3g}x", row.times_slower),
+                Cell(text=note(row), tone="muted"),
+            ]
+            for row in flops_rows(device)
+        ],
+    )
+
+
+def _waits(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        title="Waits of the host for the device",
+        heads=("call", "where", "#count", "#blocked", "#idle after"),
+        rows=[
+            [
+                *words(place.call, place.python or place.operator or ""),
+                *(count(place.count), time(place.blocked_ns), time(place.idle_ns)),
+            ]
+            for place in device.synchronisations
+        ],
+        most=5,
+    )
+
+
+def _python(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        title="Python that holds the host while the device idles",
+        heads=("#count", "#idle", "where"),
+        rows=[[count(each.count), time(each.idle_ns), *words(each.python)] for each in device.host_code],
+    )
+
+
+def _alike(device: DeviceAnalysis) -> PageTable:
+    groups = device.gap_groups if device.gap_groups and device.gap_groups[0].count > 1 else []
+    return PageTable(
+        title="Gaps that are alike, by what ends them",
+        heads=("#of idle", "#count", "#median", "before", "in"),
+        rows=[
+            [
+                *(part_of(each.share), count(each.count), time(each.median_ns), _kernel(each.ended_by)),
+                Cell(text=", ".join(where for where in (each.python, each.annotation) if where)),
+            ]
+            for each in groups
+        ],
+        most=5,
+    )
+
+
+def _stalls(device: DeviceAnalysis, view: str | None) -> PageTable:
+    rows = []
+    for stall in device.stalls[:10]:
+        part, jump = stall.part.replace("_", " "), (view or "", stall.start_ns, stall.start_ns + stall.ns)
+        late = f": {CAUSE_WORDS.get(stall.cause, stall.cause)}" if stall.cause and part == "host late" else ""
+        length = Cell(text=duration(stall.ns), sort=stall.ns, jump=jump if view else None)
+        by = stall.python or stall.operator or ""
+        rows.append(
+            [length, time(stall.start_ns), *words(f"{part}{late}"), _kernel(stall.ended_by), *words(by)]
+        )
+    return PageTable(
+        title="Longest gaps; each leads into the timeline" if view else "Longest gaps",
+        heads=("#length", "#at", "why", "until", "launched by"),
+        rows=rows,
+        most=5,
+    )
+
+
+def _top_kernels(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        title="Longest kernels",
+        heads=("kernel", "operator", "#time", "#count", "#median"),
+        rows=[
+            [
+                Cell(text=plain(each.name)[:240], title=each.name, colour=each.class_),
+                *words(each.operator or ""),
+                *(time(each.ns), count(each.count), time(each.median_ns)),
+            ]
+            for each in device.top_kernels
+        ],
+    )
+
+
+def _steps(trace: TraceAnalysis) -> PageTable:
+    longest = max((step.duration_ns for step in trace.steps), default=1)
+    stats, early = trace.step_ns, sum(step.early for step in trace.steps)
+    counted = f"{stats.count} step{'' if stats.count == 1 else 's'}"
+    left_out = f" ({early} early ones left out)" if early else ""
+    rows = []
+    for step in trace.steps[:MOST_STEPS]:
+        busy = step.devices[0].busy_ns / max(step.duration_ns, 1) if step.devices else None
+        spent = bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory")
+        named = Cell(text=f"{step.name}{' (early)' if step.early else ''}")
+        rows.append([named, time(step.duration_ns), spent, part_of(busy)])
+    return PageTable(
+        title=f"{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}{left_out}",
+        heads=("step", "#duration", "-", "#device busy"),
+        rows=rows,
+        most=12,
+    )
+
+
+def _signals(trace: TraceAnalysis) -> PageTable:
+    return PageTable(
+        title="What each signal says",
+        heads=("signal", "says", "#value", "of", "note"),
+        rows=[
+            [
+                *words(each.signal.replace("_", " "), each.says or ""),
+                figure(_value(each), each.value),
+                *words("" if each.unit == "ns" or each.value is None else each.unit.removeprefix(SHARE_OF)),
+                *words(each.note),
+            ]
+            for each in trace.evidence
+        ],
+    )
+
+
+def _value(each: Evidence) -> str:
+    if each.value is None:
+        return ""
+    if each.unit.startswith(SHARE_OF):
+        return percent(each.value)
+    return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
+
+
+def _ranks(ranks: RankComparison) -> Section:
+    longest, rows = max([1, *(each.busy_ns for each in ranks.ranks)]), []
+    for each in ranks.ranks:
+        work_ns = None if each.waiting_ns is None else max(each.busy_ns - each.waiting_ns, 0)
+        rows.append(
+            [
+                *(
+                    count(each.rank),
+                    figure(str(each.device), None),
+                    time(each.step_median_ns),
+                    time(each.busy_ns),
+                ),
+                *(time(each.communication_ns), time(each.waiting_ns)),
+                *(bar((each.waiting_ns or 0) / longest, "communication"), time(work_ns)),
+                *(bar((work_ns or 0) / longest, "compute"), time(each.late_ns), count(each.last_in)),
+            ]
+        )
+    said = rank_sentence(ranks)
+    heads = "#rank,#device,#step,#busy in all,#collectives,#waits for peers,~-,#works,~-"
+    heads += ",#peers wait for it,#came last"
+    return section(
+        "Ranks",
+        Line(text=said, tone="head") if said else None,
+        Line(text=f"{ranks.matched_collectives} collectives matched: {ranks.note}", tone="muted"),
+        PageTable(
+            title="Every rank; bars compare waiting for peers with work", heads=heads.split(","), rows=rows
+        ),
+    )
+
+
+def _kernel(name: str) -> Cell:
+    return Cell(text=plain(name)[:120], title=name)
+
+
+def plain(name: str) -> str:
+    """A kernel's name without return type and namespaces that say nothing."""
+    for noise in ("void ", "at::native::", "(anonymous namespace)::"):
+        name = name.replace(noise, "")
+    return name
