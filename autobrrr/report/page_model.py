@@ -6,8 +6,8 @@ knows its medium: `most` and `on` say only how much of it a terminal gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from autobrrr.quantities import duration
@@ -16,7 +16,7 @@ from autobrrr.records import Record
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.log_scale import LogScale, gain_scale
 
-Tone = Literal["", "head", "strong", "muted", "better", "worse", "accent", "code"]
+Tone = Literal["", "head", "title", "strong", "muted", "better", "worse", "warn", "accent", "code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +58,22 @@ class Cell:
     bar: float | None = None  # 0-1, drawn in that colour
     title: str = ""
     tone: Tone = ""
+    short: str = ""  # the same where there is little room
     jump: tuple[str, int, int] | None = None  # into a timeline: its name, from and to in ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTable:
-    """Rows under heads; before a head `#` is for figures, `-` for what can't be sorted, `~` for pages."""
+    """Rows under heads; before a head `#`: figures, `-`: can't be sorted, `~`: can be missed."""
 
     kind: ClassVar = "table"
     title: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     most: int | None = None  # rows in a terminal
+    tall: int = 3  # lines of a sentence, on a screen
+    keys: Sequence[str] = ()  # of each row, where rows can be chosen
+    more: Mapping[str, Sequence[Line]] = field(default_factory=dict)  # by key: what else is known of a row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

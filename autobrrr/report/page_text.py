@@ -93,9 +93,13 @@ def _table(table: PageTable, width: int | None) -> list[str]:
     rows = table.rows[: table.most]
     used = [
         at
-        for at, head in enumerate(table.heads)
-        if "~" not in head and any(row[at].text not in ("", "-") or row[at].bar is not None for row in rows)
+        for at in range(len(table.heads))
+        if any(row[at].text not in ("", "-") or row[at].bar is not None for row in rows)
     ]
+    natural = {at: max(len(table.heads[at]), *(len(row[at].text) for row in rows)) + 2 for at in used}
+    for at in [each for each in reversed(used) if "~" in table.heads[each]]:
+        if width is not None and sum(natural[each] for each in used) > width:
+            used.remove(at)
     bars = [at for at in used if any(row[at].bar is not None for row in rows)]
     heads = [table.heads[at].lstrip("~#-") for at in used]
     texts = [[_cell(row[at]) for at in used] for row in rows]

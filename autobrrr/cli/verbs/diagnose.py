@@ -19,7 +19,7 @@ from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text.next_step import after_diagnosis
-from autobrrr.report.text.rank_text import ranks_table
+from autobrrr.report.text.rank_text import ranks_text
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text.window_text import sweep_text, window_text
 from autobrrr.sidecar.process.session_options import Sweep
@@ -81,5 +81,5 @@ def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool
     if found.sweep is not None and found.sweep.along == args.sweep:
         show(sweep_text(found.sweep))
     if found.ranks is not None and ranks_of_launcher:
-        show(ranks_table(found.ranks, columns()))
+        show(ranks_text(found.ranks, columns()))
     NARRATOR.next_step(after_diagnosis(found))

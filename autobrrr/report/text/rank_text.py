@@ -1,62 +1,53 @@
-"""The ranks of a job in words: which one the others wait for, and one line a rank."""
+"""The ranks of a job: which one the others wait for, and a table with a row for each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from autobrrr.quantities import duration
-from autobrrr.records import Diagnosis, RankLine
-from autobrrr.records.rank_records import straggler_words
-from autobrrr.report.text_table import text_table
+from autobrrr.records import Diagnosis, LateRank, RankLine
+from autobrrr.records.rank_records import cause_words, straggler_words
+from autobrrr.report.page_model import Cell, PageTable, section, time, words
+from autobrrr.report.page_text import section_text
 
 
 def ranks_words(found: Diagnosis) -> str | None:
     """Which rank the others wait for, and why, in a sentence; None for a job of one rank."""
-    late = found.straggler
-    if late is None:
-        return _not_compared(found.ranks)
-    return straggler_words(late, duration)
-
-
-def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
-    """One line a rank: its pid, its regime, what it waits and works in a step; wrapped to the width."""
-    phases = any(line.phase is not None for line in lines)
-    rows = [("rank", "pid", "regime", "step", "waits", "own work", *(["slower in"] * phases), "")]
-    for line in lines:
-        more = [line.phase or ""] * phases
-        if line.why is not None:
-            rows.append((_number(line), _place(line), "-", "-", "-", "-", *more, line.why))
-            continue
-        times = line.collectives
-        regime: str = line.regime or "-"
-        if line.confidence == "low" and line.regime not in (None, "unknown", "mixed"):
-            regime += " (low)"
-        rows.append(
-            (
-                _number(line),
-                _place(line),
-                regime,
-                duration(line.step_ns),
-                duration(times.waits_ns if times is not None else None),
-                duration(times.own_ns if times is not None else None),
-                *more,
-                "slowest" if line.slowest else "",
-            )
-        )
-    return "\n".join(text_table(rows, width=width, wrap=(6 + phases,), indent=2))
-
-
-def _not_compared(lines: Sequence[RankLine] | None) -> str | None:
-    if lines is None:
+    if found.straggler is not None:
+        return straggler_words(found.straggler, duration)
+    if found.ranks is None:
         return None
-    if len(lines) == 1:
+    if len(found.ranks) == 1:
         return "one has a session: which is slowest shows where several have (autobrrr diagnose LAUNCHER)"
     return "which is slowest is not known: their steps were not compared (autobrrr diagnose LAUNCHER)"
 
 
-def _place(line: RankLine) -> str:
-    return "-" if line.pid is None else str(line.pid)
+def ranks_text(lines: Sequence[RankLine], width: int | None = None) -> str:
+    """One line a rank, wrapped to the width."""
+    return section_text(section("", ranks_table(lines)), width)
 
 
-def _number(line: RankLine) -> str:
-    return "?" if line.rank is None else str(line.rank)
+def ranks_table(lines: Sequence[RankLine], straggler: LateRank | None = None) -> PageTable:
+    """Each rank's step; its own work and waits where collectives were timed; what makes it late."""
+    return PageTable(
+        title="",
+        heads=("#rank", "~#pid", "~regime", "#step", "#own work", "#waits", "longer in", "cause"),
+        rows=[_cells(line, straggler) for line in lines],
+    )
+
+
+def _cells(line: RankLine, straggler: LateRank | None) -> list[Cell]:
+    times, regime = line.collectives, str(line.regime or "-")
+    if line.confidence == "low" and line.regime not in (None, "unknown", "mixed"):
+        regime += " (low)"
+    own, waits = (None, None) if times is None else (times.own_ns, times.waits_ns)
+    late = straggler is not None and straggler.rank is not None and straggler.rank == line.rank
+    cause = cause_words(straggler) if late and straggler is not None else "slowest" if line.slowest else ""
+    return [
+        *words(
+            "?" if line.rank is None else str(line.rank), "-" if line.pid is None else str(line.pid), regime
+        ),
+        *(time(line.step_ns), time(own), time(waits)),
+        Cell(text=(line.phase or "").replace("_", " ")),
+        Cell(text=line.why or cause, tone="worse" if late else ""),
+    ]

@@ -22,7 +22,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.rank_records import CAUSES, NO_RANK
 from autobrrr.records.record_base import as_record
-from autobrrr.report.text.rank_text import ranks_table, ranks_words
+from autobrrr.report.text.rank_text import ranks_text, ranks_words
 from support.judged.rank_steps import MS, RankModel, job
 from support.screens import tui
 from support.sessions.sidecar import anatomy
@@ -219,7 +219,7 @@ def test_what_ranks_have_timed_at_once_names_the_late_one_and_its_cause() -> Non
     said = ranks_words(found) or ""
     assert said.startswith("rank 1 is slowest: the others wait 11.9 ms of a mean 31.4 ms step")
     assert said.endswith("it waits for data")
-    assert "data_wait" in ranks_table(lines).splitlines()[2]
+    assert "data wait" in ranks_text(lines).splitlines()[2]
 
 
 def test_what_was_compared_no_longer_holds_where_one_session_has_dropped_it() -> None:

@@ -18,7 +18,7 @@ from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes, to_json
 from autobrrr.report.text.live_line import live_line
-from autobrrr.report.text.rank_text import ranks_table, ranks_words
+from autobrrr.report.text.rank_text import ranks_text, ranks_words
 from autobrrr.report.text.verdict_text import verdict_text
 from support.screens import tui
 
@@ -128,9 +128,9 @@ def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> No
     found = all_ranks.together(compared(rank(2, 0.4, size=3), rank(0, 15.0, size=3), late=2), [gone])
     assert (found.pid, found.straggler and found.straggler.compared) == (102, 2)
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, None), (2, True)]
-    table = ranks_table(found.ranks or []).splitlines()
-    assert table[0].split() == ["rank", "pid", "regime", "step", "waits", "own", "work"]
-    assert table[1].split() == ["0", "100", "communication", "4.20", "ms", "15.0", "ms", "25.0", "ms"]
+    table = ranks_text(found.ranks or []).splitlines()
+    assert table[0].split() == ["rank", "pid", "regime", "step", "own", "work", "waits", "cause"]
+    assert table[1].split() == ["0", "100", "communication", "4.20", "ms", "25.0", "ms", "15.0", "ms"]
     assert table[2].endswith("process 101 is stopped")
     assert table[3].endswith("slowest")
 

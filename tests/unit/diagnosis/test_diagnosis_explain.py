@@ -60,7 +60,7 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *get_args(ProofVerdict),
         *(code.value for code in WorkRefusal),
         *tuning_pane.STAGES.values(),
-        *tuning_pane.TONES,
+        *tuning_pane.STATES,
         *("queued", "manual"),
     }
     assert words - set(EXPLANATIONS) == set()

@@ -12,13 +12,12 @@ import pytest
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import ActiveRemedy, RecipeNow
-from autobrrr_tui.list_choice import ListChoice
+from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.word_page import WORDS
 from autobrrr_tui.sources.view_source import Do
-from autobrrr_tui.text_rows import Page
 from autobrrr_tui.view_messages import Updated
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
@@ -119,7 +118,7 @@ def test_no_key_touches_a_job_that_must_or_can_not_be_touched(view: View, why: s
         (tui.judged(), ("3", "end", "down", "down", "down", "down"), {"t", "w", "p", "d", "Enter", "/", "s"}),
         (tui.kept(), (), {"t", "u", "e", "w", "p", "d"}),
         (tui.kept(), ("3",), {"t", "u", "e", "w", "p", "d", "Enter", "/", "s"}),
-        (tui.kept(), ("5",), {"t", "u", "e", "w", "p", "d", "Enter"}),
+        (tui.kept(), ("5",), {"/", "t", "u", "e", "w", "p", "d", "Enter"}),
         (tui.trying(), (), {"t", "space", "d"}),
         (tui.judged(), ("6",), {"t", "w", "p", "d", "Enter", "/"}),
         (tui.judged(readonly=True), (), set()),
@@ -353,10 +352,10 @@ def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> N
 def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def overflow(view: View, width: int, height: int, choice: ListChoice) -> Page:
+    def overflow(view: View, height: int) -> list[ScreenPart]:
         raise error
 
-    monkeypatch.setitem(PANES, "steps", replace(PANES["steps"], page=overflow))
+    monkeypatch.setitem(PANES, "steps", replace(PANES["steps"], parts=overflow))
     assert "these figures can't be drawn" in text_after(tui.judged(), "1")
     assert "regime: overhead" in text_after(tui.judged(), "1", "0")
 

@@ -15,7 +15,7 @@ from autobrrr.records import Phases, RankLine, Reverted, Tuning
 from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice
+from autobrrr_tui.page_rows import ListChoice, page_rows
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, recipe_pane, steps_pane, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
@@ -76,7 +76,7 @@ def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -
 @pytest.mark.parametrize("mode", PANES)
 @pytest.mark.parametrize("width", [60, 80, 109])
 def test_every_mode_fits_in_its_width(name: str, mode: str, width: int) -> None:
-    for line in PANES[mode].page(VIEWS[name], width, 20, UNCHANGED).rows:
+    for line in page_rows(PANES[mode].parts(VIEWS[name], 20), width).rows:
         assert width_of(line) <= width, plain(line)
 
 
@@ -241,17 +241,17 @@ def test_remedies_show_what_became_of_them() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 120])
-@pytest.mark.parametrize("sorted_by", range(5))
+@pytest.mark.parametrize("sorted_by", range(7))
 def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: int, sorted_by: int) -> None:
-    rows = tuning_pane.page(tui.kept(), width, 20, ListChoice(sort=sorted_by)).rows
+    rows = page_rows(tuning_pane.parts(tui.kept(), 20), width, ListChoice(sort=sorted_by)).rows
     line = next(plain(each) for each in rows if "batch.larger" in plain(each))
     assert line.endswith(" changes training")
     assert max(width_of(each) for each in rows) <= width
 
 
 def test_a_prediction_without_a_column_of_its_own_is_called_one() -> None:
-    for width, said in ((120, "1.84x      -"), (80, "1.84x predicted")):
-        rows = [plain(each) for each in tuning_pane.page(tui.kept(), width, 20).rows]
+    for width, said in ((120, "1.84x predicted"), (80, "1.84x predicted")):
+        rows = [plain(each) for each in page_rows(tuning_pane.parts(tui.kept(), 20), width).rows]
         assert said in next(each for each in rows if "batch.larger" in each)
 
 
@@ -270,7 +270,7 @@ def test_the_line_above_a_mode_never_cuts_a_figure_from_its_unit(width: int) -> 
 
 def test_no_page_of_a_recording_names_a_key_that_needs_a_job() -> None:
     for standing in (ScreenStanding.LIVE, ScreenStanding.RECORDED):
-        rows = recipe_pane.page(tui.judged(standing=standing), 60, 12).rows
+        rows = page_rows(recipe_pane.parts(tui.judged(standing=standing), 12), 60).rows
         assert any("t tunes" in plain(each) for each in rows) == (standing is ScreenStanding.LIVE)
 
 
@@ -301,7 +301,7 @@ def test_two_intervals_on_one_screen_say_whose_they_are() -> None:
     text = "\n".join(plain(line) for line in glance_pane.page(tui.kept(), 120, 36).rows)
     assert "all kept together against none, 98 % interval" in text
     assert "each: with it against without it, 98 % interval" in text
-    mode = "\n".join(plain(line) for line in tuning_pane.page(tui.kept(), 120, 36).rows)
+    mode = "\n".join(plain(line) for line in page_rows(tuning_pane.parts(tui.kept(), 36), 120).rows)
     assert "with the remedy against without it [98 % interval]; tuned: all kept together against none" in mode
     for view in (tui.judged(), tui.measuring()):
         assert "98 %" not in "\n".join(plain(line) for line in glance_pane.page(view, 120, 36).rows)
@@ -312,13 +312,15 @@ def test_the_level_of_the_intervals_is_the_tuner_s() -> None:
 
 
 def test_a_slow_step_has_a_reason_or_a_dash_that_is_explained() -> None:
-    rows = [plain(line) for line in steps_pane.page(tui.judged(), 80, 20).rows]
+    rows = [plain(line) for line in page_rows(steps_pane.parts(tui.judged(), 20), 80).rows]
     assert any(line.split() == ["5120", "0:20", "30.0", "ms", "7.1x", "-"] for line in rows)
     assert rows.count(f"  {steps_pane.DASH}") == 1
     history = tui.history()
     known = msgspec.structs.replace(history, slow=[step for step in history.slow if step.why is not None])
     view = replace(tui.judged(), details=tui.details(history=known))
-    assert steps_pane.DASH not in "\n".join(plain(line) for line in steps_pane.page(view, 80, 20).rows)
+    assert steps_pane.DASH not in "\n".join(
+        plain(line) for line in page_rows(steps_pane.parts(view, 20), 80).rows
+    )
 
 
 def test_many_ranks_of_which_none_has_a_step_yet_are_counted() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from autobrrr.records import LateRank, RankLine, RankTimes
-from autobrrr_tui.panes import diagnosis_pane, rank_table
+from autobrrr.report.text.rank_text import ranks_table
+from autobrrr_tui.page_rows import page_rows
+from autobrrr_tui.panes import diagnosis_pane
 from autobrrr_tui.text_rows import plain
 from support.screens import tui
 
@@ -23,22 +25,13 @@ LINES = [
 
 
 def test_the_late_rank_has_its_phase_and_its_cause_and_what_was_not_measured_is_no_zero() -> None:
-    head, first, late = rank_table.table(LINES, LATE, 100)
-    assert plain(head).split() == ["rank", "step", "own", "work", "waits", "longer", "in", "cause"]
-    assert plain(first).split() == ["0", "-", "-", "-"]
-    assert plain(late).split()[:8] == ["1", "20.0", "ms", "18.0", "ms", "2.00", "ms", "backward"]
+    head, first, late = page_rows([ranks_table(LINES, LATE)], 120).rows
+    assert plain(head).split() == ["rank", "pid", "step", "own", "work", "waits", "longer", "in", "cause"]
+    assert plain(first).split() == ["0", "11", "-", "-", "-"]
+    assert plain(late).split()[:9] == ["1", "12", "20.0", "ms", "18.0", "ms", "2.00", "ms", "backward"]
     assert plain(late).endswith("its backward takes longer")
-    assert [each[0][1] for each in (first, late)] == ["plain", "bad"]
-    assert all(len(plain(line)) <= 40 for line in rank_table.table(LINES, LATE, 40))
-
-
-def test_ranks_that_were_not_compared_have_no_cause() -> None:
-    assert rank_table.said(None, 80) == []
-    assert "takes longer" not in plain(rank_table.table(LINES, None, 100)[2])
-    nobody = LateRank(rank=None, pid=None, why="alike")
-    (line,) = rank_table.said(nobody, 120)
-    assert plain(line) == "none is slower than the others: their own work takes equally long"
-    assert line[0][1] == "plain"
+    assert "bad" in [tone for _, tone, _ in late]
+    assert "takes longer" not in plain(page_rows([ranks_table(LINES)], 120).rows[2])
 
 
 def test_a_job_of_one_rank_has_no_table() -> None:
@@ -47,4 +40,4 @@ def test_a_job_of_one_rank_has_no_table() -> None:
 
 
 def text(view: tui.View) -> str:
-    return "\n".join(plain(line) for line in diagnosis_pane.page(view, 100, 60).rows)
+    return "\n".join(plain(line) for line in page_rows(diagnosis_pane.parts(view, 60), 100).rows)

@@ -2,155 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from autobrrr.quantities import duration, share
 from autobrrr.records import BatchProbe, Diagnosis, Evidence
 from autobrrr.records.gain_words import factor_words
+from autobrrr.records.rank_records import straggler_words
+from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable, Tone
+from autobrrr.report.step_shares import parts as shares_of
+from autobrrr.report.text.rank_text import ranks_table
 from autobrrr_tui import text_bars
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
-from autobrrr_tui.panes import rank_table
-from autobrrr_tui.text_rows import (
-    BLANK,
-    Page,
-    Row,
-    facts,
-    heading,
-    labelled,
-    padded,
-    piece,
-    row,
-    wrapped,
-)
+from autobrrr_tui.page_rows import Drawn, ScreenPart
+from autobrrr_tui.text_rows import Row, piece, row
 from autobrrr_tui.view_state import View
 
-SHARES = (
-    ("overhead", "▓", "overhead"),
-    ("input", "░", "input"),
-    ("host", "▒", "host"),
-    ("sync", "▚", "sync"),
-    ("communication", "▞", "communication"),
-    ("memory", "█", "memory"),
-    ("compute", "▙", "compute"),
-    ("underfilled", "▖", "underfilled"),
-    ("other", "·", "other"),
-)
 PLOT_CELLS, PLOT_ROWS = 36, 6
-SORTS: tuple[ListSort[Evidence], ...] = (
-    ListSort(column="says", key=lambda evidence: evidence.says),
-    ListSort(column="signal", key=lambda evidence: evidence.signal),
-)
+PROBE = "batch probe: step time against batch size"
 
 
-def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
+def parts(view: View, height: int) -> Sequence[ScreenPart]:
     found = view.snapshot
-    if found is None:
-        return Page(rows=[row(piece("  nothing is known yet", "dim"))])
-    rows: list[Row] = []
-    first = found.limit_reason or found.reason
-    rows += [row(piece(f"  {line}", "strong")) for line in wrapped(first, width - 4, 3)]
+    return [Line(text="nothing is known yet", tone="muted")] if found is None else list(_parts(view, found))
+
+
+def _parts(view: View, found: Diagnosis) -> Iterator[ScreenPart]:
+    yield Line(text=found.limit_reason or found.reason, tone="strong")
     if found.where:
-        rows += [
-            row(piece(f"  {line}", "regime")) for line in wrapped(f"at {found.where[0].words}", width - 4, 2)
-        ]
+        yield Line(text=f"at {found.where[0].words}", tone="head")
     for trend in found.trends:
-        rows += [row(piece(f"  {line}", "warn")) for line in wrapped(trend.words, width - 4, 2)]
-    rows += [row(piece(f"  {line}")) for line in wrapped(found.adds, width - 4, 4)]
-    rows += [BLANK, *_shares(found, width), BLANK]
-    rows += _ranks(view, width)
-    picks: dict[int, str] = {}
-    shown = listed(found.evidence, choice, SORTS, lambda each: f"{each.signal} {each.says or ''} {each.note}")
-    rows += [
-        heading("evidence"),
-        *left_out(len(shown), len(found.evidence), choice),
-        _header(chosen(SORTS, choice)),
-    ]
-    first_with: dict[str, str] = {}  # a ground that several signals name is said once
-    for evidence in shown:
-        picks[len(rows)] = evidence.signal
-        same = first_with.setdefault(evidence.note, evidence.signal) if evidence.value is None else ""
-        alike = same not in ("", evidence.signal)
-        rows += _evidence(evidence, width, f"as {same.replace('_', ' ')}" if alike else evidence.note)
-    if not found.evidence:
-        rows.append(row(piece("  none yet", "dim")))
-    rows += [BLANK, *_probe(found.batch_probe, min(76, width - 4))]
+        yield Line(text=trend.words, tone="warn")
+    if found.adds:
+        yield Line(text=found.adds)
+    shares = shares_of(found.shares)
+    yield (
+        Bar(title="shares", parts=shares)
+        if shares
+        else Line(name="shares", text="not measured yet", tone="muted")
+    )
+    if len(view.ranks) > 1:
+        late = found.straggler
+        yield Line(text="ranks", tone="title")
+        if late is not None:
+            yield Line(text=straggler_words(late, duration), tone="" if late.rank is None else "worse")
+        yield ranks_table(view.ranks, late)
+    yield _evidence(found.evidence) if found.evidence else Line(text="no evidence yet", tone="muted")
+    yield from _probe(found.batch_probe)
     if found.advice:
-        rows += [BLANK, heading("remedies")]
-    for advice in found.advice:
-        gain = "" if advice.expected is None else f" {factor_words(advice.expected)} predicted,"
-        said = f"{advice.remedy}:{gain} {advice.reach}, {advice.class_}; {advice.why}"
-        rows += [row(piece(f"  {line}")) for line in wrapped(said, width - 4, 3)]
+        said = [
+            Line(
+                name=each.remedy,
+                text=f"{'' if each.expected is None else f'{factor_words(each.expected)} predicted, '}"
+                f"{each.reach}, {each.class_}; {each.why}",
+            )
+            for each in found.advice
+        ]
+        yield Line(text="remedies", tone="title")
+        yield LineGroup(lines=said, shape="facts")
     if found.decide_with:
-        rows += [BLANK, labelled("decide", piece(found.decide_with, "accent"))]
-    return Page(rows=rows, picks=picks)
+        yield Line(name="decide", text=found.decide_with, tone="accent")
 
 
-def _shares(found: Diagnosis, width: int) -> list[Row]:
-    room = width - 12
-    parts: list[text_bars.Part] = [
-        (name, value, glyph, tone)
-        for name, glyph, tone in SHARES
-        if (value := getattr(found.shares, name)) is not None and value > 0
-    ]
-    if not parts:
-        return [labelled("shares", piece("not measured yet", "dim"))]
-    lines = text_bars.flowed(text_bars.legend(parts, [share(value) for _, value, _, _ in parts]), room)
-    return [labelled("shares", *text_bars.bar(parts, room)), *(labelled("", *line) for line in lines)]
+def _evidence(evidence: Sequence[Evidence]) -> PageTable:
+    first: dict[str, str] = {}  # a ground that several signals name is said once
+    rows = []
+    for each in evidence:
+        same = first.setdefault(each.note, each.signal) if each.value is None else each.signal
+        note = each.note if same == each.signal else f"as {same.replace('_', ' ')}"
+        rows.append(
+            [Cell(text=each.signal.replace("_", " ")), _says(each), Cell(text=_figure(each)), Cell(text=note)]
+        )
+    return PageTable(
+        title="evidence",
+        heads=("signal", "says", "-figure", "-note"),
+        rows=rows,
+        keys=[each.signal for each in evidence],
+        more={each.signal: _more(each) for each in evidence},
+    )
 
 
-def _ranks(view: View, width: int) -> list[Row]:
-    """All ranks of the job, where it has several."""
-    if len(view.ranks) < 2:
-        return []
-    straggler = view.snapshot.straggler if view.snapshot is not None else None
-    room = width - 4
-    rows = [*rank_table.said(straggler, room), *rank_table.table(view.ranks, straggler, room)]
-    return [heading("ranks"), *(row("  ", *each) for each in rows), BLANK]
-
-
-def details(view: View, key: str, width: int) -> list[Row]:
-    """All that one signal says."""
-    evidence = next(
-        (
-            each
-            for each in (view.snapshot.evidence if view.snapshot is not None else ())
-            if each.signal == key
+def _more(evidence: Evidence) -> list[Line]:
+    says = _says(evidence)
+    return [
+        Line(
+            name="says",
+            text="names nothing, excludes nothing" if says.text == "-" else says.text,
+            tone=says.tone,
         ),
-        None,
-    )
-    if evidence is None:
-        return []
-    says, tone = _says(evidence)
-    known = [
-        ("says", says if says != "-" else "names nothing, excludes nothing", tone),
-        ("figure", _figure(evidence), "plain"),
-        ("unit", evidence.unit if evidence.value is not None else "", "plain"),
-        ("excludes", ", ".join(evidence.against), "plain"),
-        ("note", evidence.note, "plain"),
+        Line(name="unit", text=evidence.unit if evidence.value is not None else ""),
+        Line(name="excludes", text=", ".join(evidence.against)),
+        Line(name="note", text=evidence.note),
     ]
-    return facts(known, width)
 
 
-def _header(sort: ListSort[Evidence] | None) -> Row:
-    heads = f"  {head('signal', 17, sort)}{head('says', 15, sort)}{'figure':<9} note"
-    return row(piece(heads, "dim"))
-
-
-def _says(evidence: Evidence) -> tuple[str, str]:
-    """What a signal names or excludes, and its tone."""
+def _says(evidence: Evidence) -> Cell:
+    """What a signal names or excludes."""
     if evidence.says is not None:
-        return evidence.says, "good"
-    return (f"not {evidence.against[0]}", "plain") if evidence.against else ("-", "dim")
-
-
-def _evidence(evidence: Evidence, width: int, note: str) -> list[Row]:
-    says, tone = _says(evidence)
-    room = max(10, width - 45)
-    notes = wrapped(note, room, 3) or [""]
-    first = row(
-        f"  {padded(evidence.signal.replace('_', ' '), 16)} ",
-        piece(padded(says, 14), tone),
-        f" {padded(_figure(evidence), 9)} {notes[0]}",
-    )
-    return [first, *(row(f"{'':>44}{line}") for line in notes[1:])]
+        return Cell(text=evidence.says, tone="better")
+    tone: Tone = "" if evidence.against else "muted"
+    return Cell(text=f"not {evidence.against[0]}" if evidence.against else "-", tone=tone)
 
 
 def _figure(evidence: Evidence) -> str:
@@ -158,39 +107,37 @@ def _figure(evidence: Evidence) -> str:
         return "-"
     if evidence.unit.startswith("share"):
         return share(evidence.value)
-    if evidence.unit == "ns":
-        return duration(evidence.value)
-    return f"{evidence.value:.2f} {evidence.unit}"
+    return duration(evidence.value) if evidence.unit == "ns" else f"{evidence.value:.2f} {evidence.unit}"
 
 
-def _probe(probe: BatchProbe, room: int) -> list[Row]:
+def _probe(probe: BatchProbe) -> Iterator[ScreenPart]:
     """Measured step times against the batch, with the fitted line."""
-    rows = [heading("batch probe: step time against batch size")]
-    if probe.status != "ok" or not probe.points:
-        return [
-            *rows,
-            *(row(piece(f"  {line}", "dim")) for line in wrapped(probe.why or "not measured", room, 3)),
-        ]
     points = [(float(point.batch), float(point.step_ns)) for point in probe.points]
-    if probe.fixed_ns is not None and probe.per_sample_ns is not None:
-        drawn = text_bars.plot(points, (float(probe.fixed_ns), probe.per_sample_ns), PLOT_CELLS, PLOT_ROWS)
-        top = max(ns for _, ns in points)
-        rows += [
-            row(
-                piece(f"  {duration(top) if i == 0 else '0' if i == PLOT_ROWS - 1 else '':>8} ", "dim"), *line
-            )
-            for i, line in enumerate(drawn)
-        ]
-        last = f"{points[-1][0]:.0f}"
-        rows.append(row(piece(f"{'':>11}0{' ' * (PLOT_CELLS - 1 - len(last))}{last} samples", "dim")))
+    if probe.status != "ok" or not points:
+        yield Line(text=PROBE, tone="title")
+        yield Line(text=probe.why or "not measured", tone="muted")
+        return
+    if probe.fixed_ns is None or probe.per_sample_ns is None:
+        rows = [[Cell(text=f"{batch:.0f} samples"), Cell(text=duration(ns))] for batch, ns in points]
+        yield PageTable(title=PROBE, heads=("", ""), rows=rows)
+    else:
+        line = (float(probe.fixed_ns), probe.per_sample_ns)
+        yield Line(text=PROBE, tone="title")
+        yield Drawn(draw=lambda width: _plot(points, line))
         fit = f"fixed {duration(probe.fixed_ns)} + {duration(probe.per_sample_ns)} a sample"
         if probe.ratio_2x is not None:
             bounds = probe.ratio_2x_interval
             said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
             fit += f"; twice the batch takes {probe.ratio_2x:.2f}{said} times as long"
-        rows += [row(f"  {line}") for line in wrapped(fit, room)]
-    else:
-        rows += [row(f"  {batch:>8.0f} samples  {duration(ns)}") for batch, ns in points]
+        yield Line(text=fit)
     if probe.why:
-        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(probe.why, room, 2)]
-    return rows
+        yield Line(text=probe.why, tone="muted")
+
+
+def _plot(points: Sequence[tuple[float, float]], line: tuple[float, float]) -> list[Row]:
+    top, last = duration(max(ns for _, ns in points)), f"{points[-1][0]:.0f}"
+    names = [top, *[""] * (PLOT_ROWS - 2), "0"]
+    drawn = text_bars.plot(points, line, PLOT_CELLS, PLOT_ROWS)
+    rows = [row(piece(f"  {name:>8} ", "dim"), *each) for name, each in zip(names, drawn, strict=True)]
+    axis = f"{'':>11}0{' ' * (PLOT_CELLS - 1 - len(last))}{last} samples"
+    return [*rows, row(piece(axis, "dim"))]

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autobrrr.records import Diagnosis
+from autobrrr.quantities import duration
+from autobrrr.records import Diagnosis, LateRank
+from autobrrr.records.rank_records import straggler_words
+from autobrrr.report.text.rank_text import ranks_table
 from autobrrr_tui import text_bars
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice
+from autobrrr_tui.page_rows import page_rows
 from autobrrr_tui.panes import glance_parts as parts
-from autobrrr_tui.panes import rank_table
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_boxes import EDGES, beside, boxed, cut
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, clipped, fitted, labelled, padded, piece, row
+from autobrrr_tui.text_rows import (
+    BLANK,
+    LABEL,
+    Page,
+    Row,
+    clipped,
+    fitted,
+    labelled,
+    padded,
+    piece,
+    row,
+    wrapped,
+)
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL
@@ -26,7 +40,7 @@ TIGHT = 14  # rows below which the verdict's second sentence is left to mode 2
 CHART = 18  # rows of the chart's box: more show nothing more
 
 
-def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
+def page(view: View, width: int, height: int) -> Page:
     """All of it in at most `height` rows."""
     known = view.snapshot is None or view.regime != "unknown" or view.snapshot.limit == "unknown"
     regime = row(piece(f"  regime: {view.regime}", "regime" if known else "dim"))  # scripts may read it
@@ -86,10 +100,17 @@ def _ranks(view: View, room: int, most: int) -> list[Row]:
     """The strip, and in at most so many rows a line for each rank, or which one is late."""
     straggler = view.snapshot.straggler if view.snapshot is not None else None
     rows = [tuple(line) for line in strip(view.ranks, room)]
-    lines = rank_table.table(view.ranks, straggler, room)
+    lines = page_rows([ranks_table(view.ranks, straggler)], room + 4).rows
     if len(rows) + len(lines) <= most and len(view.ranks) > 1:
         return [*rows, *lines]
-    return [*rows, *rank_table.said(straggler, room, 1)]
+    return [*rows, *_said(straggler, room, 1)]
+
+
+def _said(straggler: LateRank | None, room: int, most: int) -> list[Row]:
+    """Who the others wait for, and why; nothing where the ranks were not compared."""
+    words = "" if straggler is None else straggler_words(straggler, duration)
+    late = straggler is not None and straggler.rank is not None
+    return [row(piece(line, "bad" if late else "plain")) for line in wrapped(words, room, most)]
 
 
 def _details(view: View, room: int) -> list[Row]:
@@ -182,7 +203,7 @@ def _blocks(view: View, width: int, height: int) -> list[RowGroup]:
         blocks.append(RowGroup(3, _headed("device", [tuple(line) for line in device])))
     if view.ranks:
         blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
-        blocks.append(RowGroup(3, _headed("", rank_table.said(found.straggler, room, 2)), joined=True))
+        blocks.append(RowGroup(3, _headed("", _said(found.straggler, room, 2)), joined=True))
     gain = parts.gain(view, room, badges=True)
     blocks.append(RowGroup(0, _headed(parts.gain_head(view), [cut(line, room) for line in gain[:2]])))
     blocks.append(RowGroup(0, _after(view, width, height)))

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from autobrrr.quantities import clock
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice, left_out, listed
-from autobrrr_tui.text_rows import Page, Row, clipped, facts, middled, piece, row
+from autobrrr.report.page_model import Cell, Line, PageTable
+from autobrrr_tui.page_rows import Drawn, ScreenPart
+from autobrrr_tui.text_rows import middled, piece, row
 from autobrrr_tui.view_state import Said, View
 
 
-def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
-    shown = listed(view.log, choice, (), lambda said: said.text)
-    rows: list[Row] = left_out(len(shown), len(view.log), choice)
-    picks = {len(rows) + at: _name(each) for at, each in enumerate(shown)}
-    for each in shown:
-        rows.append(row(piece(f"  {_when(each):>8}  ", "dim"), clipped(each.text, width - 13)))
-    if view.log_path:
-        home = os.path.expanduser("~")
-        path = view.log_path.replace(home, "~", 1) if view.log_path.startswith(f"{home}/") else view.log_path
-        rows.append(row(piece("  the whole log:", "dim"), piece(f" {middled(path, width - 18)}", "dim")))
-    return Page(rows=rows or [row(piece("  nothing was said yet", "dim"))], picks=picks)
-
-
-def details(view: View, key: str, width: int) -> list[Row]:
-    """One line whole."""
-    each = next((each for each in view.log if _name(each) == key), None)
-    return [] if each is None else facts([("at", _when(each), "plain"), ("said", each.text, "plain")], width)
+def parts(view: View, height: int) -> Sequence[ScreenPart]:
+    if not view.log:
+        return [Line(text="nothing was said yet", tone="muted")]
+    rows = [[Cell(text=_when(each), tone="muted"), Cell(text=each.text)] for each in view.log]
+    names = [_name(each) for each in view.log]
+    more = {
+        _name(each): [Line(name="at", text=_when(each)), Line(name="said", text=each.text)]
+        for each in view.log
+    }
+    table = PageTable(title="", heads=("#-", "-"), rows=rows, keys=names, more=more, tall=1)
+    path, home = view.log_path, os.path.expanduser("~")
+    path = path.replace(home, "~", 1) if path.startswith(f"{home}/") else path
+    whole = Drawn(draw=lambda width: [row(piece(f"  the whole log: {middled(path, width - 18)}", "dim"))])
+    return [table, whole] if path else [table]
 
 
 def copied(view: View, key: str) -> str:

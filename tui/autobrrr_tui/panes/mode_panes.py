@@ -1,11 +1,11 @@
-"""The modes of a session by name: the page of each, and what can be done with its list."""
+"""The modes of a session by name: what each shows, and what can be done with its list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autobrrr_tui.list_choice import ListChoice
+from autobrrr_tui.page_rows import Drawn, ScreenPart
 from autobrrr_tui.panes import (
     diagnosis_pane,
     gaps_pane,
@@ -15,51 +15,29 @@ from autobrrr_tui.panes import (
     steps_pane,
     tuning_pane,
 )
-from autobrrr_tui.text_rows import Page, Row
 from autobrrr_tui.view_state import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModePane:
-    """One mode."""
+    """One mode. `parts` are given the rows that there are."""
 
-    page: Callable[[View, int, int, ListChoice], Page]
-    details: Callable[[View, str, int], list[Row]] | None = None  # of the line that is chosen
-    searched: bool = False
-    sorts: int = 0  # orders of its list beside the own one
+    parts: Callable[[View, int], Sequence[ScreenPart]]
     explained: bool = False  # its lines have names that the session explains
     copied: Callable[[View, str], str] | None = None  # of the line that is chosen; None: its name
     newest_last: bool = False  # the end is kept in sight until the cursor leaves it
 
 
+def _glance(view: View, height: int) -> Sequence[ScreenPart]:
+    return [Drawn(draw=lambda width: glance_pane.page(view, width, height).rows)]
+
+
 PANES: dict[str, ModePane] = {
-    "glance": ModePane(page=glance_pane.page),
-    "steps": ModePane(
-        page=steps_pane.page, details=steps_pane.details, searched=True, sorts=len(steps_pane.SORTS)
-    ),
-    "diagnosis": ModePane(
-        page=diagnosis_pane.page,
-        details=diagnosis_pane.details,
-        searched=True,
-        sorts=len(diagnosis_pane.SORTS),
-        explained=True,
-    ),
-    "tuning": ModePane(
-        page=tuning_pane.page,
-        details=tuning_pane.details,
-        searched=True,
-        sorts=len(tuning_pane.SORTS),
-        explained=True,
-    ),
-    "gaps": ModePane(
-        page=gaps_pane.page, details=gaps_pane.details, searched=True, sorts=len(gaps_pane.SORTS)
-    ),
-    "recipe": ModePane(page=recipe_pane.page, details=recipe_pane.details, explained=True),
-    "log": ModePane(
-        page=log_pane.page,
-        details=log_pane.details,
-        searched=True,
-        copied=log_pane.copied,
-        newest_last=True,
-    ),
+    "glance": ModePane(parts=_glance),
+    "steps": ModePane(parts=steps_pane.parts),
+    "diagnosis": ModePane(parts=diagnosis_pane.parts, explained=True),
+    "tuning": ModePane(parts=tuning_pane.parts, explained=True),
+    "gaps": ModePane(parts=gaps_pane.parts),
+    "recipe": ModePane(parts=recipe_pane.parts),
+    "log": ModePane(parts=log_pane.parts, copied=log_pane.copied, newest_last=True),
 }

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice
-from autobrrr_tui.panes import tuning_pane
-from autobrrr_tui.text_rows import BLANK, Page, Row, heading, piece, row, wrapped
+from collections.abc import Sequence
+
+from autobrrr.report.page_model import Cell, Line, PageTable
+from autobrrr_tui.page_rows import ScreenPart
+from autobrrr_tui.panes.tuning_pane import lines, more_of
 from autobrrr_tui.view_state import View
 
 
-def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
+def parts(view: View, height: int) -> Sequence[ScreenPart]:
     recipe = view.details.recipe if view.details is not None else None
     if recipe is None:
-        return Page(
-            rows=[
-                row("  no remedy is on, so there is no recipe yet"),
-                *[row(piece("  t tunes the job, a in mode 3 applies one remedy", "dim"))] * view.acting,
-            ]
-        )
+        how = Line(text="t tunes the job, a in mode 3 applies one remedy", tone="muted")
+        return [Line(text="no remedy is on, so there is no recipe yet"), *[how] * view.acting]
     if recipe.problem is None:
-        rows: list[Row] = [row(piece("  valid", "good"), piece("    e writes it to a file", "dim"))]
+        stands = Line(text="valid: e writes it to a file", tone="better")
     else:
-        rows = [
-            row(piece(f"  {line}", "bad")) for line in wrapped(f"not valid: {recipe.problem}", width - 4, 3)
-        ]
-    rows.append(BLANK)
-    picks: dict[int, str] = {}
-    applied = [each.remedy for each in tuning_pane.lines(view) if each.token is not None]
-    for line in recipe.text.splitlines():
-        remedy = line.partition("=")[0].strip().strip('"')
-        if remedy in applied:
-            picks[len(rows)] = remedy
-        rows.append(heading(line) if line.startswith("[") else row(f"  {line}"))
-    return Page(rows=rows, picks=picks)
-
-
-def details(view: View, key: str, width: int) -> list[Row]:
-    """All that is known of one remedy of the recipe."""
-    found = (each for each in tuning_pane.lines(view) if each.remedy == key and each.token is not None)
-    line = next(found, None)
-    return [] if line is None else tuning_pane.details(view, line.key, width)
+        stands = Line(text=f"not valid: {recipe.problem}", tone="worse")
+    rows = [
+        [Cell(text=line, tone="strong" if line.startswith("[") else "")] for line in recipe.text.splitlines()
+    ]
+    applied = {each.remedy: each for each in lines(view) if each.token is not None}
+    names = [line.partition("=")[0].strip().strip('"') for line in recipe.text.splitlines()]
+    keys = [name if name in applied else "" for name in names]
+    more = {name: more_of(line) for name, line in applied.items()}
+    return [stands, PageTable(title="", heads=("-",), rows=rows, keys=keys, more=more, tall=1)]

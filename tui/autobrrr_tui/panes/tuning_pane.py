@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autobrrr.quantities import duration
@@ -9,33 +10,20 @@ from autobrrr.records import Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
-from autobrrr_tui.text_rows import (
-    BLANK,
-    Page,
-    Row,
-    clipped,
-    facts,
-    heading,
-    middled,
-    padded,
-    piece,
-    row,
-    wrapped,
-)
+from autobrrr.report.page_model import Cell, Line, PageTable, Tone, factor, figure
+from autobrrr_tui.page_rows import ScreenPart
+from autobrrr_tui.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_reducer import key_of, label, tuned_line
 from autobrrr_tui.view_state import View
 
-TONES = {
-    "kept": "good",
-    "on": "good",
+STATES: dict[str, Tone] = {
+    "kept": "better",
+    "on": "better",
     "trying": "warn",
-    "reverted": "dim",
-    "refused": "dim",
-    "skipped": "dim",
+    "reverted": "muted",
+    "refused": "muted",
+    "skipped": "muted",
 }
-NAMES, SHORT_NAMES = 27, 17  # cells of a remedy's name for which columns give way
-WITH_INTERVAL = 19  # cells of a gain
 DARING = ("stream", "changes-training")  # classes whose results are not the same up to rounding
 REACHES = {
     "live": "on the running job",
@@ -55,13 +43,13 @@ class RemedyRow:
     options: dict[str, object]
     state: str
     predicted: float | None
-    achieved: float | None
-    interval: list[float] | None
-    price_ns: int | None  # what its trial took
     class_: str
-    reach: str
-    default: bool
-    means: str
+    reach: str = "live"
+    default: bool = True
+    means: str = ""
+    achieved: float | None = None
+    interval: list[float] | None = None
+    price_ns: int | None = None  # what its trial took
     why: str = ""  # what a trial has ended with
     memory: str = ""  # the most with it on
     token: int | None = None
@@ -71,88 +59,50 @@ def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
     found: dict[str, RemedyRow] = {}
     details = view.details
-    meanings = {each.remedy: each.doc for each in details.remedies} if details is not None else {}
+    listed = details.remedies if details is not None else []
+    meanings = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
         found[key_of(trial)] = _tried(trial, meanings.get(trial.remedy, ""))
-    for remedy in details.remedies if details is not None else ():
+    for remedy in listed:
         key = label(remedy.remedy, remedy.options)
-        if key not in found:
-            found[key] = _untried(remedy, key, tuning=view.tuning)
+        found.setdefault(key, _untried(remedy, key, tuning=view.tuning))
     for applied in details.active if details is not None else ():
         key = label(applied.remedy, applied.options)
-        known = found.get(key)
-        state = known.state if known is not None and known.state in ("kept", "trying") else "on"
-        base = known or _untried(
-            RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding"), key, tuning=False
-        )
+        on = RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding")
+        base = found.get(key) or _untried(on, key, tuning=False)
+        state = base.state if base.state in ("kept", "trying") else "on"
         found[key] = replace(base, state=state, token=applied.token)
     now = view.progress
-    if now is not None and now.remedy is not None:
-        key = label(now.remedy, now.options)
-        if key in found:
-            state = STAGES.get(now.stage, now.stage)
-            found[key] = replace(found[key], state=state)
-            if now.achieved is not None:
-                found[key] = replace(found[key], achieved=now.achieved, interval=now.interval)
+    key = "" if now is None or now.remedy is None else label(now.remedy, now.options)
+    if now is not None and key in found:
+        found[key] = replace(found[key], state=STAGES.get(now.stage, now.stage))
+        if now.achieved is not None:
+            found[key] = replace(found[key], achieved=now.achieved, interval=now.interval)
     return sorted(found.values(), key=lambda line: (line.reach != "live", not line.default))
 
 
-SORTS: tuple[ListSort[RemedyRow], ...] = (
-    ListSort(column="achieved", key=lambda line: line.achieved, falling=True),
-    ListSort(column="predicted", key=lambda line: line.predicted, falling=True),
-    ListSort(column="trial", key=lambda line: line.price_ns, falling=True),
-    ListSort(column="remedy", key=lambda line: line.key),
-)
-
-
-def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
-    rows: list[Row] = []
-    picks: dict[int, str] = {}
-    if view.failed:
-        rows += [row(piece(f"  {line}", "bad")) for line in wrapped(view.failed, width - 4, 2)]
+def parts(view: View, height: int) -> Sequence[ScreenPart]:
+    ends = [Line(text=view.failed, tone="worse")] if view.failed else []
+    kept = view.tuned.kept if view.tuned is not None and not view.tuning else []
     if view.tuned is not None and not view.tuning:
-        tone = "good" if view.tuned.kept else "plain"
-        rows += [row(piece(f"  {line}", tone)) for line in wrapped(tuned_line(view.tuned), width - 4, 2)]
-        if view.tuned.note:
-            rows += [row(piece(f"  {line}", "dim")) for line in wrapped(view.tuned.note, width - 4, 2)]
-        rows.append(BLANK)
+        ends.append(Line(text=tuned_line(view.tuned), tone="better" if kept else ""))
+        ends += [Line(text=view.tuned.note, tone="muted")] if view.tuned.note else []
     found = lines(view)
     if not found:
-        return Page(rows=[*rows, row(piece("  no remedy is known yet for this job", "dim"))])
-    shown = listed(found, choice, SORTS, lambda line: f"{line.key} {line.state} {line.class_} {line.why}")
-    rows += left_out(len(shown), len(found), choice)
-    sort = chosen(SORTS, choice)
-    columns = _columns(width, None if sort is None else sort.column)
-    names = max(SHORT_NAMES, min(34, width - 3 - sum(columns.values())))
-    heads = (head(name, cells, sort) for name, cells in {"remedy": names + 1, **columns}.items())
-    rows.append(row(piece(f"  {''.join(heads)}".rstrip(), "dim")))
-    for line in shown:
-        picks[len(rows)] = line.key
-        rows.append(_row(line, names, columns))
-    if columns.get("achieved") == WITH_INTERVAL and any(line.interval is not None for line in shown):
+        return [*ends, Line(text="no remedy is known yet for this job", tone="muted")]
+    below = [Line(text=_keys(view), tone="accent")] if view.acting else []
+    if any(line.interval is not None for line in found):
         said = f"achieved: with the remedy against without it [{SURE}]"
-        if view.tuned is not None and view.tuned.kept and not view.tuning:
-            said += "; tuned: all kept together against none"
-        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(said, width - 4)]
-    if view.acting:
-        rows += [BLANK, *(heading(line) for line in wrapped(_keys(view), width - 4))]
-    return Page(rows=rows, picks=picks)
-
-
-def _columns(width: int, sorted_by: str | None) -> dict[str, int]:
-    """Cells of each column beside the name; with little room those give way that can be missed.
-
-    The class keeps its words: half of `changes training` would say something else.
-    """
-    columns = {"state": 11, "predicted": 11, "achieved": WITH_INTERVAL, "trial": 8, "class": 16}
-    for name in ("trial", "predicted"):
-        if name != sorted_by and width - 3 - sum(columns.values()) < NAMES:
-            del columns[name]
-    if width - 3 - sum(columns.values()) < SHORT_NAMES:
-        columns["achieved"] = 10  # the factor alone
-    if sorted_by != "achieved" and width - 3 - sum(columns.values()) < SHORT_NAMES:
-        del columns["achieved"]
-    return columns
+        said += "; tuned: all kept together against none" if kept else ""
+        below.append(Line(text=said, tone="muted"))
+    table = PageTable(
+        title="",
+        heads=("remedy", "state", "~#achieved", "~#predicted", "~#took", "class"),
+        rows=[_cells(line) for line in found],
+        keys=[line.key for line in found],
+        more={line.key: more_of(line) for line in found},
+    )
+    return [*ends, table, *below]
 
 
 def note(line: RemedyRow, width: int) -> Row:
@@ -166,45 +116,29 @@ def _keys(view: View) -> str:
     return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
-def details(view: View, key: str, width: int) -> list[Row]:
-    """All that is known of one remedy."""
-    line = next((each for each in lines(view) if each.key == key), None)
-    if line is None:
-        return []
-    daring = line.class_ in DARING
-    known = [
-        ("state", line.state, TONES.get(line.state, "plain")),
-        ("class", f"{line.class_}: {CLASS_WORDS.get(line.class_, '')}", "warn" if daring else "plain"),
-        ("works", REACHES.get(line.reach, line.reach), "plain"),
-        ("predicted", factor_words(line.predicted), "plain"),
-        ("achieved", gain_words(line.achieved, line.interval), "plain"),
-        ("trial", "" if line.price_ns is None else f"took {duration(line.price_ns)}", "plain"),
-        ("memory", line.memory, "plain"),
-        ("why", line.why, "plain"),
-        ("means", line.means, "plain"),
+def _cells(line: RemedyRow) -> list[Cell]:
+    said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
+    if line.achieved is None and line.predicted is not None:
+        said, short = f"{factor_words(line.predicted)} predicted", "-"
+    return [
+        Cell(text=line.key, tone="strong" if line.token is not None else ""),
+        Cell(text=line.state, tone=STATES.get(line.state, "")),
+        Cell(text=said, short=short, sort=line.achieved),
+        factor(line.predicted),
+        figure("" if line.price_ns is None else duration(line.price_ns), line.price_ns),
+        Cell(text=class_badge(line.class_), tone="warn" if line.class_ in DARING else ""),
     ]
-    return facts(known, width)
 
 
-def _row(line: RemedyRow, names: int, columns: dict[str, int]) -> Row:
-    wide = columns.get("achieved") == WITH_INTERVAL
-    achieved = gain_words(line.achieved, line.interval if wide else None)
-    if wide and "predicted" not in columns and line.achieved is None and line.predicted is not None:
-        achieved = f"{factor_words(line.predicted)} predicted"
-    cells = {
-        "state": piece(line.state, TONES.get(line.state, "plain")),
-        "predicted": piece(factor_words(line.predicted)),
-        "achieved": piece(achieved),
-        "trial": piece(duration(line.price_ns)),
-        "class": piece(class_badge(line.class_), "warn" if line.class_ in DARING else "plain"),
-    }
-    name = piece(
-        f"  {padded(middled(line.key, names), names)} ", "strong" if line.token is not None else "plain"
-    )
-    return (
-        name,
-        *((padded(cells[column][0], wide), *cells[column][1:]) for column, wide in columns.items()),
-    )
+def more_of(line: RemedyRow) -> list[Line]:
+    tone: Tone = "warn" if line.class_ in DARING else ""
+    return [
+        Line(name="class", text=f"{line.class_}: {CLASS_WORDS.get(line.class_, '')}", tone=tone),
+        Line(name="works", text=REACHES.get(line.reach, line.reach)),
+        Line(name="memory", text=line.memory),
+        Line(name="why", text=line.why),
+        Line(name="means", text=line.means),
+    ]
 
 
 def _tried(trial: Trial, means: str) -> RemedyRow:
@@ -218,8 +152,6 @@ def _tried(trial: Trial, means: str) -> RemedyRow:
         interval=trial.interval,
         price_ns=trial.duration_ns or None,
         class_=trial.class_,
-        reach="live",
-        default=True,
         means=means,
         why=trial.why,
         memory="" if trial.peaks == NO_PEAKS else f"at most {trial.peaks.words}",
@@ -227,19 +159,13 @@ def _tried(trial: Trial, means: str) -> RemedyRow:
 
 
 def _untried(remedy: RemedyLine, key: str, *, tuning: bool) -> RemedyRow:
-    if remedy.reach != "live":
-        state = BEGINS.get(remedy.reach, remedy.reach)
-    else:
-        state = "manual" if not remedy.default else "queued" if tuning else "not tried"
+    waits = "manual" if not remedy.default else "queued" if tuning else "not tried"
     return RemedyRow(
         key=key,
         remedy=remedy.remedy,
         options=remedy.options,
-        state=state,
+        state=waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach),
         predicted=remedy.predicted,
-        achieved=None,
-        interval=None,
-        price_ns=None,
         class_=remedy.class_,
         reach=remedy.reach,
         default=remedy.default,

@@ -18,9 +18,9 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine
 from autobrrr.records.busy_words import busy_words, unseen_words
-from autobrrr_tui.list_choice import UNCHANGED, detail_cells
+from autobrrr_tui.page_rows import UNCHANGED, detail_cells, page_rows, sorting
 from autobrrr_tui.panes import glance_parts as parts
-from autobrrr_tui.panes.jobs_pane import SORTS, SPARK, job_row, jobs_page
+from autobrrr_tui.panes.jobs_pane import SPARK, job_row, jobs_table
 from autobrrr_tui.screens.search_field import SearchField
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import help_page
@@ -126,7 +126,9 @@ class TopScreen(Screen[None]):
         self._draw()
 
     def action_sort(self) -> None:
-        self._choice = replace(self._choice, sort=(self._choice.sort + 1) % (len(SORTS) + 1))
+        self._choice = replace(
+            self._choice, sort=(self._choice.sort + 1) % (len(sorting(jobs_table([]))) + 1)
+        )
         self._draw()
 
     def action_back(self) -> None:
@@ -228,7 +230,8 @@ class TopScreen(Screen[None]):
             job_row(job, self._views.get(job.pid), self._medians.get(job.pid, ()), self._cpu.get(job.pid))
             for job in sorted(self._jobs, key=lambda job: (job.job or str(job.pid), job.rank or 0, job.pid))
         ]
-        return jobs_page(lines, width, self._choice)
+        page = page_rows([jobs_table(lines)], width, self._choice)
+        return Page(rows=[BLANK, *page.rows], picks={at + 1: key for at, key in page.picks.items()})
 
     def _known(self, width: int, height: int) -> list[Row]:
         """Verdict and gain of the job under the cursor, in a box."""

@@ -15,7 +15,17 @@ from textual.widgets import Input
 
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.list_choice import UNCHANGED, ListChoice, detail_cells
+from autobrrr.report.page_model import PageTable
+from autobrrr_tui.page_rows import (
+    UNCHANGED,
+    ListChoice,
+    ScreenPart,
+    chosen_table,
+    detail_cells,
+    details,
+    page_rows,
+    sorting,
+)
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
@@ -91,6 +101,7 @@ class SessionScreen(Screen[None]):
         self._told = ""
         self._told_s = 0.0
         self._choices: dict[str, ListChoice] = {}  # of each mode
+        self._parts: Sequence[ScreenPart] = []  # of the page that is shown
         self._tones = styles(light=False)
 
     def compose(self) -> ComposeResult:
@@ -156,6 +167,7 @@ class SessionScreen(Screen[None]):
         if mode != self.mode:
             self._search.close()
             self.mode = mode
+            self._parts = []
             self._body.restart(newest_last=self._pane.newest_last)
             self._draw()
 
@@ -167,13 +179,13 @@ class SessionScreen(Screen[None]):
         self._body.scroll_rows(by)
 
     def action_search(self) -> None:
-        if self._pane.searched:
+        if self._table is not None:
             self._search.open(self._choice.search)
             self._draw()
 
     def action_sort(self) -> None:
-        if self._pane.sorts:
-            self._choose(replace(self._choice, sort=(self._choice.sort + 1) % (self._pane.sorts + 1)))
+        if self._sorts:
+            self._choose(replace(self._choice, sort=(self._choice.sort + 1) % (self._sorts + 1)))
 
     def action_back(self) -> None:
         if self._search.display or self._choice.search:
@@ -185,11 +197,13 @@ class SessionScreen(Screen[None]):
             self.action_mode("glance")
 
     def action_enter(self) -> None:
-        picked, of = self._body.picked, self._pane.details
+        picked, parts = self._body.picked, self._pane.parts
         if self.mode == "glance":
             self.action_mode("diagnosis")
-        elif picked is not None and of is not None:
-            page = details_page(picked, lambda width: of(self.view, picked, width))
+        elif picked is not None:
+            page = details_page(
+                picked, lambda width: details(parts(self.view, self.size.height), picked, width)
+            )
             self.app.push_screen(page)
             if self._pane.explained:
                 line = self._line()
@@ -330,6 +344,15 @@ class SessionScreen(Screen[None]):
         return PANES[self.mode]
 
     @property
+    def _table(self) -> PageTable | None:
+        """The list of this mode, where it has one."""
+        return chosen_table(self._parts)
+
+    @property
+    def _sorts(self) -> int:
+        return 0 if self._table is None else len(sorting(self._table))
+
+    @property
     def _choice(self) -> ListChoice:
         return self._choices.get(self.mode, UNCHANGED)
 
@@ -347,9 +370,9 @@ class SessionScreen(Screen[None]):
 
     def _copied(self) -> str:
         """What `y` copies: the recipe in its mode, else what is chosen, else what the verdict says."""
-        details, found = self.view.details, self.view.snapshot
+        known, found = self.view.details, self.view.snapshot
         if self.mode == "recipe":
-            return details.recipe.text if details is not None and details.recipe is not None else ""
+            return known.recipe.text if known is not None and known.recipe is not None else ""
         picked, copied = self._body.picked, self._pane.copied
         if picked is not None:
             return picked if copied is None else copied(self.view, picked)
@@ -434,27 +457,23 @@ class SessionScreen(Screen[None]):
 
     def _list(self, width: int, room: int) -> None:
         """The page of the mode; on a wide screen the details of what is chosen beside it."""
-        beside, of = detail_cells(width), self._pane.details
-        page = self._pane.page(self.view, width - beside - 1, room, self._choice) if beside and of else None
-        if page is None or not page.picks:
-            page, beside = self._pane.page(self.view, width, room, self._choice), 0
+        self._parts = self._pane.parts(self.view, room)
+        beside = 0 if self._table is None else detail_cells(width)
+        page = page_rows(self._parts, width - beside - bool(beside), self._choice)
+        if not page.picks:
+            page, beside = page_rows(self._parts, width, self._choice), 0
         detail = self.query_one("#detail", Lines)
         detail.styles.width = beside
         self._body.show(page)
-        if beside and of is not None and self._body.picked is not None:
-            known = of(self.view, self._body.picked, beside - EDGES)
+        if beside and self._body.picked is not None:
+            known = details(self._parts, self._body.picked, beside - EDGES)
             detail.show(Page(rows=boxed(clipped(self._body.picked, beside - 8), known, beside, room)))
 
     def _able(self) -> frozenset[str]:
         """The keys that do something in this mode."""
-        pane = self._pane
-        chosen = pane.details is not None and self._body.picked is not None
-        found = {"enter"} if chosen else set()
-        if pane.searched:
-            found.add("search")
-        if pane.sorts:
-            found.add("sort")
-        return able(self.view, self._line()) | found
+        found = {"enter"} if self._body.picked is not None else set()
+        found |= {"search"} if self._table is not None else set()
+        return able(self.view, self._line()) | found | ({"sort"} if self._sorts else set())
 
     def _note(self, width: int) -> Row:
         if self._told and self._clock_s() - self._told_s < TOLD_S:
