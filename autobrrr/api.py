@@ -126,6 +126,7 @@ def tune(
     *,
     for_s: float = TUNE_S,
     horizon_s: float | None = None,
+    max_loss: float | None = None,
     allow: str | None = None,
     only: Sequence[str] | None = None,
     say: Say = _quiet,
@@ -138,6 +139,7 @@ def tune(
         pid: The training process, or a launcher: then each remedy is tried on all of its ranks at once.
         for_s: Time budget in seconds.
         horizon_s: Time over which a gain must pay for its trial; 30 min where None.
+        max_loss: Share of its work that the job may lose in any five minutes; 0.02 where None.
         allow: Widest exactness class: "bitwise", "rounding" (where None), "stream", "changes-training".
         only: Try only these remedies.
         say: Gets a line for each trial and whatever else takes time.
@@ -147,7 +149,9 @@ def tune(
     """
     session = JobSession(pid, _entered(pid, SessionOptions(), say), stays=True)
     try:
-        return session.tune(for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say)
+        return session.tune(
+            for_s=for_s, horizon_s=horizon_s, max_loss=max_loss, allow=allow, only=only, say=say
+        )
     finally:
         session.close()
 
@@ -199,6 +203,7 @@ class JobSession:
         *,
         for_s: float = TUNE_S,
         horizon_s: float | None = None,
+        max_loss: float | None = None,
         allow: str | None = None,
         only: Sequence[str] | None = None,
         say: Say = _quiet,
@@ -226,6 +231,7 @@ class JobSession:
         self.tuning = lead.tune(
             for_s=for_s,
             horizon_s=horizon_s,
+            max_loss=max_loss,
             allow=allow,
             only=only,
             on_progress=on_progress,

@@ -34,7 +34,7 @@ NETWORK = (
     "trials keep network access: what the script sends, each start sends (--no-network: nothing);"
     " trackers and the Hugging Face hub are off"
 )
-NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
+NOT_HERE = {"horizon_s": "--horizon", "max_loss": "--max-loss", "only": "--only"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -227,6 +227,7 @@ class Client:
         for_s: float | None = None,
         spent_s: float = 0.0,
         horizon_s: float | None = None,
+        max_loss: float | None = None,
         allow: str | None = None,
         only: Sequence[str] | None = None,
         on_progress: Callable[[TuneProgress], None] = lambda progress: None,
@@ -236,6 +237,7 @@ class Client:
 
         Args:
             spent_s: Of the user's time, what has passed already.
+            max_loss: Share of its work that the job may lose in any five minutes; 0.02 where None.
             allow: The widest exactness class that may be tried.
             only: Names of remedies; all where None.
 
@@ -248,6 +250,7 @@ class Client:
             for_ns=None if for_s is None else int(for_s * 1e9),
             spent_ns=int(spent_s * 1e9),
             horizon_ns=None if horizon_s is None else int(horizon_s * 1e9),
+            max_loss=max_loss,
             allow=allow,
             only=None if only is None else list(only),
         )

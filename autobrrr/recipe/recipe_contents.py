@@ -37,9 +37,13 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured, on what. Times are in nanoseconds a step."""
+    """What was measured, on what. Times are in nanoseconds a step.
+
+    `at_least`: on a running job. What acts from the first step on may be faster; no fresh start was measured.
+    """
 
     speedup: float | None = None
+    at_least: bool = False
     interval: tuple[float, float] | None = None
     baseline_ns: float | None = None
     best_ns: float | None = None

@@ -32,7 +32,7 @@ MOST_TRIES = 200  # prefixes of a text, to find a line
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
 MATCH_KEYS = ("script", "device", "torch")
-EVIDENCE_KEYS = ("speedup", "interval", *FIGURES, "measured_on")
+EVIDENCE_KEYS = ("speedup", "interval", *FIGURES, "measured_on", "at_least")
 DEVICES = ("cpu", "cuda")
 GONE = {"loader.cache": "keep the items in the dataset itself"}  # remedies that there were, and what to do
 _LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
@@ -259,9 +259,15 @@ class _Reader:
             if len(numbers) != 2 or None in numbers or not numbers[0] <= numbers[1]:  # type: ignore[operator]
                 self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
             bounds = (float(numbers[0]), float(numbers[1]))  # type: ignore[arg-type]
+        at_least = table.get("at_least", False)
+        if not isinstance(at_least, bool):
+            self.fail(("evidence", "at_least"), f"at_least must be true or false, not {_shown(at_least)}")
         figures = {key: self.positive(table, key) for key in ("speedup", *FIGURES)}
         return Measured(
-            interval=bounds, measured_on=self.text(("evidence",), table, "measured_on"), **figures
+            interval=bounds,
+            measured_on=self.text(("evidence",), table, "measured_on"),
+            at_least=bool(at_least),
+            **figures,
         )
 
     def positive(self, table: Table, key: str) -> float | None:

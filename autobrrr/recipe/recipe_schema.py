@@ -43,6 +43,7 @@ def json_schema() -> Node:
                         },
                         **dict.fromkeys(FIGURES, factor),
                         "measured_on": text,
+                        "at_least": {"type": "boolean"},
                     }
                 ),
                 "numerics": _table({"class": {"enum": list(CLASSES)}}),

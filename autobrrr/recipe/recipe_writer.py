@@ -33,6 +33,7 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
         if interval is None
         else Measured(
             speedup=tuning.speedup,
+            at_least=True,
             interval=interval,
             baseline_ns=tuning.baseline,
             best_ns=tuning.best,
@@ -91,6 +92,8 @@ def _evidence(measured: Measured) -> list[str]:
     if measured.interval is not None:
         low, high = measured.interval
         lines.insert(1 if measured.speedup is not None else 0, f"interval = [{low!r}, {high!r}]")
+    if measured.at_least:
+        lines.append(_line("at_least", True))
     return lines
 
 

@@ -6,11 +6,13 @@ The job is left under whichever arm came last; the caller brings it where it bel
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
@@ -48,6 +50,7 @@ PROMISING_GAIN = 0.01
 WARM_UP_PATIENCE = 8.0  # times the usual price
 PATIENCE_BLOCKS = 4  # longest blocks, until the queue of a device must be in balance
 STAMPED_NS = 3_000_000_000  # within it the first stamp must have come
+NO_STEPS = np.empty(0)
 UNSTAMPED = (
     "the job computes on a device that works asynchronously, and its steps came without the device's time"
 )
@@ -65,6 +68,7 @@ class Comparison:
     duration_ns: int
     without_ns: float | None  # mean step of the blocks without
     price_ns: int = 0  # what the first steps with it took longer than usual
+    lost_ns: float = 0.0  # with that, and what its blocks took longer than those without; below 0: less
     switch_ns: float = 0.0  # from the wish for a change to the first step after it
     peaks: MemoryPeaks = NO_PEAKS
     in_doubt: bool = False  # over all steps it was slower, by long ones that came more often with it
@@ -81,6 +85,7 @@ class Comparing:
     deadline_ns: int
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
+    may_lose_ns: float = math.inf
     rare: bool = False
     switch_ns: float = 0.0  # as the comparison before has found it
     seed: int = 0
@@ -123,6 +128,7 @@ class _Run:
         self.steps = 0
         self.pause_ns = 0
         self.price_ns = 0
+        self.slower_ns = 0.0  # what blocks with the remedy took longer
         self.next_seq = 0
         on_in_turn = set(asked.with_it) ^ set(asked.without)
         by_epoch = [switches_by_epoch(choice) for choice in on_in_turn]
@@ -170,6 +176,7 @@ class _Run:
             over = self.asked.rule(self.standing())
             if over is not None:
                 return _Over(*over)
+            self.mind_loss_of_time()
             end_ns = self.bench.now_ns() + self.pair_ns()
             if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
                 return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
@@ -198,6 +205,10 @@ class _Run:
             return
         without, with_it = blocks["A"], blocks["B"]
         self.steps += len(without.steps) + len(with_it.steps)
+        if len(without.steps):
+            more_ns = with_it.steps.sum() - len(with_it.steps) * without.steps.mean()
+            # Those that settle are as slow, and the one at whose end the remedy goes off.
+            self.slower_ns += float(more_ns * (self.plan.total + 1) / self.plan.steps)
         plain = log_speed_ratio(without.steps, with_it.steps, rare=True)
         typical = log_speed_ratio(without.steps, with_it.steps, rare=False)
         if plain is None or typical is None:
@@ -344,6 +355,8 @@ class _Run:
         self.lost_without = self.lost_without or bool(lost)
 
     def protect(self, first: int, found: Steps, waited_ns: int) -> None:
+        usual = found[found["flags"] & ring_layout.UNREPRESENTATIVE == 0]
+        self.mind_loss_of_time(durations_ns(timed(usual, self.bench.clock)))
         took_ns = durations_ns(timed(found, self.bench.clock))
         if len(took_ns) >= 3:
             slow_ns = float(np.median(took_ns))
@@ -351,6 +364,17 @@ class _Run:
                 raise _Suspected(first, f"{slow_ns / self.step_ns:.0f} times slower", slow_ns)
         elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns, SILENCE_PAUSES * self.pause_of_job_ns):
             raise _Suspected(first, f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s")
+
+    def mind_loss_of_time(self, took_ns: NDArray[np.float64] = NO_STEPS) -> None:
+        """Ends the comparison once blocks with the remedy have cost what it may cost.
+
+        Args:
+            took_ns: Steps of the block that runs, those that have ended.
+        """
+        lost_ns = self.slower_ns + float((took_ns - self.step_ns).sum())
+        if lost_ns > self.asked.may_lose_ns:
+            self.slower_ns = lost_ns
+            raise _Over("hopeless", f"slower: it had cost {lost_ns / 1e9:.1f} s, the most by --max-loss")
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
@@ -396,6 +420,7 @@ class _Run:
             duration_ns=self.bench.now_ns() - self.began_ns,
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
             price_ns=self.price_ns,
+            lost_ns=self.price_ns + self.slower_ns,
             switch_ns=self.switch_ns,
             peaks=self.bench.take_peaks(
                 {choice.remedy for choice in self.asked.with_it if choice not in self.asked.without}

@@ -122,7 +122,7 @@ def tune(
         run.ledger.enter_kept(applied)
     on = [applied.choice for applied in (*already, *standing)]
     listed = [each for each in listed if each.choice not in on]
-    return run.go(TuningStudy(listed, run.settings.journal, on))
+    return run.go(TuningStudy(listed, asked.journal, on, asked.horizon_ns / 1e9))
 
 
 class _LiveTuning:
@@ -146,6 +146,7 @@ class _LiveTuning:
         self.no_claim: NoClaim | None = None
         self.enough_s: int | None = None
         self.untried: list[Candidate] = []  # for want of time
+        self.unpaid: list[Candidate] = []  # what others gain may pay for them yet
         self.not_met: list[Candidate] = []  # refused for now: what they are for may still come
         self.guard_undid: list[Reverted] = []
         self.closed: Arm = ()  # what the closing run has measured
@@ -212,9 +213,14 @@ class _LiveTuning:
         self.try_all(study)
         if self.not_met and not self.bench.cancelled():
             self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
-            for candidate in self.not_met:
-                study.again(candidate)
-            self.try_all(study)
+            self.try_again(study, self.not_met)
+        if self.unpaid and self.kept:
+            self.try_again(study, self.unpaid)
+
+    def try_again(self, study: TuningStudy, refused: Sequence[Candidate]) -> None:
+        for candidate in list(refused):
+            study.again(candidate)
+        self.try_all(study)
 
     def try_all(self, study: TuningStudy) -> None:
         while (asked := study.ask(self.gains())) is not None:
@@ -223,12 +229,16 @@ class _LiveTuning:
             if odd is not None:
                 self.end(study, asked, None, "refused", odd)
                 continue
-            refusal = self.budget.refusal(asked.candidate, self.step_ns, self.search_deadline())
+            refusal = self.budget.refusal(
+                asked.candidate, self.step_ns, self.search_deadline(), self.sure_speed()
+            )
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
                 self.end(study, asked, None, "skipped", why or "")
                 if not self.budget.price_ns(asked.candidate.choice):  # a dear one says itself what would do
                     self.untried.append(asked.candidate)
+                else:
+                    self.unpaid.append(asked.candidate)
                 continue
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
@@ -239,6 +249,10 @@ class _LiveTuning:
         """What is on between trials, with the factor that each has brought, as far as it was measured."""
         on = (*self.kept, *(applied.choice for applied in self.standing))
         return {choice: self.ledger.achieved(choice) for choice in on}
+
+    def sure_speed(self) -> float:
+        """What is kept surely gains, as a factor on the job's own speed."""
+        return math.prod(self.ledger.sure(choice) for choice in self.kept)
 
     def stands_against(self, choice: Choice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""
@@ -417,7 +431,7 @@ class _LiveTuning:
         slot_ns: int | None = None,
     ) -> Comparison:
         self.comparisons += 1
-        settings = self.settings
+        settings, surely = self.settings, self.sure_speed()
         doing = f"{_VERBS[stage]} {'all together' if choice is None else choice.label}"
         if choice is None or not self.budget.price_ns(choice):
             self.say(stage, doing, choice)
@@ -439,6 +453,7 @@ class _LiveTuning:
                 alpha=settings.alpha,
                 deadline_ns=deadline_ns,
                 slot_ns=slot_ns,
+                may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
                 step_ns=self.step_ns,
                 rare=rare,
                 switch_ns=self.budget.switch_ns,
@@ -449,6 +464,7 @@ class _LiveTuning:
         if found.without_ns is not None:
             self.step_ns = found.without_ns
         self.budget.switch_ns = found.switch_ns
+        self.budget.enter(found.lost_ns, 1.0 if stage == "final" else surely)
         return found
 
     def settle(self) -> None:

@@ -91,6 +91,11 @@ class TrialLedger:
         trial = self._trials.get(choice)
         return trial.achieved if trial is not None and trial.achieved is not None else 1.0
 
+    def sure(self, choice: Choice) -> float:
+        """The least gain by its interval; 1.0 where none is known."""
+        trial = self._trials.get(choice)
+        return 1.0 if trial is None or trial.interval is None else max(1.0, trial.interval[0])
+
 
 def _with_options(trial: Trial) -> str:
     inside = ", ".join(f"{name} = {value}" for name, value in trial.options.items())

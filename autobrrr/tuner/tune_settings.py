@@ -27,6 +27,9 @@ class TuneSettings:
     horizon_ns: int = 30 * MINUTE_NS
     """Time over which a gain counts against the pause of switching it on."""
 
+    max_loss: float = 0.02
+    """Share of its work by which the job may fall behind one that nobody tunes, in any five minutes."""
+
     allowed: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
     """Exactness classes that may be tried; see `space.allowed_classes`."""
     unproven: bool = False

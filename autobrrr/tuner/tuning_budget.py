@@ -1,6 +1,7 @@
-"""What a tuning may spend: time up to a deadline, and the price of switching a remedy on.
+"""What a tuning may spend: time up to a deadline, and training time, which it takes from the job.
 
-In: settings, a clock. Out: deadlines, prices, and why a candidate is not tried.
+In: settings, a clock, what comparisons have cost. Out: deadlines, prices, why a candidate is not tried.
+The job is held against a twin that nobody tunes: in every five minutes it must do nearly as much.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records.gain_words import interval_words
-from autobrrr.tuner.ab_blocks import shortest_pairs_ns
+from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.job_under_test import JobUnderTest
@@ -19,8 +20,9 @@ from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 from autobrrr.tuner.tune_settings import CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 
 LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
-DEAR = 0.05  # of the user's time, for one pause: from here on a remedy must be likely to gain
-WORTH_A_PAUSE = 1.05  # the least predicted gain
+WINDOW_NS = 300_000_000_000
+MOST_OF_LOSS = 0.5  # of what the job may still lose, for one comparison: the next may cost something, too
+LEAST_OF_LOSS = 0.05  # of what it may lose in all, to see anything of a remedy that costs no pause
 
 
 @dataclass(slots=True)
@@ -32,9 +34,46 @@ class TuningBudget:
     settings: TuneSettings
     switch_ns: float = 0.0  # what a change of remedies takes, once it was seen
     began_ns: int = field(init=False)
+    _counted_ns: int = field(init=False)  # until when losses and gains were entered
+    _lost: list[tuple[int, float]] = field(default_factory=list)  # from when on, against the twin; gains < 0
 
     def __post_init__(self) -> None:
-        self.began_ns = self.bench.now_ns()
+        self.began_ns = self._counted_ns = self.bench.now_ns()
+
+    def enter(self, lost_ns: float, speed: float) -> None:
+        """A comparison has ended.
+
+        Args:
+            lost_ns: What it took from a job that has on what was kept before.
+            speed: Of that job, surely, as a factor on the speed of the twin.
+        """
+        now_ns = self.bench.now_ns()
+        self._lost.append((self._counted_ns, lost_ns - (speed - 1) * (now_ns - self._counted_ns)))
+        self._counted_ns = now_ns
+
+    def may_lose_ns(self, speed: float, pause_ns: float = 0.0) -> float:
+        """What the job may still lose of any five minutes; less than nothing: it lost too much.
+
+        Args:
+            speed: What it surely gains from now on, after the pause.
+            pause_ns: For which it is about to stand still.
+        """
+        now_ns, lost_ns = self.bench.now_ns(), 0.0
+        least_ns = (speed - 1) * (WINDOW_NS - pause_ns)  # of the windows that begin now, or began earlier
+        for began_ns, loss_ns in reversed(self._lost):
+            lost_ns += loss_ns
+            if (left_ns := WINDOW_NS - (now_ns - began_ns) - pause_ns) > 0:
+                least_ns = min(least_ns, (speed - 1) * left_ns - lost_ns)
+        return self.settings.max_loss * WINDOW_NS - pause_ns + least_ns
+
+    @property
+    def least_ns(self) -> float:
+        """What each may cost in any case."""
+        return LEAST_OF_LOSS * self.settings.max_loss * WINDOW_NS
+
+    def limit_ns(self, speed: float) -> float:
+        """By how much blocks of one comparison may be slower."""
+        return max(self.least_ns, MOST_OF_LOSS * self.may_lose_ns(speed))
 
     @property
     def elapsed_ns(self) -> int:
@@ -62,15 +101,25 @@ class TuningBudget:
         """The same for one that costs nothing to switch on first."""
         return shortest_pairs_ns(step_ns, FEWEST_PAIRS, self.switch_ns)
 
-    def refusal(self, candidate: Candidate, step_ns: float, deadline_ns: int) -> str | None:
-        """Why a candidate is not tried: it may not pay for its pause, or its trial no longer fits."""
+    def refusal(self, candidate: Candidate, step_ns: float, deadline_ns: int, speed: float) -> str | None:
+        """Why a candidate is not tried: it may not pay for its pause in time, or its trial no longer fits.
+
+        Args:
+            speed: What is kept surely gains, as a factor.
+        """
         remedy, price_ns = candidate.choice.remedy, self.price_ns(candidate.choice)
         pause = f"needs a {price_ns / 1e9:.0f} s pause"
-        whole_ns = self.settings.budget_ns + self.settings.spent_ns
-        if price_ns > DEAR * whole_ns and remedy not in self.settings.only and not _likely(candidate):
-            interval = candidate.interval and f" {interval_words(candidate.interval)}"
-            foreseen = "may gain nothing" if candidate.predicted else "no gain is predicted"
-            return f"{pause} and {foreseen}{interval or ''}; --only {remedy} tries it"
+        foreseen = min(candidate.interval or (candidate.predicted or 1.0,))
+        if remedy not in self.settings.only:
+            if price_ns and self.may_lose_ns(speed * max(1.0, foreseen), price_ns) < 0:
+                said = f" {interval_words(candidate.interval)}" if candidate.interval else ""
+                dear = f"may not earn it back in 5 minutes{said}"
+                why = dear if candidate.predicted else "no gain is predicted"
+                return f"{pause} and {why}; --only {remedy} tries it"
+            block_ns = (FEWEST_SLOW_STEPS + 1) * step_ns  # as long again, if steps become twice as long
+            if block_ns > max(self.may_lose_ns(speed), self.least_ns):
+                why = f"a step takes {step_ns / 1e9:.1f} s: it may cost more than --max-loss allows"
+                return f"{why}; --only {remedy} tries it"
         saved = 1 - 1 / max(candidate.predicted or LIKELY_BEST, 1.0)
         if price_ns > saved * self.settings.horizon_ns:
             return f"{pause}, more than it can save within {self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
@@ -87,10 +136,3 @@ class TuningBudget:
         needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
         whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
         return math.ceil(whole_ns / 1e9)
-
-
-def _likely(candidate: Candidate) -> bool:
-    """Whether a gain is predicted, and all of the prediction's interval is one."""
-    if candidate.predicted is None or candidate.predicted < WORTH_A_PAUSE:
-        return False
-    return candidate.interval is None or candidate.interval[0] > 1

@@ -28,6 +28,7 @@ from autobrrr.tuner.candidate_space import USUAL_GAIN, Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 
 OFF = "off"
+USUAL_HORIZON_S = 1800.0
 MOST_OF_TIME = 0.3  # of what is left for trials, for one of them, where others wait
 
 
@@ -55,7 +56,8 @@ class PromiseSampler(BaseSampler):  # type: ignore[misc]
 
     proposed: Candidate
 
-    def __init__(self, candidates: Sequence[Candidate], on: Sequence[Choice]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], on: Sequence[Choice], horizon_s: float) -> None:
+        self._horizon_s = horizon_s
         choices = [*(each.choice for each in candidates), *on]
         self.space: dict[str, BaseDistribution] = {
             remedy: CategoricalDistribution(
@@ -86,9 +88,10 @@ class PromiseSampler(BaseSampler):  # type: ignore[misc]
         return OFF
 
     def expected(self, candidate: Candidate) -> float:
-        """Log of the gain."""
+        """Log of the gain, less the share of the horizon that switching on takes."""
         predicted = math.log(candidate.predicted or USUAL_GAIN)
-        return self.measured.get(candidate.choice.label, predicted)
+        price = REGISTRY[candidate.choice.remedy].price_s / self._horizon_s
+        return self.measured.get(candidate.choice.label, predicted) - price
 
 
 class TuningStudy:
@@ -99,14 +102,19 @@ class TuningStudy:
         journal: File of the study; None keeps it in memory. One that can't be read is set aside, and one that
             can't be written ends there: a full disk stops no tuning.
         on: What may be among the kept beside them.
+        horizon_s: Time over which a gain counts against the pause of switching it on.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], journal: Path | None = None, on: Sequence[Choice] = ()
+        self,
+        candidates: Sequence[Candidate],
+        journal: Path | None = None,
+        on: Sequence[Choice] = (),
+        horizon_s: float = USUAL_HORIZON_S,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._open: dict[int, tuple[optuna.Trial, float]] = {}  # with the log speed-up of what was kept
-        self._sampler = PromiseSampler(candidates, on)
+        self._sampler = PromiseSampler(candidates, on, horizon_s)
         space = hashlib.sha256(str(self._sampler.space).encode()).hexdigest()[:8]
         self._journal = None if journal is None else _journal(journal, f"tune-{space}")
         self._study = optuna.create_study(sampler=self._sampler, direction="maximize")

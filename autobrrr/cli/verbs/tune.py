@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.cli import tune_script
-from autobrrr.cli.durations import duration_s
+from autobrrr.cli.durations import duration_s, share_of_work
 from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
@@ -65,6 +65,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         type=duration_s,
         metavar="D",
         help="time over which a gain must pay for its trial (default 30m)",
+    )
+    parser.add_argument(
+        "--max-loss",
+        type=share_of_work,
+        metavar="P%",
+        help="most work that the job may lose in any five minutes (default 2%%)",
     )
     parser.add_argument(
         "--allow",
@@ -120,6 +126,7 @@ def _tune(args: argparse.Namespace) -> int:
                 for_s=left_s,
                 spent_s=spent_s,
                 horizon_s=args.horizon_s,
+                max_loss=args.max_loss,
                 allow=args.allow,
                 only=only,
                 on_progress=_say_progress,

@@ -38,6 +38,5 @@ def speed_reached(step_ns: Mapping[str, object] | None, evidence: Measured | Non
     if evidence.baseline_ns and evidence.best_ns:
         times = f"{duration(evidence.baseline_ns)} → {duration(evidence.best_ns)}, "
     where = f" on {evidence.measured_on}" if evidence.measured_on else ""
-    return (
-        f"{said}; the recipe was measured at {times}{gain_words(evidence.speedup, evidence.interval)}{where}"
-    )
+    gain = f"{'at least ' if evidence.at_least else ''}{gain_words(evidence.speedup, evidence.interval)}"
+    return f"{said}; the recipe was measured at {times}{gain}{where}"

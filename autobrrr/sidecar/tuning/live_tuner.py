@@ -60,6 +60,7 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
         budget_ns=usual.budget_ns if request.for_ns is None else request.for_ns,
         spent_ns=request.spent_ns,
         horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
+        max_loss=usual.max_loss if request.max_loss is None else request.max_loss,
         allowed=allowed_classes(request.allow),
         unproven=allows_unproven(request.allow),
         only=tuple(request.only or ()),

@@ -34,6 +34,7 @@ class TuneRequest(Record, frozen=True, kw_only=True):
     for_ns: int | None = None
     spent_ns: int = 0  # of the user's time before that
     horizon_ns: int | None = None
+    max_loss: float | None = None
     allow: str | None = None
     only: list[str] | None = None
     stays: bool = False  # goes on when the client that asked leaves

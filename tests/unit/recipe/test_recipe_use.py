@@ -49,6 +49,7 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence() -> None:
     }
     assert made.evidence is not None
     assert made.evidence.speedup == tuning.speedup
+    assert made.evidence.at_least, "no fresh start was measured"
     assert made.evidence.measured_on == "2 cores, torch 2.13.0"
     assert made.match.script == "train.py"
     assert made.numerics == "rounding"

@@ -16,6 +16,7 @@ from autobrrr.records import (
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import WINDOW_NS
 from autobrrr.tuner.tuning_study import MOST_OF_TIME
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
@@ -145,8 +146,8 @@ def test_what_is_advised_first_is_tried_first() -> None:
     ("expected", "interval", "reason"),
     [
         (None, None, "no gain is predicted"),
-        (1.04, None, "may gain nothing"),
-        (1.2, [0.9, 1.6], "may gain nothing [0.90–1.60]"),
+        (1.04, None, "may not earn it back in 5 minutes"),
+        (1.2, [0.9, 1.6], "may not earn it back in 5 minutes [0.90–1.60]"),
         (1.2, [1.1, 1.3], None),
     ],
 )
@@ -167,6 +168,23 @@ def test_training_pauses_for_long_only_for_a_likely_gain_or_a_name(
         assert trial.outcome == "skipped"
         assert trial.why == f"needs a 25 s pause and {reason}; --only {COMPILE} tries it"
         assert ("apply", COMPILE) not in job.history
+
+
+def test_what_others_gain_pays_for_a_pause_for_which_no_gain_is_predicted() -> None:
+    job = SimulatedJob(effects={COMPILE: HELPS, "optimizer.fused": Effect(speed=1.3)})
+    found = tune(job, settings=TuneSettings(budget_ns=300 * SECOND_NS, allowed=USUAL))
+    assert {COMPILE, "optimizer.fused"} <= set(found.kept)
+
+
+@pytest.mark.parametrize("slow", [0.3, 0.5, 0.8])
+def test_in_five_minutes_the_job_does_nearly_as_much_as_one_that_nobody_tunes(slow: float) -> None:
+    """Steps so long that the pairs of a comparison would take more than may be lost."""
+    effects = {f"threads.intra_op(threads={count})": Effect(speed=slow) for count in (1, 4, 8)}
+    effects |= {"optimizer.fused": Effect(speed=slow), COMPILE: Effect(speed=slow, warm_up_ns=25 * SECOND_NS)}
+    tuned, twin = (SimulatedJob(effects=effects, base_ns=8e8, cores=8) for _ in range(2))
+    tune(tuned, settings=TuneSettings(budget_ns=200 * SECOND_NS))
+    done = [job.steps(0, 1000, WINDOW_NS - job.now_ns()) for job in (tuned, twin)]
+    assert len(done[0]) >= 0.98 * len(done[1]) - 1
 
 
 def test_a_trial_has_its_share_of_the_time_whatever_switching_on_was_expected_to_cost() -> None:
