@@ -22,7 +22,7 @@ import msgspec
 from autobrrr import paths
 from autobrrr.attach import agent_wait, load_failure, same_program, triage
 from autobrrr.attach.bundle import code_bundle
-from autobrrr.attach.preload import abandoned_runs, preloaded_agent
+from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
@@ -85,7 +85,7 @@ def enter(
     for sees in (pid, os.getpid()):
         sweep(sees)
     for runtime in paths.runtime_dirs():
-        abandoned_runs.sweep(runtime)
+        preloaded_agent.sweep(runtime)
     token = secrets.token_hex(8)
     with TargetFolder(pid) as place:
         boot = {

@@ -10,15 +10,32 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from autobrrr.machine.device_protocol import Driven
+from typing import Generic, Protocol, TypeVar
 
 EVERY_S = 0.2
 KEPT_NS = 10_000_000_000
 CLOSE_S = 0.5  # a call that stalls longer is left alone: the thread is a daemon
 
 Sample = TypeVar("Sample")
+Sample_co = TypeVar("Sample_co", covariant=True)
+
+
+class DeviceSource(Protocol[Sample_co]):
+    """A source of samples of one job."""
+
+    name: str
+
+    def sample(self) -> Sample_co | None:
+        """Figures over the time since the call before; None where there is nothing to say (any more)."""
+
+
+class Driven(DeviceSource[Sample_co], Protocol[Sample_co]):
+    """A device behind a driver that has to be let go of."""
+
+    gone: bool  # nothing will ever come (any more)
+
+    def close(self) -> None:
+        """Let go of it, on the thread that samples."""
 
 
 class Poller(Generic[Sample]):

@@ -26,38 +26,8 @@ def opened(pid: int, path: str, proc: Path = Path("/proc")) -> Iterator[int]:
         FileNotFoundError: there is no such file.
         Unreadable, OSError: it is no regular file, or not for us to read.
     """
-    fd = _readable(_named(pid, path, proc), path)
+    fd = readable(named(pid, path, proc), path)
     try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def opened_mapping(
-    pid: int, span: str, path: str, proc: Path = Path("/proc"), *, unlinked: int | None = None
-) -> Iterator[int]:
-    """A descriptor of a file that the process has mapped.
-
-    The exact one where the kernel leads to it (whoever has a file mapped can read it), else by its path.
-
-    Args:
-        span: The mapping, as its entry in `map_files` is called.
-        unlinked: The file's inode, where another one may lie at its path by now: an upgrade replaces files.
-
-    Raises:
-        OSError: neither way leads to a regular file that can be read.
-    """
-    try:
-        found = os.open(proc / str(pid) / "map_files" / span, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        found, wanted = _named(pid, path, proc), unlinked
-    else:
-        wanted = None
-    fd = _readable(found, path)
-    try:
-        if wanted is not None and os.fstat(fd).st_ino != wanted:
-            raise Unreadable(f"{path} was replaced since it was loaded")
         yield fd
     finally:
         os.close(fd)
@@ -72,11 +42,13 @@ def open_in(pid: int, path: str, flags: int, proc: Path = Path("/proc")) -> int:
         os.close(root)
 
 
-def _named(pid: int, path: str, proc: Path) -> int:
+def named(pid: int, path: str, proc: Path) -> int:
+    """A descriptor that only names a file, by its path as a process sees it. Raises OSError."""
     return open_in(pid, path, os.O_PATH, proc)
 
 
-def _readable(found: int, path: str) -> int:
+def readable(found: int, path: str) -> int:
+    """One to read from, where that is a regular file; takes `found` over. Raises Unreadable, OSError."""
     try:
         return reopened(found)
     except (NotPlain, IsADirectoryError):

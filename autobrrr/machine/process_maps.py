@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,11 +73,24 @@ def parse(text: str) -> Iterator[Mapping]:
             )
 
 
-def opened(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> AbstractContextManager[int]:
+@contextmanager
+def opened(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> Iterator[int]:
     """A descriptor of the mapped file, to read from.
 
+    The exact one where the kernel leads to it (whoever has a file mapped can read it), else by its path.
+
     Raises:
-        OSError: no way leads to a regular file that the process's user may read.
+        OSError: no way leads to a regular file that the process's user may read, or it was replaced since.
     """
     span = f"{mapping.start:x}-{mapping.end:x}"
-    return job_files.opened_mapping(pid, span, mapping.path, proc, unlinked=mapping.unlinked)
+    try:
+        found, wanted = os.open(proc / str(pid) / "map_files" / span, os.O_PATH | os.O_CLOEXEC), None
+    except OSError:
+        found, wanted = job_files.named(pid, mapping.path, proc), mapping.unlinked
+    fd = job_files.readable(found, mapping.path)
+    try:
+        if wanted is not None and os.fstat(fd).st_ino != wanted:  # an upgrade puts another file at its path
+            raise job_files.Unreadable(f"{mapping.path} was replaced since it was loaded")
+        yield fd
+    finally:
+        os.close(fd)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +22,6 @@ from pathlib import Path
 
 from autobrrr import folders, paths
 from autobrrr.attach.bundle import code_bundle
-from autobrrr.attach.preload import abandoned_runs
-from autobrrr.attach.preload.abandoned_runs import VARIABLE
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import procfs
 from autobrrr.machine.job_files import open_in
@@ -30,6 +30,11 @@ SITE = Path(__file__).resolve().with_name("preload_site")
 SITE_FILE = "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 _ELF = b"\x7fELF"
+VARIABLE = "AUTOBRRR_BOOT"  # in the environment of whatever a run has started: the path of its folder
+YOUNG_S = 60.0  # its maker may not have locked it yet
+MOST_SWEPT = 64
+_RUN = re.compile(r"run-[0-9a-f]{16}(\.gone)?")
+_SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,7 @@ class Prepared:
         shutil.rmtree(gone, ignore_errors=True)
         while self.held:
             os.close(self.held.pop())
-        abandoned_runs.sweep(self.folder.parent)  # sockets of the processes that have just ended
+        sweep(self.folder.parent)  # sockets of the processes that have just ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +135,7 @@ def prepare(
         AutobrrrError: the runtime folder can't be used.
     """
     paths.make_private(runtime)
-    abandoned_runs.sweep(runtime)
+    sweep(runtime)
     token = secrets.token_hex(8)
     folder = runtime / f"run-{token}"
     folder.mkdir(mode=0o700)
@@ -242,3 +247,62 @@ def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -
         return None
     found = Listening(pid=pid, start_ticks=ticks, proc=proc, runtime=runtime)
     return found if found.is_there() else None
+
+
+def sweep(runtime: Path, proc: Path = procfs.PROC, now_s: Callable[[], float] = time.time) -> list[str]:
+    """Take away what a `run` and its agents left in a runtime folder when killed; returns the names.
+
+    Folders of runs that nobody supervises and no process was started with, and sockets of dead agents.
+    """
+    if paths.objection_to(runtime) is not None:
+        return []
+    try:
+        fd = os.open(runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        names = os.listdir(fd)
+        removed = [name for name in names if _socket(runtime / name, proc)]
+        runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
+        old = [name for name in runs if _age_s(runtime / name, now_s()) > YOUNG_S]
+        used = _used(proc) if old else set()
+        return removed + [name for name in old if str(runtime / name) not in used and _run(fd, name)]
+    finally:
+        os.close(fd)
+
+
+def _age_s(run: Path, now_s: float) -> float:
+    try:
+        found = run.lstat()
+    except OSError:
+        return 0.0
+    return now_s - found.st_mtime if stat.S_ISDIR(found.st_mode) else 0.0
+
+
+def _used(proc: Path) -> set[str]:
+    """Folders that a process was started with."""
+    return {
+        str(found[VARIABLE].raw)
+        for pid in procfs.pids(proc)
+        if VARIABLE in (found := procfs.environ(pid, (VARIABLE,), proc))
+    }
+
+
+def _run(runtime: int, name: str) -> bool:
+    try:
+        return folders.remove_unheld(runtime, name)
+    except OSError:
+        return False
+
+
+def _socket(path: Path, proc: Path) -> bool:
+    found = _SOCKET.fullmatch(path.name)
+    if found is None or procfs.is_alive(int(found[1]), int(found[2]), proc):
+        return False
+    with contextlib.suppress(OSError):
+        try:
+            folders.connect(path).close()
+        except ConnectionRefusedError:  # else it is alive in another container
+            path.unlink()
+            return True
+    return False

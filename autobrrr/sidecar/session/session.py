@@ -17,7 +17,7 @@ from autobrrr.folders import let_go
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.machine.device_protocol import DeviceSource
+from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.readable import readable
 from autobrrr.records import (

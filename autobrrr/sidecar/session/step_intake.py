@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autobrrr.machine.device_protocol import DeviceSource
+from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.records import HostSample
 from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.session.collected import Collected

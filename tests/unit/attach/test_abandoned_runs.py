@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.preload import abandoned_runs, preloaded_agent
+from autobrrr.attach.preload import preloaded_agent
 from support.machines.fake_proc import FakeProc
 
 LATER_S = 3600.0
@@ -36,14 +36,14 @@ def killed(runtime: Path) -> Path:
 def test_the_folder_of_a_killed_run_is_taken_away(runtime: Path, tmp_path: Path) -> None:
     folder = killed(runtime)
     half = killed(runtime).rename(runtime / f"run-{'a' * 16}.gone")
-    swept = abandoned_runs.sweep(runtime, FakeProc(tmp_path).root, later)
+    swept = preloaded_agent.sweep(runtime, FakeProc(tmp_path).root, later)
     assert sorted(swept) == sorted([folder.name, half.name])
     assert list(runtime.iterdir()) == []
 
 
 def test_a_run_that_is_supervised_keeps_its_folder(runtime: Path, tmp_path: Path) -> None:
     prepared = preloaded_agent.prepare(None, {}, runtime)
-    assert abandoned_runs.sweep(runtime, FakeProc(tmp_path).root, later) == []
+    assert preloaded_agent.sweep(runtime, FakeProc(tmp_path).root, later) == []
     assert (prepared.folder / "boot.json").exists()
     prepared.remove()
     prepared.remove()
@@ -53,14 +53,14 @@ def test_a_run_that_is_supervised_keeps_its_folder(runtime: Path, tmp_path: Path
 def test_a_folder_whose_process_lives_on_stays(runtime: Path, tmp_path: Path) -> None:
     folder = killed(runtime)
     proc = FakeProc(tmp_path)
-    proc.add(77, environ={abandoned_runs.VARIABLE: str(folder)})
-    assert abandoned_runs.sweep(runtime, proc.root, later) == []
+    proc.add(77, environ={preloaded_agent.VARIABLE: str(folder)})
+    assert preloaded_agent.sweep(runtime, proc.root, later) == []
     assert folder.exists()
 
 
 def test_one_that_was_just_made_may_not_be_locked_yet(runtime: Path, tmp_path: Path) -> None:
     folder = killed(runtime)
-    assert abandoned_runs.sweep(runtime, FakeProc(tmp_path).root) == []
+    assert preloaded_agent.sweep(runtime, FakeProc(tmp_path).root) == []
     assert folder.exists()
 
 
@@ -72,7 +72,7 @@ def test_what_has_another_name_or_is_no_folder_stays(runtime: Path, tmp_path: Pa
     (runtime / f"run-{'b' * 16}").symlink_to(elsewhere)
     (runtime / "run-mine").mkdir()
     (runtime / f"run-{'c' * 16}").touch()
-    assert len(abandoned_runs.sweep(runtime, FakeProc(tmp_path).root, later)) == 1
+    assert len(preloaded_agent.sweep(runtime, FakeProc(tmp_path).root, later)) == 1
     assert (elsewhere / "kept").exists()
     assert sorted(path.name for path in runtime.iterdir()) == [
         f"run-{'b' * 16}",
@@ -92,11 +92,11 @@ def listening(runtime: Path) -> Iterator[socket.socket]:
 
 def test_the_socket_of_a_dead_agent_goes(runtime: Path, tmp_path: Path, listening: socket.socket) -> None:
     proc = FakeProc(tmp_path).root
-    assert abandoned_runs.sweep(runtime, proc) == [], "somebody answers there, if in another container"
+    assert preloaded_agent.sweep(runtime, proc) == [], "somebody answers there, if in another container"
     listening.close()
-    assert abandoned_runs.sweep(runtime, proc) == ["agent-7-70.sock"]
+    assert preloaded_agent.sweep(runtime, proc) == ["agent-7-70.sock"]
     assert list(runtime.iterdir()) == []
 
 
 def test_nothing_is_raised_where_there_is_no_runtime_folder(tmp_path: Path) -> None:
-    assert abandoned_runs.sweep(tmp_path / "none") == []
+    assert preloaded_agent.sweep(tmp_path / "none") == []

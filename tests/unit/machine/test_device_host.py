@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.machine import control_groups, processors, procfs
-from autobrrr.machine.device_protocol import DeviceSource
+from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
 from autobrrr.records import HostSample
