@@ -2,16 +2,14 @@
 
 In: every module call of one step. Out: `Job.saw_root` for those that no other module called. A
 call is a root if no frame of `Module._call_impl` lies below it on the stack, and none that loads a
-batch: the transforms of a dataset are no model. A module that is made anew in each step, as a solver's
-wrapper around the model is, is looked through: what it calls is the root. dynamo traces global hooks into
-what it compiles: the search ends where `torch.compile` is called, and under dynamo's eyes its hook is a
-plain function that returns at once.
+batch: the transforms of a dataset are no model. dynamo traces global hooks into what it compiles: the
+search ends where `torch.compile` is called, and under dynamo's eyes its hook is a plain function that
+returns at once.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -21,8 +19,6 @@ from ..live_torch.patches import Patch, first, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
-MOST_SEEN = 64
-LOOKS = 3  # sampled steps, after which a root that is still there is no passing one
 # The file names of the other functions tell dynamo to leave them out.
 TRACED = "<autobrrr importlib._bootstrap injected.loop.root_modules>"
 # Callers of modules that are no forward: activation checkpointing inside backward, a DataLoader's batch.
@@ -39,11 +35,8 @@ class RootSearch:
         owner: int,
         fail: Callable[[BaseException], None],
         most_calls: int | None = None,
-        passing: frozenset[type] = frozenset(),
     ) -> None:
         self._job = job
-        self.passing = passing  # classes whose modules don't outlive a step
-        self.seen: list[tuple[type, weakref.ref[object]]] = []
         self._owner = owner
         self._fail = fail
         self._hooks: dict[object, object] | None = None
@@ -53,6 +46,7 @@ class RootSearch:
         self._most_calls = most_calls
         self._calls = 0
         self.left = TRIES
+        self.found = False  # a root that was not known
         self.scripted = False
         self.compiles = False  # `torch.compile` was called meanwhile
 
@@ -101,9 +95,8 @@ class RootSearch:
         if get_ident() != self._owner and self._owner:
             return
         try:
-            if type(module) not in self.passing and self._is_root(sys._getframe(2)):
-                if self._job.saw_root(module) and len(self.seen) < MOST_SEEN:
-                    self.seen.append((type(module), weakref.ref(module)))
+            if self._is_root(sys._getframe(2)):
+                self.found |= self._job.saw_root(module)
                 if "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}:
                     self.scripted = True
                 self._calls += 1
@@ -118,7 +111,7 @@ class RootSearch:
         while frame is not None:
             code = frame.f_code
             if code in self._codes:
-                calls += not self.passing or type(frame.f_locals.get("self")) not in self.passing
+                calls += 1
                 if calls > 1:
                     return False
             elif code.co_name in OF_OTHERS:
@@ -144,7 +137,7 @@ def make_hook(compiler: object, called: Callable[..., None]) -> AnyCall:
 
 
 class RootModules:
-    """When to search: once the loop is known, again where a step shows no forward, or a root is gone."""
+    """When to search: once the loop is known, and again where a step shows no forward."""
 
     def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:
         self.scripted = False  # a root is a ScriptModule
@@ -152,9 +145,6 @@ class RootModules:
         self._search: RootSearch | None = None
         self._left = SEARCHES
         self._begun = False
-        self._seen: list[tuple[type, weakref.ref[object]]] = []
-        self._looks = 0
-        self._passing: frozenset[type] = frozenset()
 
     @property
     def searching(self) -> bool:
@@ -164,26 +154,12 @@ class RootModules:
     def begin(self, owner: int) -> None:
         """Search from the next boundary on."""
         self._left -= 1
-        self._search = RootSearch(self._job, owner, self._fail, passing=self._passing)
+        self._search = RootSearch(self._job, owner, self._fail)
 
     def check(self, owner: int, *, saw_forward: bool) -> None:
-        """A sampled step that has a backward is over: search again where its forward was not seen whole."""
-        if self._search is not None:
-            return
-        gone = self._gone()
-        self._looks += 1
-        if not gone and self._seen and self._looks >= LOOKS:
-            self._left = max(self._left, 1)  # a model may well be replaced later: the next is looked for, too
-        if gone or self._looks >= LOOKS:
-            self._seen = []
-        self._passing |= gone
-        if self._left > 0 and (gone or not saw_forward):
+        """A sampled step that has a backward is over: search again where its forward was not seen."""
+        if self._search is None and self._left > 0 and not saw_forward:
             self.begin(owner)
-
-    def _gone(self) -> set[type]:
-        """Classes of which no module that was a root lives any more."""
-        alive = {kind for kind, module in self._seen if module() is not None}
-        return {kind for kind, _ in self._seen} - alive
 
     def step_ended(self) -> bool:
         """Take the hook off where it was on; True where the search is over."""
@@ -193,11 +169,7 @@ class RootModules:
         self._begun = False
         search.take_off()
         self.scripted |= search.scripted
-        if search.seen:
-            self._seen, self._looks = search.seen, 0
-        if not self._job.roots:
-            self._passing |= self._gone()
-            search.passing, search.seen = self._passing, []
+        self._left = max(self._left, search.found)  # it may be replaced later: the next is looked for, too
         if self._job.roots or search.left <= 0:
             self._search = None
             return True
@@ -217,6 +189,6 @@ class RootModules:
     def stop(self) -> None:
         """From any thread, may be called twice."""
         search, self._search = self._search, None
-        self._begun, self._seen, self._passing = False, [], frozenset()
+        self._begun = False
         if search is not None:
             search.take_off()

@@ -257,17 +257,6 @@ def test_a_transform_that_is_a_module_is_no_root() -> None:
     assert job.roots == [model]
 
 
-class Wrapper(nn.Module):
-    """As solvers of differential equations make one around the field that they are given."""
-
-    def __init__(self, field: nn.Module) -> None:
-        super().__init__()
-        self.field = field
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return -self.field(x)
-
-
 def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: bool, steps: int = 4) -> None:
     """Steps as the loop takes them: the search is put on, the step runs, a sample of it is checked."""
     roots.begin(0)
@@ -276,20 +265,6 @@ def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: 
         step()
         roots.step_ended()
         roots.check(0, saw_forward=saw_forward)
-
-
-@pytest.mark.parametrize("encodes", [False, True], ids=["alone", "beside a model that stays"])
-def test_a_module_that_each_step_makes_anew_is_looked_through(encodes: bool) -> None:
-    job, field, encoder = Job(torch), Net(), nn.Linear(2, 2)
-    roots = RootModules(job, raised)
-
-    def step() -> None:
-        x = encoder(torch.ones(2)) if encodes else torch.ones(2)
-        Wrapper(field)(x)
-
-    searched_steps(roots, step, saw_forward=encodes)
-    assert job.roots == ([encoder, field] if encodes else [field])
-    assert not HOOKS
 
 
 def test_a_model_that_is_replaced_later_is_found_again() -> None:
@@ -302,12 +277,6 @@ def test_a_model_that_is_replaced_later_is_found_again() -> None:
     models[0](torch.ones(2))
     roots.step_ended()
     assert job.roots == models
-
-
-def test_a_wrapper_that_stays_is_a_root_as_ever() -> None:
-    job, wrapper = Job(torch), Wrapper(Net())
-    searched_steps(RootModules(job, raised), lambda: wrapper(torch.ones(2)), saw_forward=True)
-    assert job.roots == [wrapper]
 
 
 def raised(error: BaseException) -> None:
