@@ -3,8 +3,8 @@
 In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
 the end of the process how long its steps took. What needs no optimizer is on before the script's
 next line; what is for a DataLoader or for DistributedDataParallel when the first one is used; the rest goes
-on in the first optimizer steps, before their update where torch's pre hooks allow, or after a few backward
-calls of a loop that updates by hand. Errors become lines, and so does what never got its chance.
+on in the first optimizer steps, before their update where torch's pre hooks allow. Errors become lines, and
+so does what never got its chance: a loop that updates by hand gives none.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from types import ModuleType
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from .live_torch.live_job import Job
-from .live_torch.patches import Patch, patched, take_off_all
+from .live_torch.patches import patched
 from .loop.construction_hooks import ConstructionHooks
-from .loop.fallback_marks import outermost
 from .loop.root_modules import RootSearch
 from .loop.step_pattern import StepPattern
 from .phases.phase_hooks import optimizer_pre_hooks
@@ -34,7 +33,6 @@ from .remedies.registry import CLASSES, Refused, up_to
 
 SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
 SEARCH_STEPS = 8  # after as many steps what still refuses has refused
-BY_HAND = 8  # steps without an optimizer, or rounds that are accumulated: a remedy may come on within
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 OF_A_THREAD = "threads.intra_op"  # a thread that has worked on tensors before keeps its own number
@@ -55,14 +53,11 @@ class RecipeStartup:
         self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._of_a_thread: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._refusals: dict[str, str] = {}
-        self._in_steps: list[tuple[str, Mapping[str, object], AppliedRemedy]] = []
         self._search: RootSearch | None = None
         self._pre_hooks: dict[object, object] | None = None
         self._key = object()
-        self._backward: list[Patch] = []
         self._known: set[int] = set()
         self._owner = 0
-        self._by_hand = 0  # the thread that calls backward, while no optimizer has stepped
         self._busy = False
         self._closed = False
         self._pattern = StepPattern()
@@ -74,11 +69,9 @@ class RecipeStartup:
         """Apply what can be applied, wait in the optimizer hooks for the rest. On the agent's thread."""
         if not self._waiting:
             return
-        self._try_all(in_step=False)
+        self._try_all()
         optimizer = getattr(getattr(self._torch, "optim", None), "Optimizer", None)
         patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
-        autograd = getattr(self._torch, "autograd", None)
-        self._backward += patched(autograd, "backward", lambda original: outermost(original, self._passed))
         atexit.register(self._tell_end)
         if self._waiting:
             self._occasions.put_on()
@@ -100,8 +93,6 @@ class RecipeStartup:
             now = perf_counter_ns()
             within = running_backward(self._torch) != NO_BACKWARD  # its end is that of the step
             if not within and (get_ident() == self._owner or not self._owner):
-                if self._backward:
-                    self._updates_by_optimizer()
                 if self._pattern.fire(id(self_)):
                     self._step_ended(now)
                 if not self._busy:
@@ -118,33 +109,6 @@ class RecipeStartup:
             self._steps += 1
         self._last_ns = now_ns
 
-    def _updates_by_optimizer(self) -> None:
-        """What backward calls have counted were no steps."""
-        take_off_all(self._backward)
-        self._steps = self._last_ns = 0
-
-    def _passed(self) -> None:
-        """A backward has ended; without an optimizer that is the end of a step."""
-        if not self._backward or self._owner or self._busy or os.getpid() != self._pid:
-            return
-        if not self._by_hand:
-            self._by_hand = get_ident()
-            self._guarded(lambda: self._apply_again(self._of_a_thread))
-            self._search_again()
-        if get_ident() != self._by_hand:
-            return
-        self._step_ended(perf_counter_ns())
-        if self._steps == BY_HAND and not self._closed:
-            self._guarded(self._after_backward)
-        if self._active.watched and not self._busy:
-            self._guarded(self._undo_troubled)
-
-    def _after_backward(self) -> None:
-        self._end_search()
-        self._try_all(in_step=True)
-        if not self._waiting:
-            self._close()
-
     def _end_search(self) -> None:
         search, self._search = self._search, None
         if search is not None:
@@ -158,12 +122,8 @@ class RecipeStartup:
             return
         self._known.add(id(optimizer))
         self._job.saw_optimizer(optimizer)
-        # A second optimizer: what was applied to the first alone is applied anew, to both.
-        for name, options, applied in list(self._in_steps):
-            self._in_steps.remove((name, options, applied))
-            self._active.undo(applied)
-            self._waiting[name] = options
-        self._try_all(in_step=True)
+        self._active.renew(self._job)  # what was applied to the first alone
+        self._try_all()
 
     def _search_again(self) -> None:
         """Training begins: what was called before may have been something else."""
@@ -182,14 +142,13 @@ class RecipeStartup:
         else:
             self._end_search()
         if self._waiting and self._job.roots:
-            self._try_all(in_step=True)
+            self._try_all()
         if self._steps >= SEARCH_STEPS:
             self._close()
 
     def _undo_troubled(self) -> None:
         """What turns out badly by itself is undone, here as in a session."""
         for applied, why in self._active.troubles():
-            self._in_steps = [each for each in self._in_steps if each[2] is not applied]
             self._active.undo(applied)
             self._tell({"remedy": applied.remedy.name, "status": "refused", "why": why})
 
@@ -198,7 +157,7 @@ class RecipeStartup:
         if self._busy:
             return
         if not self._closed:
-            self._guarded(lambda: self._try_all(in_step=False))
+            self._guarded(self._try_all)
         if self._job.ddp_arguments is not None:
             self._guarded(lambda: self._apply_again(self._at_construction))
 
@@ -236,7 +195,7 @@ class RecipeStartup:
             self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
         self._waiting.clear()
 
-    def _try_all(self, *, in_step: bool) -> None:
+    def _try_all(self) -> None:
         found = True
         while found:  # one may be what another waits for
             found = False
@@ -250,9 +209,7 @@ class RecipeStartup:
                     continue
                 found = True
                 del self._waiting[name]
-                if in_step:
-                    self._in_steps.append((name, options, applied))
-                elif name.startswith(CONSTRUCTED):
+                if name.startswith(CONSTRUCTED):
                     self._at_construction.append((options, applied))
                 elif name == OF_A_THREAD:
                     self._of_a_thread.append((options, applied))

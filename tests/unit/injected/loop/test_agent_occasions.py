@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -11,11 +11,10 @@ import pytest
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.construction_hooks import ConstructionHooks
-from autobrrr.injected.recipe_startup import BY_HAND, RecipeStartup, is_for
+from autobrrr.injected.recipe_startup import RecipeStartup, is_for
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_epochs import EPOCHS
-from autobrrr.injected.remedies.registry import Refused, Remedy
 from support.simulated.bare_torch import bare_torch
 
 
@@ -98,74 +97,6 @@ def test_a_call_that_torch_refuses_gets_torchs_own_error(torch: ModuleType, tmp_
         DistributedDataParallel("model", bucket=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="missing"):
         DistributedDataParallel()  # type: ignore[call-arg]
-
-
-class Backward:
-    """`torch.autograd`, and a recipe whose only remedy waits for the model's first call."""
-
-    def __init__(self, torch: ModuleType, outcome: Path) -> None:
-        torch.autograd = SimpleNamespace(backward=lambda: None)  # type: ignore[attr-defined]
-        torch.optim = SimpleNamespace(Optimizer=Optimizer)  # type: ignore[attr-defined]
-        self.plain = torch.autograd.backward
-        self._autograd = torch.autograd
-        self.outcome = outcome
-        self.called = False
-        self.tries = 0
-        waiting = Remedy(
-            name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
-        )
-        boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}, "outcome": str(outcome)}
-        self.plan = RecipeStartup(torch, ActiveRemedies({"waiting": waiting}), boot)
-        self.plan.begin()
-
-    def __call__(self, times: int) -> None:
-        for _ in range(times):
-            self._autograd.backward()
-
-    @property
-    def told(self) -> list[str]:
-        lines = self.outcome.read_text().splitlines() if self.outcome.exists() else []
-        return [str(json.loads(line)["status"]) for line in lines]
-
-    def _apply(self, job: Job, options: object) -> Callable[[], None]:
-        self.tries += 1
-        if not self.called:
-            raise Refused("no module has been called yet")
-        return lambda: None
-
-
-class Optimizer:
-    def _optimizer_step_code(self) -> None:
-        pass
-
-
-STEP = Optimizer.__dict__["_optimizer_step_code"]
-
-
-@pytest.fixture
-def backward(torch: ModuleType, tmp_path: Path) -> Iterator[Backward]:
-    yield Backward(torch, tmp_path / "outcome-0-1")
-    Optimizer._optimizer_step_code = STEP  # type: ignore[method-assign]
-
-
-def test_a_loop_that_updates_by_hand_gets_its_recipe_after_some_backward_calls(backward: Backward) -> None:
-    backward(4)
-    backward.called = True
-    backward(BY_HAND - 4)
-    assert backward.told == []
-    backward(1)  # the first began the first step
-    assert backward.told == ["applied"]
-    backward(BY_HAND)
-    assert backward.tries == 2
-
-
-def test_backward_calls_that_an_optimizer_adds_up_are_no_steps(backward: Backward, torch: ModuleType) -> None:
-    backward(BY_HAND // 2)
-    Optimizer()._optimizer_step_code()
-    assert torch.autograd.backward is backward.plain
-    backward.called = True
-    backward(2 * BY_HAND)
-    assert backward.told == []
 
 
 @pytest.mark.parametrize(
