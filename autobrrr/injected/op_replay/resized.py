@@ -12,7 +12,7 @@ from math import prod
 
 Shape = tuple[int, ...]
 VIEWS = frozenset(f"aten::{name}" for name in ("view", "_unsafe_view", "reshape", "_reshape_alias"))
-SIZES = frozenset(("size", "sizes", "shape", "input_sizes", "self_sizes", "split_sizes"))
+SIZES = frozenset(("size", "sizes", "shape", "input_size", "input_sizes", "self_sizes", "split_sizes"))
 COUNTS = {"aten::randperm": "n", "aten::eye": "n", "aten::split": "split_size"}
 
 

@@ -78,11 +78,17 @@ def vision() -> nn.Module:
     return nn.Sequential(*layers, nn.Dropout(), nn.Linear(8, 5)).to(memory_format=torch.channels_last)
 
 
+def enlarging() -> nn.Module:
+    layers = (nn.Conv2d(3, 8, 3), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(8, 4, 3))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+
+
 JOBS: dict[str, tuple[nn.Module, Tensor, int]] = {
     "tokens": (Attention(), torch.randint(0, 50, (6, 12)), 50),
     "as many tokens as samples": (Attention(), torch.randint(0, 50, (12, 12)), 50),
     "recurrent": (Recurrent(), torch.randn(6, 7, 8), 5),
     "images": (vision(), torch.randn(6, 3, 9, 9).to(memory_format=torch.channels_last), 5),
+    "images that are enlarged": (enlarging(), torch.randn(6, 3, 9, 9), 5),
 }
 
 
