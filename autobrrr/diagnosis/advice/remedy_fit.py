@@ -22,9 +22,9 @@ from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_workers import MOST_WORKERS
-from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fused
+from autobrrr.injected.remedies.optimizer import optimizer_kernels
 
-UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.SAME_BITS}
+UNDERSTOOD = {"optimizer.fused": optimizer_kernels.FUSED, "optimizer.foreach": optimizer_kernels.SAME_BITS}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
 NOTICEABLE = 0.03  # share of the step from which page faults are worth a remedy
 DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own

@@ -19,8 +19,7 @@ from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
-from .device_headroom import why_no_room
-from .memory_watch import MemoryWatch
+from .device_headroom import MemoryWatch, why_no_room
 from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
 
 Undo = Callable[[], None]

@@ -12,7 +12,7 @@ from .model import (
     precision,
     recompute,
 )
-from .optimizer import optimizer_foreach, optimizer_fused
+from .optimizer import optimizer_kernels
 from .process import (
     ddp_arguments,
     gc_remedies,

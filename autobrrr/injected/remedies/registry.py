@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from ..live_torch.live_job import Job
 
@@ -24,6 +24,8 @@ Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")
 """From what changes least to what changes most."""
 REACHES = ("live", "next_epoch", "relaunch")
+REGISTRY: dict[str, Remedy] = {}
+T = TypeVar("T")
 
 
 def up_to(cls: str) -> tuple[str, ...]:
@@ -162,9 +164,6 @@ class Remedy:
         return values
 
 
-REGISTRY: dict[str, Remedy] = {}
-
-
 def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]]:
     def described(*args: P.args, **kwargs: P.kwargs) -> Callable[[Apply], Apply]:
         new = made(*args, **kwargs)
@@ -185,3 +184,16 @@ def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]
 # Enters a function into the table, with the fields of `Remedy`. Raises ValueError where the name is taken, or
 # the reach or class is none of the known ones.
 remedy = _entering(Remedy)
+
+
+def switch(read: Callable[[], T], write: Callable[[T], object], wanted: T) -> Undo:
+    """Set a value; the undo puts the former one back where ours still stands."""
+    before = read()
+    write(wanted)
+    ours = read()
+
+    def undo() -> None:
+        if read() == ours:
+            write(before)
+
+    return undo

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from autobrrr.injected.live_torch.module_call_slot import SLOT
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
+from autobrrr.injected.remedies.model_calls.call_layers import repeated_blocks
 from autobrrr.injected.remedies.registry import Refused, Undo
 from support.injected.remedies import Training, loop_of, picture, training
 from support.injected.remedy_models import Residual

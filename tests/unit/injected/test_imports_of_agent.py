@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import autobrrr
-from autobrrr.injected.phases import resource_usage
+from autobrrr.injected.phases import sampled_step
 
 INJECTED = Path(autobrrr.__file__).resolve().parent / "injected"
 
@@ -37,16 +37,16 @@ def test_all_that_the_agent_imports_a_job_has_already() -> None:
 
 def test_usage_is_what_the_librarys_module_tells() -> None:
     for whose, known in (
-        (resource_usage.PROCESS, resource.RUSAGE_SELF),
-        (resource_usage.THREAD, resource.RUSAGE_THREAD),
+        (sampled_step.PROCESS, resource.RUSAGE_SELF),
+        (sampled_step.THREAD, resource.RUSAGE_THREAD),
     ):
         before = resource.getrusage(known)
-        faults = resource_usage.minor_faults(whose)
+        faults = sampled_step.minor_faults(whose)
         after = resource.getrusage(known)
         assert before.ru_minflt <= faults <= after.ru_minflt
 
 
 def test_faults_are_counted_as_they_come() -> None:
-    before = resource_usage.minor_faults(resource_usage.THREAD)
+    before = sampled_step.minor_faults(sampled_step.THREAD)
     bytearray(64 << 20)
-    assert resource_usage.minor_faults(resource_usage.THREAD) > before
+    assert sampled_step.minor_faults(sampled_step.THREAD) > before

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from autobrrr.injected import one_session
-from autobrrr.injected.one_session import Occupied, claimed
+from autobrrr.injected import entry
+from autobrrr.injected.entry import Occupied, claimed
 
 
 def test_a_second_session_is_refused_and_a_later_one_is_not() -> None:
@@ -60,7 +60,7 @@ def test_a_child_that_was_forked_with_a_claim_is_free() -> None:
 
 
 def test_claims_take_no_reference_of_the_interpreters_dictionary_and_leave_nothing_in_it() -> None:
-    held = one_session._interpreters_own({})
+    held = entry._interpreters_own({})
     before = sys.getrefcount(held), dict(held)
     for _ in range(100):
         with claimed({}):

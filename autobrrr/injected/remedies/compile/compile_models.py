@@ -39,9 +39,9 @@ from ..model_calls.call_layers import (
     lead_through,
     needs_cuda,
     refuse_odd,
+    repeated_blocks,
     trained_roots,
 )
-from ..model_calls.repeated_blocks import repeated_blocks
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .compiler_traces import CompilerTraces, SaidByCompiler, unmark, unmarked
 from .job_sources import says

@@ -13,8 +13,7 @@ from pathlib import Path
 from ...live_torch.available_memory import available_bytes, figure
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .loader_settings import set_loaders
-from .loader_view import LoaderView
+from .loader_settings import LoaderView, set_loaders
 
 _MADE: weakref.WeakSet[object] = weakref.WeakSet()  # samplers of larger batches
 

@@ -14,8 +14,7 @@ from functools import partial
 from ...live_torch.live_job import Job
 from ...wire.plain_number import whole_number
 from ..registry import Option, RefusalCode, Refused, Undo, remedy
-from .loader_settings import set_loaders
-from .loader_view import LoaderView
+from .loader_settings import LoaderView, set_loaders
 
 MOST_WORKERS = 8  # by default
 MOST_ASKED_FOR = 64

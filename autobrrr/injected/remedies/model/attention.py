@@ -12,8 +12,7 @@ from contextlib import ExitStack
 
 from ...live_torch.live_job import Job
 from ..model_calls.call_layers import device_types, trained_roots
-from ..process.process_value import switch
-from ..registry import Option, Refused, Undo, remedy
+from ..registry import Option, Refused, Undo, remedy, switch
 
 KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 ON_CPU = ("flash", "math")

@@ -25,8 +25,7 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..process.process_value import switch
-from ..registry import Option, Refused, Undo, remedy
+from ..registry import Option, Refused, Undo, remedy, switch
 
 MATMUL = "precision.float32_matmul"
 

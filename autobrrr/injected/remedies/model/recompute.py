@@ -13,8 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, trained_roots
-from ..model_calls.repeated_blocks import repeated_blocks
+from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, repeated_blocks, trained_roots
 from ..registry import Refused, Undo, remedy
 
 STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")

@@ -22,6 +22,9 @@ from ..registry import RefusalCode, Refused, Undo
 
 Call = module_call_slot.Call
 Layer = Callable[[Call], Call]
+_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+FEWEST = 2
+SHARE = 0.3  # of the trained parameters, for it to be worth while
 
 
 class Rank(IntEnum):
@@ -29,9 +32,6 @@ class Rank(IntEnum):
 
     PRECISION = 0
     CODE = 1
-
-
-_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 
 
 def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
@@ -180,3 +180,51 @@ def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:
         on_cpu = torch.is_autocast_cpu_enabled
         return lambda: (on_cpu(), enabled())
     return lambda: (enabled("cpu"), enabled("cuda"))
+
+
+def repeated_blocks(roots: Iterable[Module]) -> list[Module]:
+    """All repeated blocks below the roots, in the order of the tree.
+
+    Raises:
+        Refused: nothing is repeated, or what is holds few of the parameters.
+    """
+    found: list[Module] = []
+    for root in roots:
+        found += _below(root)
+    if not found:
+        raise Refused("no block of the model is repeated")
+    inside = _size(found)
+    if inside < SHARE * _size(roots):
+        share = 100 * inside / max(1, _size(roots))
+        raise Refused(f"the repeated blocks hold only {share:.0f} % of the parameters")
+    return found
+
+
+def _below(module: Module) -> list[Module]:
+    kinds: dict[object, list[Module]] = {}
+    for child in module.children():
+        kinds.setdefault(_kind(child), []).append(child)
+    repeated: set[int] = set()
+    for kind, alike in kinds.items():
+        if kind is not None and len(alike) >= FEWEST:
+            repeated |= {id(each) for each in alike}
+    found: list[Module] = []
+    for child in module.children():
+        found += [child] if id(child) in repeated else _below(child)
+    return found
+
+
+def _kind(module: Module) -> object:
+    """What makes blocks alike; None for what is no block: a single layer, a container without forward."""
+    shapes = tuple((tuple(each.shape), each.requires_grad) for each in module.parameters())
+    container = type(module).__name__ in ("ModuleList", "ModuleDict", "ParameterList")
+    if container or not any(True for _ in module.children()) or not any(wanted for _, wanted in shapes):
+        return None
+    return type(module), shapes
+
+
+def _size(modules: Iterable[Module]) -> int:
+    trained = {
+        id(each): each.numel() for module in modules for each in module.parameters() if each.requires_grad
+    }
+    return sum(trained.values())

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...live_torch.live_job import Job
-from ..registry import Option, Refused, Undo, remedy
-from .process_value import switch
+from ..registry import Option, Refused, Undo, remedy, switch
 
 FROZEN_BY_PYTHON = 2_000  # CPython 3.12 starts with a few hundred frozen objects of its own
 

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ..registry import Option, Refused, Undo, remedy
-from .process_value import switch
+from ..registry import Option, Refused, Undo, remedy, switch
 
 
 @remedy(

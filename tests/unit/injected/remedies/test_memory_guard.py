@@ -11,8 +11,8 @@ import torch
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.device_headroom import ANOTHER_S, SETTLED_S, MemoryWatch
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.memory_watch import ANOTHER_S, SETTLED_S, MemoryWatch
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
 from autobrrr.injected.wire.ring_writer import StepRing
 from support.injected.memory_root import MIB, MemoryRoot

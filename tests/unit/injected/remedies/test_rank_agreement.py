@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.process.rank_agreement import PATIENCE_S, agree
+from autobrrr.injected.remedies.process.ddp_arguments import PATIENCE_S, agree
 from autobrrr.injected.remedies.registry import Refused
 
 WHAT = "ddp.bucket_size/64"

@@ -11,8 +11,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_workers import default_workers
 from autobrrr.injected.remedies.process import host_environment
-from autobrrr.injected.remedies.process.process_value import switch
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.injected.remedies.registry import Refused, switch
 
 
 def test_another_allocator_comes_before_what_is_preloaded_already(tmp_path: Path) -> None:
