@@ -21,6 +21,16 @@ def duration(ns: float | None) -> str:
     return f"{ns:.0f} ns"
 
 
+def duration_words(ns: int) -> str:
+    """`42s`, `7m`, `3h12m`, `2d4h`."""
+    minutes, seconds = divmod(ns // 1_000_000_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m" if minutes else f"{seconds}s"
+
+
 def clock(ns: float | None) -> str:
     """Time that passes: 0:42, 1:02:03."""
     if ns is None:

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.attach import same_program
 from autobrrr.attach.main_thread import BUSY_SHARE, Activity, Doing, describe, doing, observe
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import CannotAttach
-from autobrrr.machine import procfs
+from autobrrr.machine import procfs, same_program
 from autobrrr.machine.kernel_text import number
+from autobrrr.machine.same_program import Program
 
 LOOK_S, RECENT_S = 0.05, 1.0
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0

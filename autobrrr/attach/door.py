@@ -14,13 +14,14 @@ import os
 import pwd
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from autobrrr import own_modules, paths
-from autobrrr.attach import own_place
-from autobrrr.attach.ptrace import job_user, kept_tracer
-from autobrrr.attach.ptrace.job_user import JobUser
+from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import CannotAttach
+from autobrrr.machine import job_user, own_place
+from autobrrr.machine.job_user import JobUser
 
 # What a command needs of root's environment; the rest is nobody else's business.
 _KEPT = {"PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "TZ", "PYTHONPATH"}
@@ -39,15 +40,15 @@ def leads_elsewhere(pid: int) -> bool:
     return owner.uid != 0 or (apart and not own_place.look().in_user_namespace)
 
 
-def go_through(pid: int) -> JobUser | None:
-    """Become the user of a job, where that is somebody else; whom this process has become.
+def go_through(pid: int, say: Callable[[str], object] = lambda line: None) -> int:
+    """Become the user of a job, where that is somebody else, and say so; the pid.
 
     Raises:
         CannotAttach: this process may not, or its program is not for that user.
     """
     user = job_user.of(pid) if leads_elsewhere(pid) else None
     if user is None:
-        return None
+        return pid
     own_place.look()  # what root may do is asked of root
     kept_tracer.keep(user)
     needed = _program_folders()
@@ -61,7 +62,8 @@ def go_through(pid: int) -> JobUser | None:
         )
     if user.uid != 0:
         _take_environment(user.uid)
-    return user
+        say(f"process {pid} is of uid {user.uid}: going on as that user; results: {paths.state_dir()}")
+    return pid
 
 
 def _program_folders() -> list[str]:

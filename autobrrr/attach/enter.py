@@ -6,21 +6,20 @@ job. The private folder is gone when this returns, however it returns.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from autobrrr import paths
-from autobrrr.attach import agent_wait, load_failure, same_program, triage
+from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
@@ -29,6 +28,7 @@ from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
 from autobrrr.folders import let_go, peer_uid
 from autobrrr.injected.wire import framing
+from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
@@ -99,8 +99,14 @@ def enter(
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
         }
-        _furnish(place, target, boot, entries or code_bundle.entries(), cache or paths.cache_dir())
-        with _listening(place, target) as door, WayIn(target, place) as way:
+        made = entries or code_bundle.entries()
+        interpreter = code_bundle.interpreter_of(pid, target.python)
+        compiled = code_bundle.code(made, interpreter, cache or paths.cache_dir())
+        if compiled is not None:
+            place.write("code", compiled)
+        place.write("source", code_bundle.source(made))
+        place.write("boot.json", json.dumps(boot).encode())
+        with place.listen() as door, WayIn(target, place) as way:
             link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
     return AgentConnection(
         socket=link,
@@ -111,41 +117,6 @@ def enter(
         start_ticks=target.program.start_ticks,
         tries=way.tries,
     )
-
-
-def _furnish(
-    place: TargetFolder,
-    target: triage.AttachTarget,
-    boot: Mapping[str, object],
-    made: tuple[code_bundle.Entry, ...],
-    cache: Path,
-) -> None:
-    interpreter = code_bundle.interpreter_of(target.pid, target.python)
-    compiled = code_bundle.code(made, interpreter, cache)
-    try:
-        if compiled is not None:
-            place.write("code", compiled)
-        place.write("source", code_bundle.source(made))
-        place.write("boot.json", json.dumps(boot).encode())
-    except OSError as error:
-        raise _unwritable(place, target, error) from None
-
-
-def _unwritable(place: TargetFolder, target: triage.AttachTarget, error: OSError) -> CannotAttach:
-    return CannotAttach(
-        f"{place.path}, as process {target.pid} sees it, can't be written: {error.strerror}",
-        f"make room in {os.path.dirname(place.path)} and try again",
-    )
-
-
-@contextlib.contextmanager
-def _listening(place: TargetFolder, target: triage.AttachTarget) -> Iterator[socket.socket]:
-    try:
-        door = place.listen()
-    except OSError as error:
-        raise _unwritable(place, target, error) from None
-    with door:
-        yield door
 
 
 def _receive(

@@ -14,7 +14,7 @@ from shlex import quote
 
 from autobrrr.attach import job_limits
 from autobrrr.errors import CannotAttach
-from autobrrr.machine import kernel_text, procfs
+from autobrrr.machine import control_groups, kernel_text, procfs
 from autobrrr.machine.procfs import PROC
 from autobrrr.readable import spoken
 
@@ -113,34 +113,22 @@ def _detach(folder: str, pid: int) -> str:
 
 
 def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:
+    looks: tuple[job_limits.Look, ...] = (job_limits.addresses, job_limits.data, job_limits.mappings)
+    fix = f"look at its limits (prlimit --pid {pid}) and "
     if complaint.number == errno.EMFILE:
-        return job_limits.descriptors(pid, proc) or job_limits.Shortage(
-            f"process {pid} had no file descriptor left for the agent",
-            f"raise its limit (prlimit --pid {pid} --nofile=4096)",
-        )
-    if complaint.part is Part.THREAD and complaint.number not in _REFUSED:
-        return (
-            job_limits.threads(pid, proc)
-            or job_limits.addresses(pid, proc)
-            or job_limits.data(pid, proc)
-            or job_limits.mappings(pid, proc)
-            or job_limits.Shortage(
-                f"process {pid} can't start a thread: {complaint.text}",
-                f"look at its limits (prlimit --pid {pid}) and those of its control group"
-                + (", and at what its seccomp filter says of clone" if _is_filtered(pid, proc) else ""),
-            )
-        )
-    if complaint.number == errno.ENOMEM or complaint.kind == "MemoryError":
-        return (
-            job_limits.addresses(pid, proc)
-            or job_limits.data(pid, proc)
-            or job_limits.mappings(pid, proc)
-            or job_limits.Shortage(
-                f"process {pid} got no memory for the agent ({complaint.part.value})",
-                f"look at its limits (prlimit --pid {pid}) and at `free`",
-            )
-        )
-    return None
+        looks, detail = (job_limits.descriptors,), "had no file descriptor left for the agent"
+        fix = f"raise its limit (prlimit --pid {pid} --nofile=4096)"
+    elif complaint.part is Part.THREAD and complaint.number not in _REFUSED:
+        looks, detail = (job_limits.threads, *looks), f"can't start a thread: {complaint.text}"
+        fix += "those of its control group"
+        fix += ", and at what its seccomp filter says of clone" if _is_filtered(pid, proc) else ""
+    elif complaint.number == errno.ENOMEM or complaint.kind == "MemoryError":
+        detail, fix = f"got no memory for the agent ({complaint.part.value})", fix + "at `free`"
+    else:
+        return None
+    found = (look(pid, proc, control_groups.GROUPS) for look in looks)
+    known = next((short for short in found if short is not None), None)
+    return known or job_limits.Shortage(f"process {pid} {detail}", fix)
 
 
 def _is_filtered(pid: int, proc: Path) -> bool:

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach import own_place, same_program
 from autobrrr.attach.ptrace import kept_tracer, mapped_python
-from autobrrr.attach.same_program import Program
-from autobrrr.machine import process_maps, procfs
+from autobrrr.machine import own_place, process_maps, procfs, same_program
+from autobrrr.machine.same_program import Program
 from autobrrr.readable import Foreign
 
 VERSION = (3, 14)

@@ -12,13 +12,13 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from autobrrr import folders
-from autobrrr.attach import own_place
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.machine import own_place
 from autobrrr.machine.job_files import open_in
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
@@ -41,7 +41,7 @@ class TargetFolder:
     def __init__(
         self, pid: int, *, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES
     ) -> None:
-        self._name = f"autobrrr-{os.geteuid()}-{secrets.token_hex(8)}"
+        self._pid, self._name = pid, f"autobrrr-{os.geteuid()}-{secrets.token_hex(8)}"
         refusals = []
         for candidate in candidates:
             try:
@@ -64,9 +64,9 @@ class TargetFolder:
         )
 
     def write(self, name: str, data: bytes) -> None:
-        """A file for the target to read."""
+        """A file for the target to read. Raises CannotAttach."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._fd), "wb") as file:
+        with self._room(), os.fdopen(os.open(name, flags, 0o600, dir_fd=self._fd), "wb") as file:
             file.write(data)
 
     def said(self, name: str) -> str | None:
@@ -88,8 +88,9 @@ class TargetFolder:
             os.close(fd)
 
     def listen(self) -> socket.socket:
-        """A listening socket at `SOCKET`; connectable by the target's uid and root alone."""
-        return folders.listen(self._inside(SOCKET), 2)
+        """A listening socket at `SOCKET`, for the target's user and root alone. Raises CannotAttach."""
+        with self._room():
+            return folders.listen(self._inside(SOCKET), 2)
 
     @property
     def socket_path(self) -> str:
@@ -102,6 +103,16 @@ class TargetFolder:
             folders.remove_folder(self._fd, self._parent, self._name)
         os.close(self._fd)
         os.close(self._parent)
+
+    @contextlib.contextmanager
+    def _room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CannotAttach(
+                f"{self.path}, as process {self._pid} sees it, can't be written: {error.strerror}",
+                f"make room in {os.path.dirname(self.path)} and try again",
+            ) from None
 
     def _inside(self, name: str) -> Path:
         return Path(f"/proc/self/fd/{self._fd}", name)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from autobrrr.attach import job_limits, job_roles, own_place, same_program
-from autobrrr.attach.own_place import OwnPlace
+from autobrrr.attach import job_limits, job_roles
 from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, kept_tracer, mapped_python
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine import control_groups, kernel_text, own_place, procfs, same_program
 from autobrrr.machine.kernel_text import number
+from autobrrr.machine.own_place import OwnPlace
+from autobrrr.machine.same_program import Program
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
 MOST_NAMED = 64

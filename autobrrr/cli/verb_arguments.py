@@ -62,17 +62,6 @@ def one_pid(args: argparse.Namespace) -> int:
     return pid
 
 
-def become_user_of(pid: int) -> int:
-    """Go on as the job's user, where root is asked about somebody else's; the pid. Raises CannotAttach."""
-    from autobrrr import paths  # not for --help
-    from autobrrr.attach import door
-
-    user = door.go_through(pid)
-    if user is not None and user.uid != 0:
-        narrate(f"process {pid} is of uid {user.uid}: going on as that user; results: {paths.state_dir()}")
-    return pid
-
-
 def _only_job() -> int:
     from autobrrr.cli.verbs.ls import jobs
     from autobrrr.records.busy_words import unseen_words

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.attach import job_roles, own_place
-from autobrrr.machine import process_maps, procfs
+from autobrrr.attach import job_roles
+from autobrrr.machine import own_place, process_maps, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.processors import usable_cpus
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from autobrrr.machine import procfs
-from autobrrr.machine.gpm import Gpm
-from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
+from autobrrr.machine.nvml_calls import Gpm, NvmlCalls, load_nvml
 from autobrrr.records import GpuSample
 
 FIND_EVERY_NS = 5_000_000_000

@@ -1,9 +1,14 @@
-"""The processors of the machine, and those that one process may use; None where the kernel does not tell."""
+"""The processors of the machine, and those that one process may use; None where the kernel does not tell. And
+what a fault of a page costs on them.
+"""
 
 from __future__ import annotations
 
 import math
+import mmap
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from autobrrr.injected.measure import cpu_contention
@@ -13,6 +18,8 @@ from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC, status
 
 MOST_CPUS = 1 << 16
+PAGES = 512
+ROUNDS = 3
 
 
 def own_cpu_ns() -> int:
@@ -66,3 +73,31 @@ def multiplies_bf16(proc: Path = PROC) -> bool | None:
         if line.startswith(("flags", "Features")):
             return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(line.split())
     return None
+
+
+def fault_cost_ns(clock_ns: Callable[[], int] = time.perf_counter_ns) -> float | None:
+    """Nanoseconds of one fault of a small page, the least of a few rounds; None where it can't be told."""
+    page = mmap.PAGESIZE
+    found = []
+    for _ in range(ROUNDS):
+        try:
+            memory = mmap.mmap(-1, PAGES * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError:
+            return None
+        with memory:
+            if hasattr(mmap, "MADV_NOHUGEPAGE"):
+                try:
+                    memory.madvise(mmap.MADV_NOHUGEPAGE)
+                except OSError:
+                    pass  # a kernel without huge pages
+            first, second = (_touch_ns(memory, page, clock_ns) for _ in range(2))
+        found.append((first - second) / PAGES)
+    least = min(found)
+    return least if least > 0 else None
+
+
+def _touch_ns(memory: mmap.mmap, page: int, clock_ns: Callable[[], int]) -> int:
+    began = clock_ns()
+    for at in range(0, PAGES * page, page):
+        memory[at] = 1
+    return clock_ns() - began

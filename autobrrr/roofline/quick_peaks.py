@@ -171,16 +171,15 @@ def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
     Before it may come what a `.pth` file of the environment prints.
     """
     given_away = ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC", "PYTHONSTARTUP")
-    env = {name: value for name, value in os.environ.items() if name not in given_away}
-    env["OMP_NUM_THREADS"] = str(threads)
+    kept = {name: value for name, value in os.environ.items() if name not in given_away}
     try:
         done = subprocess.run(
             words,
-            env=env,
+            env={**kept, "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            start_new_session=True,  # without a terminal
             timeout=patience_s,
             check=True,
         )

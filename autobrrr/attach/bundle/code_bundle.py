@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.attach import own_place
 from autobrrr.folders import open_plain
-from autobrrr.machine import process_maps, procfs
+from autobrrr.machine import own_place, process_maps, procfs
 from autobrrr.machine.file_readiness import is_readable
 
 PACKAGE = Path(__file__).resolve().parents[2]

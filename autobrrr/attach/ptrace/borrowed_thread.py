@@ -21,11 +21,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from autobrrr.attach import load_failure, same_program
+from autobrrr.attach import load_failure
 from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls, x86_64
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.machine import process_maps, procfs
+from autobrrr.machine import process_maps, procfs, same_program
+from autobrrr.machine.same_program import Program
 
 ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
 

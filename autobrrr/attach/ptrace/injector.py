@@ -16,7 +16,7 @@ from pathlib import Path
 from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
-from autobrrr.attach.same_program import Program
+from autobrrr.machine.same_program import Program
 
 DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder

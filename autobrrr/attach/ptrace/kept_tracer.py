@@ -17,10 +17,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from autobrrr.attach import same_program
-from autobrrr.attach.ptrace.job_user import JobUser
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
+from autobrrr.machine import same_program
+from autobrrr.machine.job_user import JobUser
+from autobrrr.machine.same_program import Program
 
 MOST_BYTES = 1 << 16
 ANSWER_S = 150.0  # killed in the middle of a call it would end the job: more than all its waits
@@ -78,9 +78,13 @@ def of_job(pid: int, program: Program | None = None) -> Iterator[Tracer]:
         )
 
 
-def link_for(pid: int) -> socket.socket:
-    """A socket over which one job can be traced, as it is now: for its sidecar. Raises TargetGone."""
-    return _link(_held[0], same_program.seen(pid))
+def link_for(pid: int) -> socket.socket | None:
+    """A socket for a job's sidecar, over which the job can be traced as it is now; None: it needs none.
+
+    Raises:
+        TargetGone: it ended.
+    """
+    return _link(_held[0], same_program.seen(pid)) if _held else None
 
 
 def _link(command: _Command, program: Program) -> socket.socket:
@@ -88,11 +92,6 @@ def _link(command: _Command, program: Program) -> socket.socket:
     with theirs:
         socket.send_fds(command.socket, [json.dumps(program).encode()], [theirs.fileno()])
     return ours
-
-
-def is_held() -> bool:
-    """Whether this process has given up its rights, and holds a tracer in their place."""
-    return bool(_held)
 
 
 def is_kept() -> bool:

@@ -16,11 +16,11 @@ import socket
 import sys
 from collections.abc import Callable
 
-from autobrrr.attach import same_program
-from autobrrr.attach.ptrace import borrowed_thread, cpu_priority, job_user, pending_call, thread_start
+from autobrrr.attach.ptrace import borrowed_thread, cpu_priority, pending_call, thread_start
 from autobrrr.attach.ptrace.borrowed_thread import InjectionSite, Way
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.machine import job_user, same_program
+from autobrrr.machine.same_program import Program
 
 MOST_BYTES = 1 << 17  # of a message
 WAYS: dict[str, Callable[[InjectionSite, bytes], Way]] = {

@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import msgspec
 
+from autobrrr.attach import door
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
-from autobrrr.cli.verb_arguments import add_target, become_user_of, one_pid, session_options
+from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import RanksOutcome, enter, for_each
 from autobrrr.client.joined_session import open_session
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--foreground ends the session with this command, and --web shows it in others")
     if args.web is not None:
         return serve(_words_of(args), args.web)
-    become_user_of(pid)
+    door.go_through(pid, narrate)
     remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.verb_arguments import become_user_of, process_number
+from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join, join_under_way, lost_log_lines, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
@@ -24,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    launched = ranks_of(become_user_of(args.pid))
+    launched = ranks_of(door.go_through(args.pid, narrate))
     if not launched:
         if _detach(args.pid, args.keep, narrate):
             NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")

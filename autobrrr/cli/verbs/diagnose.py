@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
+from autobrrr.attach import door
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import columns, show
-from autobrrr.cli.verb_arguments import add_target, become_user_of, one_pid, session_options, wanted_probing
+from autobrrr.cli.verb_arguments import add_target, one_pid, session_options, wanted_probing
 from autobrrr.client.all_ranks import together
 from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
@@ -48,7 +49,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    pid = become_user_of(one_pid(args))
+    pid = door.go_through(one_pid(args), narrate)
     options = DiagnosisOptions(
         session=session_options(args),
         for_s=args.for_s,

@@ -10,10 +10,10 @@ import json
 
 import msgspec
 
-from autobrrr.attach import doctor_checks
-from autobrrr.cli.narration import NARRATOR, Loudness
+from autobrrr.attach import doctor_checks, door
+from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import show
-from autobrrr.cli.verb_arguments import become_user_of, process_number
+from autobrrr.cli.verb_arguments import process_number
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, DoctorCheck
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         checks = doctor_checks.of_machine()
         code = EXIT_CANNOT_ATTACH if any(check.status == "fail" for check in checks) else EXIT_DONE
     else:
-        checks, code = doctor_checks.of_process(become_user_of(args.pid))
+        checks, code = doctor_checks.of_process(door.go_through(args.pid, narrate))
     if args.json:
         print(json.dumps({"schema": SCHEMA, "checks": [msgspec.to_builtins(check) for check in checks]}))
         return code

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 
 import msgspec
 
-from autobrrr.attach import job_listing
-from autobrrr.cli import other_users
+from autobrrr.attach import door, job_listing
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
+from autobrrr.client import other_users
 from autobrrr.errors import AutobrrrError
+from autobrrr.quantities import duration_words
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
 from autobrrr.records.busy_words import unseen_words
@@ -26,6 +28,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if other_users.USER_OF in os.environ:
+        door.go_through(int(os.environ.pop(other_users.USER_OF)))
     lines = jobs(_say_unseen)
     for line in passed_over():
         narrate(line)
@@ -54,16 +58,9 @@ def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:
     Args:
         unseen: Gets the number of processes that there was no time to look at.
     """
-    others: dict[int, list[int]] = {}
-
-    def left(pid: int) -> bool:
-        owner = other_users.owner_elsewhere(pid)
-        if owner is not None:
-            others.setdefault(owner, []).append(pid)
-        return owner is not None
-
-    found = [_line(each) for each in job_listing.find(passed_over=unseen, left=left)]
-    lines = sorted([*found, *other_users.listed(others)], key=lambda line: line.pid)
+    others = other_users.OtherUsers()
+    found = [_line(each) for each in job_listing.find(passed_over=unseen, left=others.take)]
+    lines = sorted([*found, *others.listed()], key=lambda line: line.pid)
     attached: dict[str, list[int]] = {}
     for line in lines:
         if line.attached and line.job is not None:
@@ -100,16 +97,6 @@ def _cells(line: JobLine) -> tuple[str, ...]:
         state,
         readable(f"{line.script or '?'} {line.arguments or ''}".rstrip()),
     )
-
-
-def duration_words(ns: int) -> str:
-    """`42s`, `7m`, `3h12m`, `2d4h`."""
-    minutes, seconds = divmod(ns // 1_000_000_000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours}h"
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m" if minutes else f"{seconds}s"
 
 
 def _line(found: JobLine) -> JobLine:

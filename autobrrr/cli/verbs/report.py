@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.cli.narration import NARRATOR
+from autobrrr.attach import door
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
-from autobrrr.cli.verb_arguments import become_user_of
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
 from autobrrr.report.pages.session_page import report_text
@@ -35,7 +35,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.session is not None and args.session.isdecimal():
-        become_user_of(int(args.session))  # of a job that runs: who has its sessions
+        door.go_through(int(args.session), narrate)  # of a job that runs: who has its sessions
     if args.diff is not None:
         if args.session is not None or args.tui:
             raise UsageError("--diff names both sessions", "autobrrr report --diff A B")

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr.attach import door
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s, share_of_work
 from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
-from autobrrr.cli.verb_arguments import become_user_of
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.each_rank import enter, for_each, ready_to_tune
 from autobrrr.client.joined_session import open_session
@@ -195,7 +195,7 @@ def _pid(args: argparse.Namespace) -> int:
         raise UsageError("no process is given", "autobrrr tune PID; autobrrr ls lists the jobs")
     if len(words) > 1:
         raise CannotAttach(f"autobrrr tunes one job at a time, not {', '.join(words)}", "name one of them")
-    return become_user_of(int(words[0]))  # plain digits, or it would be a script
+    return door.go_through(int(words[0]), narrate)  # plain digits, or it would be a script
 
 
 def _advice(client: Client) -> list[Advice]:

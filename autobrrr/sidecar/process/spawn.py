@@ -60,7 +60,7 @@ def start(
 @contextmanager
 def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
-    tracer = kept_tracer.link_for(claim.target.pid) if kept_tracer.is_held() else None
+    tracer = kept_tracer.link_for(claim.target.pid)
     given = {"--ready-fd": writer, "--lock-fd": claim.lock_fd}
     if tracer is not None:
         given["--tracer-fd"] = tracer.fileno()

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.machine.page_fault_cost import fault_cost_ns
-from autobrrr.machine.processors import multiplies_bf16
+from autobrrr.machine.processors import fault_cost_ns, multiplies_bf16
 from autobrrr.machine.procfs import PROC
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 

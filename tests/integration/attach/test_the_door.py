@@ -18,8 +18,7 @@ import pytest
 
 from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
-from autobrrr.cli import other_users
-from autobrrr.client import diagnosing
+from autobrrr.client import diagnosing, other_users
 from autobrrr.client.session_client import join
 from autobrrr.errors import CannotAttach
 from support.attach import STANDIN, child, eventually
@@ -109,7 +108,7 @@ def test_the_jobs_user_can_not_look_into_what_has_become_it(theirs: Path) -> Non
 
 TRACES = """
 from pathlib import Path
-from autobrrr.attach import same_program
+from autobrrr.machine import same_program
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.errors import AutobrrrError
@@ -253,13 +252,18 @@ def test_a_user_whose_files_never_answer_holds_up_no_list(
     hung = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(other_users.own_modules, "command", lambda *words: hung)
     began_s = time.monotonic()
-    (line,) = other_users.listed({USER: [4242]})
+    others = other_users.OtherUsers()
+    with job_of(USER, theirs) as pid:
+        assert others.take(pid)
+        assert not others.take(os.getpid())
+        (line,) = others.listed()
     assert time.monotonic() - began_s < 60
-    assert (line.pid, line.attachable) == (4242, False)
+    assert (line.pid, line.attachable) == (pid, False)
     assert "don't answer" in str(line.why)
 
 
 def test_roots_own_jobs_have_no_door() -> None:
     with child("spin") as target:
         assert not door.leads_elsewhere(target.pid)
-        assert door.go_through(target.pid) is None
+        assert door.go_through(target.pid) == target.pid
+        assert not kept_tracer.is_kept()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr import quantities
 from autobrrr.attach import doctor_checks, job_listing, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
@@ -245,4 +246,4 @@ def test_the_list_shows_whose_a_job_is_how_old_and_what_it_takes() -> None:
 
 @pytest.mark.parametrize(("seconds", "said"), [(42, "42s"), (430, "7m"), (3600, "1h00m"), (187_200, "2d4h")])
 def test_an_age_is_short(seconds: int, said: str) -> None:
-    assert ls.duration_words(seconds * 10**9) == said
+    assert quantities.duration_words(seconds * 10**9) == said

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import own_place, remote_exec, same_program
+from autobrrr.attach import remote_exec
 from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
 from autobrrr.errors import TargetGone
+from autobrrr.machine import own_place, same_program
 from support.machines.fake_proc import FakeProc
 
 PID = 77

@@ -18,8 +18,8 @@ from autobrrr.attach.ptrace import (
     x86_64,
 )
 from autobrrr.attach.ptrace.pending_call import PendingCall
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.machine.same_program import Program
 from support.machines.fake_proc import FakeProc
 
 STACK_AT = 0x1800

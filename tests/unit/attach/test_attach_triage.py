@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import job_limits, job_roles, own_place, triage
+from autobrrr.attach import job_limits, job_roles, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
+from autobrrr.machine import own_place
+from autobrrr.machine.same_program import Program
 from support.machines.fake_proc import FakeProc
 
 PID = 4242

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import agent_wait, main_thread
-from autobrrr.attach.same_program import Program
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.machine.same_program import Program
 from support.machines.fake_proc import FakeProc
 
 PID = 4242

@@ -11,7 +11,7 @@ import pytest
 from autobrrr.machine import control_groups, processors, procfs
 from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
-from autobrrr.machine.page_fault_cost import fault_cost_ns
+from autobrrr.machine.processors import fault_cost_ns
 from autobrrr.records import HostSample
 from autobrrr.roofline import quick_peaks
 from support.machines.devices import AbsentDevice, ReplayedDevice
