@@ -47,7 +47,7 @@ TONES: Mapping[Tone, str] = {
     "worse": "bad",
     "code": "accent",
 }
-GLYPHS = {
+GLYPHS: Mapping[str, str] = {  # of parts of a bar, so that it reads without colours
     "overhead": "▓",
     "input": "░",
     "host": "▒",
@@ -56,6 +56,12 @@ GLYPHS = {
     "memory": "█",
     "compute": "▙",
     "underfilled": "▖",
+    "data_wait": "░",
+    "host_to_device": "▒",
+    "forward": "▓",
+    "backward": "█",
+    "optimizer": "▞",
+    "other": "·",
 }
 
 
@@ -92,6 +98,11 @@ def page_rows(parts: Sequence[ScreenPart], width: int, choice: ListChoice = UNCH
         else:
             rows += _rows(part, width)
     return Page(rows=rows, picks=picks)
+
+
+def table_rows(table: PageTable, room: int) -> list[Row]:
+    """A table alone, in so many cells, without the margins of a page."""
+    return [line[1:] for line, _ in _table(table, room + 4, UNCHANGED)]
 
 
 def _apart(before: ScreenPart, part: ScreenPart) -> bool:
@@ -178,7 +189,7 @@ def _table(table: PageTable, width: int, choice: ListChoice) -> Iterator[tuple[R
         heads = (
             _padded(_head(table.heads[at], at == by), cells, table.heads[at]) for at, cells in columns.items()
         )
-        yield row(piece(f"  {'  '.join(heads)}".rstrip(), "dim")), ""
+        yield row("  ", piece("  ".join(heads).rstrip(), "dim")), ""
     for at in order[: table.most]:
         key = table.keys[at] if table.keys else ""
         for line in _lines(table, table.rows[at], columns):
@@ -251,7 +262,9 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
         cell, head = cells[at], table.heads[at]
         text = cell.text if cell_len(cell.text) <= room else cell.short or cell.text
         if cell.bar is not None:
-            parts.append(piece(padded("█" * round(cell.bar * room), room), "accent"))
+            hue = cell.colour or ""
+            drawn = GLYPHS.get(hue, "█") * max(1, round(cell.bar * room))
+            parts.append(piece(padded(drawn, room), hue if hue in GLYPHS else "accent"))
         elif at == last and "#" not in head[:2]:
             said = [clipped(readable(text), room)] if table.tall == 1 else wrapped(text, room, table.tall)
             first, *rest = said or [""]
@@ -259,7 +272,7 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
         else:
             cut = middled(text, room) if at == 0 else clipped(text, room)
             parts.append(piece(_padded(cut, room, head), tone(cell.tone)))
-    yield (piece("  "), *(each for part in parts for each in (part, piece("  "))))
+    yield tuple(each for part in parts for each in (piece("  "), part))
     before = sum(columns.values()) - (columns[last] if last is not None else 0) + 2 * len(columns)
     for text in rest:
         yield row(" " * before, piece(text, tone(cells[last or 0].tone)))

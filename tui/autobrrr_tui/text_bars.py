@@ -1,4 +1,4 @@
-"""Bars, sparklines, columns and the plot of a fit, as text.
+"""Bars, sparklines, columns, a curve of braille dots and the plot of a fit, as text.
 
 Each part of a bar has a glyph of its own, so that the bar reads without colours.
 """
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from autobrrr_tui.text_rows import Piece, Row, Tone, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
+DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of one cell: left and right, from below
+EMPTY = 0x2800
 Part = tuple[str, float, str, Tone]  # name, share, glyph, tone
 
 
@@ -115,3 +117,28 @@ def plot(
     for x, y in points:
         place(x, y, "●")
     return [(piece("".join(each), "accent"),) for each in grid]
+
+
+def curve(values: Sequence[float | None], cells: int, height: int, top: float) -> list[str]:
+    """The last values as a curve of dots, two columns of them a cell and four rows; the upper line first.
+
+    Args:
+        values: One a column of dots, the newest on the right; None leaves a hole.
+        top: The value at the upper edge; what is larger is cut there.
+    """
+    columns = 2 * cells
+    shown = [None] * max(0, columns - len(values)) + list(values)[max(0, len(values) - columns) :]
+    dots = 4 * height
+    levels = [
+        None if value is None or top <= 0 else max(0, min(dots - 1, round(value / top * dots) - 1))
+        for value in shown
+    ]
+    grid = [[EMPTY] * cells for _ in range(height)]
+    before: int | None = None
+    for column, level in enumerate(levels):
+        if level is not None:
+            reached = level if before is None else before + (level > before) - (level < before)
+            for dot in range(min(level, reached), max(level, reached) + 1):
+                grid[height - 1 - dot // 4][column // 2] |= DOTS[column % 2][dot % 4]
+        before = level
+    return ["".join(" " if bits == EMPTY else chr(bits) for bits in line) for line in grid]

@@ -40,7 +40,7 @@ from autobrrr.report.past_session import PastSession, past_session, session_data
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
 from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
-from autobrrr.report.text.verdict_text import carrying, verdict_lines, verdict_text
+from autobrrr.report.text.verdict_text import carrying, signals_words, verdict_lines, verdict_text
 from autobrrr.report.text.window_text import sweep_text
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
@@ -144,14 +144,6 @@ def answers(session: PastSession) -> list[Line]:
         ),
     ]
     return [Line(name=question, text=said, note=more) for question, said, more in told]
-
-
-def signals_words(named: Diagnosis) -> str:
-    """Who carries the verdict."""
-    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
-    if not names or named.regime == "unknown":
-        return ""
-    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
 
 
 def _to_do(session: PastSession) -> tuple[str, str]:

@@ -92,6 +92,14 @@ def _advised(advice: Advice) -> Line:
     return Line(name="remedy", text=f"{advice.remedy}: {advice.why} ({how})")
 
 
+def signals_words(named: Diagnosis) -> str:
+    """Who carries the verdict."""
+    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
+    if not names or named.regime == "unknown":
+        return ""
+    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
+
+
 def carrying(found: Diagnosis) -> list[Evidence]:
     """The evidence that carries the verdict; where there is none, what was measured at all."""
     named = [each for each in found.evidence if each.says == found.regime]

@@ -56,7 +56,7 @@ def test_the_step_of_both_stands_beside_its_change() -> None:
     assert change(median) == "0.50x"
     text = page_text(comparison_page(compared()))
     assert "median" in text
-    assert re.search(r"median +8\.00 ms +4\.00 ms +0\.50x", text)
+    assert re.search(r"median +8\.00 ms +█+ +4\.00 ms +█+ +0\.50x", text)
     assert "not tuned" in text
     assert "not an A/B test" in text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobrrr.quantities import duration
-from autobrrr_tui import text_charts
+from autobrrr_tui.text_bars import curve
 from autobrrr_tui.text_rows import Row, piece, row
 from autobrrr_tui.view_state import View
 
@@ -31,9 +31,7 @@ def chart(view: View, room: int, height: int) -> list[Row]:
     cells, rows = _cells(room), height - 2
     each = max(1, 2 * cells // max(30, len(history.median_ns)))  # columns of dots a second
     columns = [value for value in history.median_ns for _ in range(each)]
-    drawn = text_charts.curve(
-        [None if value is None else float(value) for value in columns], cells, rows, top
-    )
+    drawn = curve([None if value is None else float(value) for value in columns], cells, rows, top)
     at = None if not before else min(rows - 1, int(rows * (1 - before / top)))
     body: list[Row] = []
     for line, text in enumerate(drawn):

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank
 from autobrrr.records.rank_records import straggler_words
+from autobrrr.report.page_model import Cell, PageTable
 from autobrrr.report.text.rank_text import ranks_table
 from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import page_rows
+from autobrrr_tui.page_rows import table_rows
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.panes.rank_strip import strip
@@ -22,10 +23,8 @@ from autobrrr_tui.text_rows import (
     LABEL,
     Page,
     Row,
-    clipped,
     fitted,
     labelled,
-    padded,
     piece,
     row,
     wrapped,
@@ -100,7 +99,7 @@ def _ranks(view: View, room: int, most: int) -> list[Row]:
     """The strip, and in at most so many rows a line for each rank, or which one is late."""
     straggler = view.snapshot.straggler if view.snapshot is not None else None
     rows = [tuple(line) for line in strip(view.ranks, room)]
-    lines = page_rows([ranks_table(view.ranks, straggler)], room + 4).rows
+    lines = table_rows(ranks_table(view.ranks, straggler), room)
     if len(rows) + len(lines) <= most and len(view.ranks) > 1:
         return [*rows, *lines]
     return [*rows, *_said(straggler, room, 1)]
@@ -129,19 +128,17 @@ def _signals(found: Diagnosis, room: int) -> list[Row]:
     """What each signal says, in a line; those without a figure only by how many they are."""
     known = [each for each in found.evidence if each.value is not None]
     rows = [
-        row(
-            f"{padded(each.signal.replace('_', ' '), 18)} ",
-            piece(padded(each.says or "", 14), "accent"),
-            piece(clipped(each.note, max(10, room - 34)), "plain" if each.says else "dim"),
-        )
+        [
+            Cell(text=each.signal.replace("_", " ")),
+            Cell(text=each.says or "", tone="accent"),
+            Cell(text=each.note, tone="" if each.says else "muted"),
+        ]
         for each in known
     ]
     without = len(found.evidence) - len(known)
-    if known and without:
-        rows.append(
-            row(piece(f"{without} more without a figure: 2 lists them", "dim", "screen.mode('diagnosis')"))
-        )
-    return rows
+    more = piece(f"{without} more without a figure: 2 lists them", "dim", "screen.mode('diagnosis')")
+    table = PageTable(title="", heads=("-", "-", "-"), rows=rows, tall=1)
+    return [*table_rows(table, room), *([row(more)] if known and without else [])]
 
 
 def _after(view: View, width: int, height: int) -> list[Row]:

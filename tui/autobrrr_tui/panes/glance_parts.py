@@ -9,7 +9,12 @@ from autobrrr.records import Diagnosis, NoClaim, Phases, limited_by
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words
-from autobrrr_tui import text_bars, text_charts
+from autobrrr.report.log_scale import LogScale, gain_scale
+from autobrrr.report.page_model import Cell, Gain, PageTable, bar, part_of, time
+from autobrrr.report.text.verdict_text import signals_words
+from autobrrr.report.text_plot import labels, place, whisker
+from autobrrr_tui import text_bars
+from autobrrr_tui.page_rows import table_rows
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, RemedyRow, lines
 from autobrrr_tui.text_rows import Piece, Row, clipped, fitted, middled, padded, piece, row, wrapped
@@ -74,11 +79,8 @@ def _doubt(confidence: str, provisional: bool) -> tuple[Piece, ...]:
 
 def grounds(found: Diagnosis, room: int) -> list[Row]:
     """Which signals carry the verdict, and what would decide an open one."""
-    names = [each.signal.replace("_", " ") for each in found.evidence if each.says == found.regime]
-    rows = []
-    if names and found.regime != "unknown":
-        counted = "1 signal says so" if len(names) == 1 else f"{len(names)} signals say so"
-        rows.append(row(piece(clipped(f"{counted}: {', '.join(names)}", room), "dim")))
+    said = signals_words(found)
+    rows = [row(piece(clipped(said, room), "dim"))] if said else []
     if found.decide_with and found.state not in ("tracing", "probing", "watching"):
         rows.append(row(piece(clipped(f"to decide: {found.decide_with}", room), "accent")))
     return rows
@@ -316,20 +318,20 @@ def phase_rows(phases: Phases, room: int) -> list[Row]:
     whole = sum(value for _, value, _, _ in known)
     if whole <= 0:
         return []
-    names = max(len("other" if tone == "other" else name) for name, _, _, tone in known)
-    cells = max(4, room - names - 18)
     longest = max(value for _, value, _, _ in known)
     rows = [
-        row(
-            f"{padded('other' if tone == 'other' else name, names)} ",
-            piece(padded(glyph * max(1, round(value / longest * cells)), cells), tone),
-            f" {share(value / whole):>6} {duration(value):>8}",
-        )
-        for name, value, glyph, tone in known
+        [
+            Cell(text="other" if hue == "other" else name),
+            bar(value / longest, hue),
+            part_of(value / whole),
+            time(value),
+        ]
+        for name, value, _, hue in known
         if value / whole >= 0.0005
     ]
     inside = _not_timed(phases)
-    return [*rows, row(piece(f"other holds {' and '.join(inside)}", "dim"))] if inside else rows
+    below = [row(piece(f"other holds {' and '.join(inside)}", "dim"))] if inside else []
+    return [*table_rows(PageTable(title="", heads=("", "-", "#", "#"), rows=rows), room), *below]
 
 
 def device_words(found: Diagnosis) -> list[str]:
@@ -396,55 +398,38 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
     if not tried and view.snapshot is not None:  # what the verdict speaks for stands first
         advised = {each.remedy for each in view.snapshot.advice}
         found = sorted(found, key=lambda each: each.remedy not in advised)
-    names = min(max(16, *(len(each.key) for each in found)), max(16, room * 3 // 8))
-    if tried and room >= 24 + 14 + 40:  # an axis is worth a few cells of a name
-        names = min(names, room - 14 - 40)
-    cells = min(60, room - names - 40)
-    cells = cells if cells >= 12 and tried else 0
-    names = names if cells else min(38, max(names, room - 40))
-    ends = text_charts.log_axis(
-        [bound for each in tried for bound in each.interval or [each.achieved or 1.0]]
-    )
-    rows = [_axis(names, ends, cells)] if cells else []
-    left = most - len(rows)
+    cells = min(60, max(14, room - 68)) if tried and room >= 24 + 14 + 40 else 0
+    scale = gain_scale(bound for each in tried for bound in each.interval or [each.achieved or 1.0])
+    ticks = sorted((place(factor, scale, cells), f"{factor:g}x") for factor in scale.factors())
+    left = most - bool(cells)
     shown = found if len(found) <= left else found[: left - 1]
-    rows += [_remedy(each, names, ends, cells) for each in shown]
-    if len(shown) < len(found):
-        rows.append(
-            row(piece(f"  {len(found) - len(shown)} more: 3 lists them", "dim", "screen.mode('tuning')"))
-        )
-    return rows
+    axis = f"#-{labels(ticks, cells):<{cells}}" if cells else "-"
+    table = PageTable(
+        title="",
+        heads=("-", axis, "-", "-"),
+        rows=[_remedy(each, scale, cells) for each in shown],
+        tall=1,
+    )
+    more = f"  {len(found) - len(shown)} more: 3 lists them"
+    below = [row(piece(more, "dim", "screen.mode('tuning')"))] if len(shown) < len(found) else []
+    return [*table_rows(table, room), *below]
 
 
-def _axis(names: int, ends: tuple[float, float], cells: int) -> Row:
-    line = [" "] * cells
-    for factor in (*ends, 1.0):
-        said = f"{factor:.1f}x" if factor != 1 else "1x"
-        at = min(cells - len(said), text_charts.place(factor, ends, cells))
-        line[at : at + len(said)] = said
-    return row(piece(f"{'':<{names + 2}}{''.join(line)}", "dim"))
-
-
-def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) -> Row:
+def _remedy(each: RemedyRow, scale: LogScale, cells: int) -> list[Cell]:
     on = each.token is not None
-    off = each.state in ("kept", "on") and not on
-    glyph = "·" if off else OUTCOMES.get(each.state, "·")
-    better = each.interval is not None and each.interval[0] > 1
-    worse = each.interval is not None and each.interval[1] < 1
-    tone = "good" if better else "bad" if worse else "plain"
-    figure = gain_words(each.achieved, each.interval)
-    if each.achieved is None:
+    glyph = "·" if each.state in ("kept", "on") and not on else OUTCOMES.get(each.state, "·")
+    side = Gain(name="", achieved=each.achieved, interval=each.interval).side
+    figure, tried = gain_words(each.achieved, each.interval), each.achieved is not None
+    if not tried:
         over = each.predicted is None or each.why  # a prediction is of no use once a trial has ended
         figure = each.state if over else f"{factor_words(each.predicted)} predicted"
-    tried = each.achieved is not None
-    drawn = text_charts.whisker(each.achieved, each.interval, ends, cells) if tried else ""
-    return row(
-        piece(f"{glyph} ", "good" if on else "warn" if glyph == "▸" else "dim"),
-        piece(padded(middled(each.key, names), names), "strong" if on else "plain"),
-        *([piece(padded(drawn, cells), tone)] if cells else []),
-        piece(f" {figure:<19}", tone if each.achieved is not None else "dim"),
-        piece(f" {class_badge(each.class_)}", "warn" if each.class_ in DARING else "dim"),
-    )
+    drawn = whisker(each.achieved, each.interval, scale, cells) if tried else ""
+    return [
+        Cell(text=f"{glyph} {each.key}", tone="better" if on else "warn" if glyph == "▸" else ""),
+        Cell(text=f"{drawn:<{cells}}", tone=side),
+        Cell(text=figure, tone=side if tried else "muted"),
+        Cell(text=class_badge(each.class_), tone="warn" if each.class_ in DARING else "muted"),
+    ]
 
 
 def now_line(view: View, room: int, most: int = 2) -> list[Row]:
