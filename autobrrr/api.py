@@ -315,9 +315,7 @@ class JobSession:
             found = self._last
         ending = self._ending()
         ended = "" if ending is None else ending.why
-        shown = PastSession(
-            path=Path(), last=found, judged=found, tuned=self.tuning, trials=[], ended=ended, unread=None
-        )
+        shown = PastSession(path=Path(), last=found, judged=found, tuned=self.tuning, ended=ended)
         return FRAME.format(page=html.escape(page_html(session_page(shown))), height=FRAME_HEIGHT)
 
 

@@ -30,9 +30,9 @@ class PastSession:
     last: Diagnosis  # the last snapshot
     judged: Diagnosis | None  # the last one that named something, if any did
     tuned: Tuning | None  # the last tuning that came to its end
-    trials: list[Trial]  # of one that did not
+    trials: list[Trial] = field(default_factory=list)  # of one that did not
     ended: str
-    unread: str | None  # what of the log can't be read
+    unread: str | None = None  # what of the log can't be read
     timeline: SessionTimeline = field(default_factory=SessionTimeline)
     sampled: list[FrameSamples] = field(default_factory=list)  # stacks, each time that some were taken
 

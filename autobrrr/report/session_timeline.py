@@ -14,7 +14,7 @@ from typing import Literal
 from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
 from autobrrr.records.log_lines import LogLine
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, SlowStep, StepHistory
-from autobrrr.report.pages.tuning_parts import label
+from autobrrr.report.text.trial_words import trial_label
 
 MOST_MARKS = 200
 MOST_ON = 2000  # stretches with a remedy on: the newest
@@ -106,7 +106,7 @@ class TimelineReader:
                     kind="trial",
                     from_s=max(0.0, now_s - found.duration_ns / 1e9),
                     to_s=now_s,
-                    text=label(found),
+                    text=trial_label(found),
                     outcome=found.outcome_word,
                 )
             )

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import msgspec
 
-from autobrrr.records import Diagnosis, NoClaim, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
-from autobrrr.records.gain_words import gain_words
 from autobrrr.records.wire_answers import ActivityLine, Details
+from autobrrr.report.text.trial_words import trial_label, trial_words, tuned_words
 from autobrrr_tui.view_state import Mark, Said, View
 
 LOG_LINES = 500
@@ -42,10 +42,10 @@ def take(view: View, word: Told) -> View:
     if isinstance(word, TuneProgress):
         return replace(view, progress=word, failed="")
     if isinstance(word, Trial):
-        return said(_trial(view, word), trial_line(word))
+        return said(_trial(view, word), trial_words(word))
     if isinstance(word, Tuning):
         view = replace(_through(view, word.kept), tuned=word, trials=tuple(word.trials))
-        return said(view, tuned_line(word))
+        return said(view, f"tuned: {tuned_words(word)}")
     text = f"{word.message}; {word.hint}" if word.hint else word.message
     return said(replace(_through(view), failed=text), f"tuning failed: {text}")
 
@@ -135,8 +135,8 @@ def left_on(view: View, remedies: Sequence[str] = ()) -> View:
 
 def _trial(view: View, trial: Trial) -> View:
     """A trial that is told again replaces what was told before."""
-    key = key_of(trial)
-    at = next((i for i, each in enumerate(view.trials) if key_of(each) == key), len(view.trials))
+    key = trial_label(trial)
+    at = next((i for i, each in enumerate(view.trials) if trial_label(each) == key), len(view.trials))
     before = view.trials[at].outcome if at < len(view.trials) else None
     trials = (*view.trials[:at], trial, *view.trials[at + 1 :])
     marks = view.marks
@@ -144,29 +144,3 @@ def _trial(view: View, trial: Trial) -> View:
         sign = "+" if trial.outcome == "kept" else "-"
         marks = (*marks, Mark(t_ns=view.snapshot.t_ns or 0, text=f"{sign}{short(trial.remedy)}"))
     return replace(view, trials=trials, marks=marks[-MARKS:])
-
-
-def key_of(tried: Trial) -> str:
-    return label(tried.remedy, tried.options)
-
-
-def label(remedy: str, options: dict[str, object]) -> str:
-    """`threads.intra_op(threads=1)`."""
-    inside = ", ".join(f"{name}={value}" for name, value in options.items())
-    return f"{remedy}({inside})" if inside else remedy
-
-
-def trial_line(trial: Trial) -> str:
-    return f"{trial.outcome_word} {key_of(trial)}: {trial.why}"
-
-
-def tuned_line(tuning: Tuning) -> str:
-    """One sentence about a tuning that is through."""
-    if not tuning.kept:
-        return "tuned: no remedy was proven faster, the job runs as before"
-    kept = ", ".join(tuning.kept)
-    if tuning.no_claim is NoClaim.CROWDED:
-        return f"tuned: kept {kept}, faster beside other programs; {tuning.note}"
-    if tuning.interval is None:
-        return f"tuned: kept {kept}; no confirmation run, so their joint speed-up was not measured"
-    return f"tuned: {gain_words(tuning.speedup, tuning.interval)} with {kept}, from a confirmation run"

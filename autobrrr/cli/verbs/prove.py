@@ -248,22 +248,19 @@ def _gate(text: str) -> float:
 
 def _write(args: argparse.Namespace, proof: Proof) -> None:
     from autobrrr.records import to_json
+    from autobrrr.report.html.page_template import page_html
     from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.proof_page import proof_junit, proof_markdown, proof_page
     from autobrrr.report.text.next_step import after_proof
 
-    for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
+    def html(proof: Proof) -> str:
+        return page_html(proof_page(proof))
+
+    for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, html)):
         if file is not None:
             write_file(file, text(proof))
     print(to_json(proof) if args.json else page_text(proof_page(proof)), flush=True)
     NARRATOR.next_step(after_proof(proof))
-
-
-def _html(proof: Proof) -> str:
-    from autobrrr.report.html.page_template import page_html
-    from autobrrr.report.pages.proof_page import proof_page
-
-    return page_html(proof_page(proof))
 
 
 class _Lines:

@@ -17,8 +17,8 @@ from autobrrr.report.pages.side_by_side import (
     SideBySide,
     judged,
 )
-from autobrrr.report.pages.tuning_parts import label
 from autobrrr.report.past_session import NO_END, SessionData
+from autobrrr.report.text.trial_words import trial_label
 
 MANY = 8  # trials that are listed
 
@@ -47,7 +47,7 @@ def _words(before: SessionData, after: SessionData) -> Iterator[ComparedWord]:
     ends = [each.ended or NO_END for each in (before, after)]
     yield ComparedWord(name="ended", before=ends[0], after=ends[1])
     trials = [
-        {label(each): gain_words(each.achieved, each.interval) for each in _tried(session)}
+        {trial_label(each): gain_words(each.achieved, each.interval) for each in _tried(session)}
         for session in (before, after)
     ]
     for remedy in list(dict.fromkeys([*trials[0], *trials[1]]))[:MANY]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
+from autobrrr.records import Advice, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.page_model import (
     Cell,
@@ -23,6 +23,7 @@ from autobrrr.report.page_model import (
     words,
 )
 from autobrrr.report.page_text import section_text
+from autobrrr.report.text.trial_words import trial_label, trial_words, tuned_words
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 TRIAL_HEADS = (
@@ -39,7 +40,7 @@ def progress_line(progress: TuneProgress) -> str:
 
 def trial_line(trial: Trial) -> str:
     """`kept optimizer.fused: faster: 1.12x ...`."""
-    return f"{trial.outcome_word} {label(trial)}{_doubt(trial)}: {trial.why}"
+    return trial_words(trial, _doubt(trial))
 
 
 def tuning_text(tuning: Tuning, width: int | None = None) -> str:
@@ -66,7 +67,7 @@ def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> Section:
 def _verdict(tuned: Tuning) -> list[Line]:
     undone = [f"the guard reverted {each.remedy}: {each.why}" for each in tuned.guard_undid]
     return [
-        Line(text=verdict(tuned), tone="strong"),
+        Line(text=tuned_words(tuned), tone="strong"),
         *([Line(name="note", text=tuned.note, tone="muted")] if tuned.note else []),
         *(Line(text=each, tone="worse") for each in undone),
     ]
@@ -74,7 +75,7 @@ def _verdict(tuned: Tuning) -> list[Line]:
 
 def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> Forest | None:
     gains = [
-        interval_of(each, label(each), each.outcome_word)
+        interval_of(each, trial_label(each), each.outcome_word)
         for each in trials
         if each.achieved is not None or each.predicted is not None
     ]
@@ -103,7 +104,7 @@ def _table(trials: Sequence[Trial]) -> PageTable:
         heads=TRIAL_HEADS,
         rows=[
             [
-                *(Cell(text=label(each)), factor(each.predicted)),
+                *(Cell(text=trial_label(each)), factor(each.predicted)),
                 figure(gain_words(each.achieved, each.interval), each.achieved),
                 *(count(each.blocks // 2), count(each.steps), time(each.duration_ns)),
                 *words(each.peaks.words, f"{each.class_}{_doubt(each)}", each.outcome_word, each.why),
@@ -128,7 +129,7 @@ def _skipped(trials: Sequence[Trial]) -> list[str]:
     for trial in trials:
         if trial.outcome == "skipped":
             predicted = "" if trial.predicted is None else f" ({factor_words(trial.predicted)} predicted)"
-            reasons.setdefault(trial.why, []).append(label(trial) + predicted)
+            reasons.setdefault(trial.why, []).append(trial_label(trial) + predicted)
     return [f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
@@ -145,28 +146,6 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
     return lines
 
 
-def verdict(tuning: Tuning) -> str:
-    """The sentence at the end: what was kept, and what it brings."""
-    if not tuning.kept:
-        return "no remedy was proven faster; the job runs as before"
-    kept = ", ".join(tuning.kept)
-    if tuning.no_claim is NoClaim.CROWDED:
-        return f"kept {kept} (class {tuning.class_}): faster beside other programs"
-    if tuning.interval is None:
-        unsaid = "no confirmation run, so their joint speed-up was not measured"
-        return f"kept {kept} (class {tuning.class_}); {unsaid}"
-    return (
-        f"speed-up {gain_words(tuning.speedup, tuning.interval)}, from a confirmation run of "
-        f"all against none; kept {kept} (class {tuning.class_})"
-    )
-
-
 def _doubt(trial: Trial) -> str:
     remedy = REGISTRY.get(trial.remedy)
     return " (unproven)" if remedy is not None and remedy.unproven else ""
-
-
-def label(trial: Trial) -> str:
-    """`threads.intra_op(threads=1)`."""
-    inside = ", ".join(f"{name}={value}" for name, value in trial.options.items())
-    return f"{trial.remedy}({inside})" if inside else trial.remedy

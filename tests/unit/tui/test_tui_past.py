@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from autobrrr.errors import UsageError
 from autobrrr_tui import __main__ as demo
 from autobrrr_tui.sources.recorded_view import Entry, ViewReader, entries, read
-from autobrrr_tui.sources.recording import placeless
 from autobrrr_tui.sources.replay_source import ReplaySource
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
+from docs.recording import placeless
 from support.screens import tui
 
 

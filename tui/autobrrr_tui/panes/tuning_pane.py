@@ -11,9 +11,9 @@ from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_w
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr.report.page_model import Cell, Line, PageTable, Tone, factor, figure
+from autobrrr.report.text.trial_words import label, trial_label, tuned_words
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.text_rows import Row, clipped, piece, row
-from autobrrr_tui.view_reducer import key_of, label, tuned_line
 from autobrrr_tui.view_state import View
 
 STATES: dict[str, Tone] = {
@@ -62,7 +62,7 @@ def lines(view: View) -> list[RemedyRow]:
     listed = details.remedies if details is not None else []
     meanings = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
-        found[key_of(trial)] = _tried(trial, meanings.get(trial.remedy, ""))
+        found[trial_label(trial)] = _tried(trial, meanings.get(trial.remedy, ""))
     for remedy in listed:
         key = label(remedy.remedy, remedy.options)
         found.setdefault(key, _untried(remedy, key, tuning=view.tuning))
@@ -85,7 +85,7 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
     ends = [Line(text=view.failed, tone="worse")] if view.failed else []
     kept = view.tuned.kept if view.tuned is not None and not view.tuning else []
     if view.tuned is not None and not view.tuning:
-        ends.append(Line(text=tuned_line(view.tuned), tone="better" if kept else ""))
+        ends.append(Line(text=f"tuned: {tuned_words(view.tuned)}", tone="better" if kept else ""))
         ends += [Line(text=view.tuned.note, tone="muted")] if view.tuned.note else []
     found = lines(view)
     if not found:
@@ -143,7 +143,7 @@ def more_of(line: RemedyRow) -> list[Line]:
 
 def _tried(trial: Trial, means: str) -> RemedyRow:
     return RemedyRow(
-        key=key_of(trial),
+        key=trial_label(trial),
         remedy=trial.remedy,
         options=trial.options,
         state=trial.outcome_word,

@@ -16,6 +16,7 @@ from textual.widgets import Input
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr.report.page_model import PageTable
+from autobrrr.report.text.trial_words import label
 from autobrrr_tui.page_rows import (
     UNCHANGED,
     ListChoice,
@@ -39,7 +40,6 @@ from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Meaning, Told, Updated
-from autobrrr_tui.view_reducer import label
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 

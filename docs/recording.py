@@ -1,6 +1,6 @@
 """Records a session as it goes, for trying the screens without a job.
 
-    python -m autobrrr_tui.sources.recording PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,gc.freeze
+    python docs/recording.py PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,gc.freeze
 
 Joins the session of a job, waits for its verdict, has it tuned, and writes what a screen would have
 been sent, one entry a line (`recorded_view.read` reads it); of the script only its name, not where it lies.
