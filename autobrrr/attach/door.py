@@ -20,7 +20,7 @@ from pathlib import Path
 from autobrrr import own_modules, paths
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import CannotAttach
-from autobrrr.machine import job_user, own_place
+from autobrrr.machine import job_user, own_place, procfs
 from autobrrr.machine.job_user import JobUser
 
 # What a command needs of root's environment; the rest is nobody else's business.
@@ -29,25 +29,19 @@ _KEPT_PREFIXES = ("LC_", "AUTOBRRR_", "PYTHONDONTWRITE")
 _NEW_MOUNTS, _BIND, _RECURSIVE, _SLAVE = 0x00020000, 0x1000, 0x4000, 0x80000
 
 
-def leads_elsewhere(pid: int) -> bool:
-    """Whether root has to become somebody else for a job: another user, or root of a container."""
-    if os.geteuid() != 0 or kept_tracer.is_kept():
-        return False
-    owner = job_user.of(pid)
-    if owner is None:
-        return False
-    apart = job_user.namespace(pid, "mnt") not in (None, job_user.namespace(os.getpid(), "mnt"))
-    return owner.uid != 0 or (apart and not own_place.look().in_user_namespace)
-
-
 def go_through(pid: int, say: Callable[[str], object] = lambda line: None) -> int:
     """Become the user of a job, where that is somebody else, and say so; the pid.
 
     Raises:
-        CannotAttach: this process may not, or its program is not for that user.
+        CannotAttach: this process may not, its program is not for that user, or the job is of two users.
     """
-    user = job_user.of(pid) if leads_elsewhere(pid) else None
-    if user is None:
+    if os.geteuid() != 0 or kept_tracer.is_kept():
+        return pid
+    user = job_user.of(pid)  # looked at once: it may become a program of root's meanwhile
+    if user is None and procfs.owner(pid) is not None:
+        raise CannotAttach(f"process {pid} runs with the rights of two users", "no training job does")
+    apart = job_user.namespace(pid, "mnt") not in (None, job_user.namespace(os.getpid(), "mnt"))
+    if user is None or (user.uid == 0 and (not apart or own_place.look().in_user_namespace)):
         return pid
     own_place.look()  # what root may do is asked of root
     kept_tracer.keep(user)

@@ -15,7 +15,7 @@ import msgspec
 
 from autobrrr import own_modules
 from autobrrr.attach.bundle import code_bundle
-from autobrrr.machine import procfs
+from autobrrr.machine import kernel_text, procfs
 from autobrrr.records import JobLine
 
 USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes
@@ -32,10 +32,10 @@ class OtherUsers:
 
     def take(self, pid: int) -> bool:
         """Whether it is somebody else's, and not for root to look at."""
-        owner = procfs.owner(pid) if os.geteuid() == 0 else None
-        if owner is None or owner[0] == 0:
+        real = kernel_text.number([*procfs.status(pid).get("Uid", "").split(), ""][0])
+        if os.geteuid() != 0 or not real:
             return False
-        self._pids.setdefault(owner[0], []).append(pid)
+        self._pids.setdefault(real, []).append(pid)
         return True
 
     def listed(self) -> list[JobLine]:

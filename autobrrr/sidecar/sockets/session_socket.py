@@ -49,9 +49,8 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> SessionTarget:
     if found is None or owner is None or found.state in "ZX":
         raise TargetGone(f"there is no process {pid}", "autobrrr ls lists the training jobs")
     if owner[0] != os.geteuid():
-        raise CannotAttach(
-            f"process {pid} belongs to uid {owner[0]}", f"run autobrrr attach {pid} as that user or as root"
-        )
+        how = "the command line becomes that user" if os.geteuid() == 0 else "as that user or as root"
+        raise CannotAttach(f"process {pid} belongs to uid {owner[0]}", f"autobrrr attach {pid}: {how}")
     return SessionTarget(pid=pid, start_ticks=found.start_ticks, uid=owner[0])
 
 

@@ -213,7 +213,7 @@ def test_what_can_not_change_its_user_leaves_other_users_jobs_alone(theirs: Path
         ):
             with pytest.raises(CannotAttach, match=f"belongs to uid {USER}") as caught:
                 ask()
-            assert "as that user" in caught.value.hint
+            assert "becomes that user" in caught.value.hint
     assert not kept_tracer.is_kept()
 
 
@@ -230,6 +230,26 @@ def test_whoever_may_not_become_the_user_is_told_so(theirs: Path) -> None:
         assert done.returncode == 3
         assert f"may not act as uid {USER}" in done.stderr
         assert "as that user" in done.stderr
+
+
+def test_a_process_of_two_users_is_refused(theirs: Path) -> None:
+    """As a set-uid program is: whose rights would be right?"""
+    set_uid = theirs / "su"
+    shutil.copy(Path("/usr/bin/python3").resolve(), set_uid)
+    set_uid.chmod(0o4755)
+    words = [*BECOMES, str(USER), str(set_uid), "-c", "print(flush=True)\nwhile True: pass"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as both:
+        assert both.stdout is not None
+        both.stdout.readline()
+        done = subprocess.run(
+            [sys.executable, "-m", "autobrrr", "doctor", str(both.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        both.kill()
+    assert done.returncode == 3
+    assert "the rights of two users" in done.stderr
 
 
 def test_a_process_that_shows_nothing_to_its_own_user_is_named(theirs: Path) -> None:
@@ -264,6 +284,5 @@ def test_a_user_whose_files_never_answer_holds_up_no_list(
 
 def test_roots_own_jobs_have_no_door() -> None:
     with child("spin") as target:
-        assert not door.leads_elsewhere(target.pid)
         assert door.go_through(target.pid) == target.pid
         assert not kept_tracer.is_kept()
