@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -160,6 +161,7 @@ def running(
             )
             assert started.alive()
         finally:
+            shutil.rmtree(f"/tmp/autobrrr-{UID}", ignore_errors=True)
             os.kill(pid, 9)  # a change of the user has taken away what would end it with `unshare`
 
 

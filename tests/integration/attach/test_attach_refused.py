@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,7 @@ def test_a_user_with_no_thread_left_is_told_so() -> None:
         looked_at, met = done.stdout.splitlines()
         assert re.match(r"uid 23457 runs \d threads", looked_at), "ours are among them"
         assert "--nproc=" in met
+    shutil.rmtree("/tmp/autobrrr-23457", ignore_errors=True)
 
 
 @pytest.fixture

@@ -24,7 +24,16 @@ pytestmark = [
     pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that all can run"),
 ]
 USER = 23456
+USERS = (USER,)
 PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """A user without a home has caches and logs in /tmp."""
+    yield
+    for user in USERS:
+        shutil.rmtree(f"/tmp/autobrrr-{user}", ignore_errors=True)
 
 
 @pytest.fixture

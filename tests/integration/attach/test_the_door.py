@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user"),
     pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python that all can run"),
 ]
-USER = 23456
+USER = 23460
+USERS = (USER, USER + 1)
 PROJECT = Path(__file__).resolve().parents[3]
 BECOMES = (
     sys.executable,
@@ -36,6 +37,14 @@ BECOMES = (
     "import os, sys; user = int(sys.argv[1]); os.setgroups([]); os.setgid(user); os.setuid(user)\n"
     "os.execv(sys.argv[2], sys.argv[2:])",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """A user without a home has caches and logs in /tmp."""
+    yield
+    for user in USERS:
+        shutil.rmtree(f"/tmp/autobrrr-{user}", ignore_errors=True)
 
 
 @pytest.fixture
