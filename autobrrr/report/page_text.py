@@ -1,4 +1,7 @@
-"""A page as text for a terminal: what does not fit into a column is wrapped, long names are cut."""
+"""A page as text for a terminal: what does not fit into a column is wrapped, long names are cut.
+
+Gains on an axis and drawings that move are left to the page; its tables hold their figures.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from autobrrr.report.page_model import (
     Bar,
     Cell,
     Chart,
-    Forest,
     Line,
     LineGroup,
     PageTable,
@@ -18,7 +20,7 @@ from autobrrr.report.page_model import (
     ReportPage,
     Section,
 )
-from autobrrr.report.text_plot import plot, share_bar, whisker
+from autobrrr.report.text_plot import plot, share_bar
 from autobrrr.report.text_table import LEAST, hung, text_table
 
 WIDTH = 80
@@ -74,8 +76,6 @@ def _part(part: Part, width: int | None) -> list[str]:
         return _table(part, width)
     if isinstance(part, Chart):
         return [part.title, *plot(part)] if part.places is None else []
-    if isinstance(part, Forest):
-        return _forest(part, width)
     return _section(part, width) if isinstance(part, Section) else []
 
 
@@ -119,17 +119,3 @@ def _table(table: PageTable, width: int | None) -> list[str]:
 def _cell(cell: Cell) -> str:
     text = readable(cell.text)
     return text[: NAME - 1] + "…" if cell.title and len(text) > NAME else text
-
-
-def _forest(forest: Forest, width: int | None) -> list[str]:
-    """`name  ├──●──┤ │   1.12x [1.08–1.16]  kept`."""
-    cells = 30 if width is None or width >= WIDTH else 0
-    rows = [
-        [
-            Cell(text=row.name),
-            Cell(text=whisker(row.achieved, row.interval, forest.scale, cells).rstrip()),
-            *(Cell(text=each) for each in (row.words, row.outcome)),
-        ]
-        for row in forest.rows
-    ]
-    return _table(PageTable(title="", heads=("", "", "", ""), rows=rows), width)

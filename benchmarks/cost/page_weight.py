@@ -35,9 +35,7 @@ def page_of(path: Path) -> str:
     views: dict[str, list[StepView]] = {}
     found = analyse(
         named_traces([str(path)]),
-        lambda trace, devices, one: views.update(
-            {one.file: [step_view(d, find_steps(trace)) for d in devices]}
-        ),
+        lambda trace, devs, one: views.update({one.file: [step_view(d, find_steps(trace)) for d in devs]}),
         lambda line: None,
     )
     return page_html(trace_page(found, views))

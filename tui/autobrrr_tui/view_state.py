@@ -8,8 +8,7 @@ from enum import Enum
 
 from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
 from autobrrr.records.wire_answers import Details
-
-MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
+from autobrrr.report.text.live_line import MEASURING
 
 
 class ScreenStanding(Enum):

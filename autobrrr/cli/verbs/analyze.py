@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # numpy and msgspec are not for --help
     from autobrrr.trace.reading.trace_columns import Trace
     from autobrrr.trace.reading.trace_source import TraceFile
     from autobrrr.trace.step_view import StepView
-    from autobrrr.trace.trace_records import Analysis, TraceAnalysis
+    from autobrrr.trace.trace_records import TraceAnalysis
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
         sources, watchers.see if watchers.wanted else None, NARRATOR.status if many else _nothing
     )
     if args.html:
-        watchers.write_page(Path(args.html), analysis)
+        from autobrrr.report.html.page_template import page_html
+
+        write_file(args.html, page_html(trace_page(analysis, watchers.views)))
+        narrate(f"wrote {args.html}")
     if args.perfetto:
         watchers.write_lanes(Path(args.perfetto), sources[0])
     if args.json:
@@ -103,7 +106,7 @@ class _Watchers:
     def __init__(self, *, page: bool, lanes: bool) -> None:
         self._page = page
         self._lanes = lanes
-        self._views: dict[str, list[StepView]] = {}
+        self.views: dict[str, list[StepView]] = {}
         self._gaps: list[GapLane] = []
 
     @property
@@ -117,16 +120,9 @@ class _Watchers:
 
         if self._page:
             marks = find_steps(trace)
-            self._views[found.file] = [step_view(device, marks) for device in devices]
+            self.views[found.file] = [step_view(device, marks) for device in devices]
         if self._lanes:
             self._gaps = [gap_lane(device) for device in devices]
-
-    def write_page(self, target: Path, analysis: Analysis) -> None:
-        from autobrrr.report.html.page_template import page_html
-        from autobrrr.report.pages.trace_page import trace_page
-
-        write_file(target, page_html(trace_page(analysis, self._views)))
-        narrate(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:
         from autobrrr.report import perfetto_export

@@ -253,13 +253,13 @@ def _write(args: argparse.Namespace, proof: Proof) -> None:
     from autobrrr.report.pages.proof_page import proof_junit, proof_markdown, proof_page
     from autobrrr.report.text.next_step import after_proof
 
-    def html(proof: Proof) -> str:
-        return page_html(proof_page(proof))
-
-    for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, html)):
+    page = proof_page(proof)
+    if args.html is not None:
+        write_file(args.html, page_html(page))
+    for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit)):
         if file is not None:
             write_file(file, text(proof))
-    print(to_json(proof) if args.json else page_text(proof_page(proof)), flush=True)
+    print(to_json(proof) if args.json else page_text(page), flush=True)
     NARRATOR.next_step(after_proof(proof))
 
 

@@ -13,8 +13,9 @@ from autobrrr.cli.printed import columns, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
-from autobrrr.report.pages.session_page import report_text
+from autobrrr.report.pages.session_page import report_text, session_page
 from autobrrr.report.past_session import past_session as past
+from autobrrr.report.past_session import session_data
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
 
 
@@ -58,15 +59,12 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
     if args.html is not None:
         from autobrrr.report.html.page_template import page_html
-        from autobrrr.report.pages.session_page import session_page
 
         _write(args.html, page_html(session_page(past(session_file(args.session)))))
         if not args.json:
             print(args.html)
             return EXIT_DONE
     if args.json:
-        from autobrrr.report.past_session import session_data
-
         print(to_json(session_data(past(session_file(args.session)))))
         return EXIT_DONE
     show(report_text(session_file(args.session), columns()))
@@ -78,7 +76,6 @@ def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> in
     from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.session_diff import compare_sessions
     from autobrrr.report.pages.side_by_side import comparison_page
-    from autobrrr.report.past_session import session_data
 
     found = compare_sessions(*(session_data(past(session_file(each))) for each in (before, after)))
     if page is not None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from autobrrr import recipe
-from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Tuning, limited_by, verdict_head
@@ -177,6 +176,8 @@ def _gained(session: PastSession) -> tuple[str, str]:
 
 
 def _verdict(found: Diagnosis) -> Section:
+    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
+
     spent, word = parts(found.shares, 0.005), EXPLANATIONS.get(found.regime)
     phases = [each for each in phase_shares(found.phases_ns) if each[1] > 0]
     asked = f"What does “{found.regime}” mean?"

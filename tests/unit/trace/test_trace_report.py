@@ -16,8 +16,7 @@ from autobrrr import quantities
 from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.rank_sentence import rank_sentence
-from autobrrr.report.pages.trace_page import trace_page
+from autobrrr.report.pages.trace_page import rank_sentence, trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.step_view import LONGEST_GAPS, StepView, step_view
 from autobrrr.trace.trace_analysis import analyse

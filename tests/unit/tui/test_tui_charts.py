@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from autobrrr.records import TuneProgress
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.wire_answers import TuneFailed
-from autobrrr.report.log_scale import LogScale, gain_scale
+from autobrrr.report.log_scale import LogScale
 from autobrrr.report.text_plot import whisker
 from autobrrr_tui import text_bars
 from autobrrr_tui.panes import glance_parts, job_header
@@ -52,12 +52,6 @@ def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
     none = whisker(1.02, [0.9, 1.1], ends, 41)
     assert "│" not in none or none.index("├") < none.index("│") < none.index("┤")
     assert none.index("├") < 20 < none.index("┤")
-
-
-@given(st.floats(0.001, 1000), st.floats(1, 3), st.integers(1, 60))
-def test_an_interval_never_leaves_its_axis(value: float, wide: float, cells: int) -> None:
-    interval = [value / wide, value * wide]
-    assert len(whisker(value, interval, gain_scale(interval), cells)) == cells
 
 
 @given(st.text(alphabet="ab字", max_size=30), st.integers(1, 20))

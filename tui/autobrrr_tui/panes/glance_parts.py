@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Diagnosis, NoClaim, Phases, limited_by
@@ -30,6 +30,16 @@ PHASES = (
 )
 WITH_IT, WITH_ALL = "with it against without it", "all kept together against none"
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
+UNITS: Mapping[str, Callable[[float], str]] = {
+    "_share": share,
+    "_bytes": size,
+    "_w": lambda value: f"{value:.0f} W",
+    "_mw": lambda value: f"{value / 1000:.0f} W",
+    "_mhz": lambda value: f"{value:.0f} MHz",
+    "_hz": lambda value: f"{value / 1e6:.0f} MHz",
+    "_c": lambda value: f"{value:.0f} C",
+    "_percent": lambda value: f"{value:.0f} %",
+}
 OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
 
 
@@ -336,53 +346,31 @@ def phase_rows(phases: Phases, room: int) -> list[Row]:
 
 def device_words(found: Diagnosis) -> list[str]:
     """The GPU where there is one, else the processors as the machine shows them."""
-    words: list[str] = []
-    device = found.device or {}
+    device, host = dict(found.device or {}), found.host
     used, total = device.get("memory_used_bytes"), device.get("memory_total_bytes")
-    both = isinstance(used, int) and isinstance(total, int)
-    for name, value in device.items():
-        if both and name in ("memory_used_bytes", "memory_total_bytes"):
-            said = (
-                f"memory {size(float(str(used)))} of {size(float(str(total)))}"
-                if name == "memory_used_bytes"
-                else ""
-            )
-        else:
-            said = _device_word(name, value)
-        if said:
-            words.append(said)
-    host = found.host
+    if isinstance(used, int) and isinstance(total, int):
+        device["memory_used_bytes"] = f"{size(used)} of {size(total)}"
+        del device["memory_total_bytes"]
+    words = [_device_word(name, value) for name, value in device.items() if not isinstance(value, dict)]
     if host is not None:
-        if host.cpu_share is not None:
-            words.append(f"CPU {share(host.cpu_share)} of a core")
-        if host.children_cpu_share:
-            words.append(f"workers {share(host.children_cpu_share)}")
-        if host.rss_bytes is not None:
-            words.append(f"RSS {size(host.rss_bytes)}")
-    return words
+        words += [f"CPU {share(host.cpu_share)} of a core"] if host.cpu_share is not None else []
+        words += [f"workers {share(host.children_cpu_share)}"] if host.children_cpu_share else []
+        words += [f"RSS {size(host.rss_bytes)}"] if host.rss_bytes is not None else []
+    return [word for word in words if word]
 
 
 def _device_word(name: str, value: object) -> str:
     """One figure of a device record; its unit is the end of its name."""
-    if value is None or isinstance(value, dict):
+    if value is None or value == []:
         return ""
     if isinstance(value, list | tuple):
-        return f"{_spoken(name)} {', '.join(map(str, value))}" if value else ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value) if name in ("name", "device") else f"{_spoken(name)} {value}"
-    for ending, said in (
-        ("_share", share(value)),
-        ("_bytes", size(value)),
-        ("_w", f"{value:.0f} W"),
-        ("_mw", f"{value / 1000:.0f} W"),
-        ("_mhz", f"{value:.0f} MHz"),
-        ("_hz", f"{value / 1e6:.0f} MHz"),
-        ("_c", f"{value:.0f} C"),
-        ("_percent", f"{value:.0f} %"),
-    ):
-        if name.endswith(ending):
-            return f"{_spoken(name.removesuffix(ending))} {said}"
-    return f"{_spoken(name)} {value:g}"
+        return f"{_spoken(name)} {', '.join(map(str, value))}"
+    if name in ("name", "device"):
+        return str(value)
+    for ending, said in UNITS.items():
+        if name.endswith(ending) and isinstance(value, int | float):
+            return f"{_spoken(name.removesuffix(ending))} {said(value)}"
+    return f"{_spoken(name.removesuffix('_used_bytes'))} {value}"
 
 
 def _spoken(name: str) -> str:
