@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import os
 import re
+import shutil
 import socket
 import stat
 import struct
@@ -24,14 +25,8 @@ CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
-FLAGS = {
-    "nosuid": MS_NOSUID,
-    "nodev": MS_NODEV,
-    "noexec": MS_NOEXEC,
-    "noatime": 1024,
-    "nodiratime": 2048,
-    "relatime": 1 << 21,
-}
+FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
+FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21}
 KERNEL_S_OWN = (
     "autofs",
     "cgroup",
@@ -174,15 +169,13 @@ def become_init() -> None:
     Raises:
         NoWalls: this kernel does not let us.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     try:
-        if libc.unshare(CLONE_NEWNS) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "mount namespace")
+        _unshare(CLONE_NEWNS)
         _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
     except OSError as error:
         raise NoWalls(f"{error.strerror} ({error.filename})") from None
     for capability in BEYOND_WALLS.values():
-        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def copy_out(uppers: Iterable[Upper], destination: str, most_bytes: int) -> tuple[int, int]:
@@ -207,9 +200,7 @@ def copy_out(uppers: Iterable[Upper], destination: str, most_bytes: int) -> tupl
                 if size > most_bytes:
                     raise OSError(27, "the trial wrote more than may be kept", destination)
                 os.makedirs(into, exist_ok=True)
-                with open(f"{here}/{name}", "rb") as source, open(f"{into}/{name}", "wb") as target:
-                    while block := source.read(1 << 20):
-                        target.write(block)
+                shutil.copyfile(f"{here}/{name}", f"{into}/{name}")
                 count += 1
     return count, size
 
@@ -288,17 +279,22 @@ def _enter_namespaces(network: bool) -> None:
     """Of mounts, IPC, later processes; and of users, where we may not mount ourselves."""
     uid, gid = os.geteuid(), os.getegid()
     flags = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | (0 if network else CLONE_NEWNET)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(flags) != 0:
-        if libc.unshare(CLONE_NEWUSER | flags) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), "user namespace")
+    try:
+        _unshare(flags)
+    except OSError:
+        _unshare(CLONE_NEWUSER | flags)
         maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
         for name, text in maps.items():
             Path(f"/proc/self/{name}").write_text(text)
     if not network:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
             fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
+
+
+def _unshare(flags: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "user namespace" if flags & CLONE_NEWUSER else "namespace")
 
 
 def _mount(source: str | None, at: str, kind: str | None, flags: int, options: str | None) -> None:

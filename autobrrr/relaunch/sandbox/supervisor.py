@@ -8,6 +8,7 @@ the study tells the init to pause, resume and stop, then the keeper what to keep
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autobrrr.machine import procfs
@@ -69,7 +70,8 @@ def _be_init(link: socket.socket, order: Mapping[str, object]) -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for fd in map(int, os.listdir("/proc/self/fd")):  # past the walls, for whoever may look at ours
             if fd > 2 and fd != link.fileno():
-                _close(fd)
+                with contextlib.suppress(OSError):  # that by which they were listed
+                    os.close(fd)
         if order["walls"]:
             overlay_mounts.become_init()
         else:
@@ -91,12 +93,9 @@ class TrialInit:
 
     def __init__(self, link: socket.socket, order: Mapping[str, object]) -> None:
         self._link = link
-        self._wake, waker = socket.socketpair()
-        self._wake.setblocking(False)
-        waker.setblocking(False)
-        self._waker = waker
+        self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         self._has_ended = False
         self._script = _spawned(order)
         for fd in (1, 2):
@@ -106,11 +105,11 @@ class TrialInit:
     def keep(self) -> int:
         """Until the study says so, or is gone."""
         while True:
-            ready, _, _ = select.select([self._link, self._wake], [], [])
+            ready, _, _ = select.select([self._link.fileno(), self._wake], [], [])
             if self._wake in ready:
-                self._wake.recv(4096)
+                os.read(self._wake, 4096)
                 self._reap()
-            if self._link not in ready:
+            if self._link.fileno() not in ready:
                 continue
             command = _received(self._link)
             if "pause" in command:
@@ -143,10 +142,10 @@ class TrialInit:
             time.sleep(LOOK_S / 10)
 
     def _reap(self) -> None:
-        while (found := reaped()) is not None:
-            if found[0] == self._script:
+        for pid, status in reaped():
+            if pid == self._script:
                 self._has_ended = True
-                code = os.waitstatus_to_exitcode(found[1])
+                code = os.waitstatus_to_exitcode(status)
                 _tell(self._link, {"ended": code, "left": len(family())})
 
 
@@ -193,17 +192,8 @@ def _received(link: socket.socket) -> Line:
 
 
 def _tell(link: socket.socket, line: Line) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the other end is gone: seen at the next read
         link.send(json.dumps(line).encode())
-    except OSError:
-        pass  # the other end is gone: seen at the next read
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass  # that by which they were listed
 
 
 def family() -> list[int]:
@@ -225,27 +215,22 @@ def family() -> list[int]:
 def send_all(pids: list[int], number: int) -> None:
     """A signal to each that still is."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
-def reaped() -> tuple[int, int] | None:
-    """A child that has ended, with its status."""
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return (pid, status) if pid else None
+def reaped() -> Iterator[tuple[int, int]]:
+    """Children that have ended, with their status."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            yield found
 
 
 def kill_all() -> None:
     """Returns when no process is left below this one."""
     while below := family():
         send_all(below, signal.SIGKILL)
-        while reaped():
-            pass
+        list(reaped())
         time.sleep(LOOK_S / 5)
 
 
