@@ -17,7 +17,7 @@ from autobrrr.prove.slower_cause import slower_cause
 from autobrrr.prove.start_statistics import StartResult
 from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
-from autobrrr.relaunch.study.paired_comparison import block, typical_ns
+from autobrrr.relaunch.study.paired_comparison import turns, typical_ns
 from autobrrr.relaunch.study.settle_together import settle_in_turn
 from autobrrr.relaunch.study.work_per_step import by_steps
 from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LiveTrial
@@ -139,19 +139,15 @@ class TimedTurns:
         """Rounds: more where coming up has cost more, for as long as that took."""
         rounds: list[Round] = []
         until_ns = time.perf_counter_ns() + worth_ns
-        for number in range(MOST_ROUNDS):
-            if number >= ROUNDS and time.perf_counter_ns() > until_ns:
-                break
-            found = {}
-            for side in self.draw.sample(SIDES, len(SIDES)):
-                turn = self._turn(side, trials[side])
-                if turn is None:
-                    break
-                found[side] = turn
-            if len(found) < len(SIDES):
-                break
+        before = {side: (trial.steps.count, trial.ran_ns) for side, trial in trials.items()}
+        for found in turns(trials, self.draw):
             rounds.append(found)
-            self.tell(f"start {len(self.results) + 1}: round {number + 1}")
+            self.tell(f"start {len(self.results) + 1}: round {len(rounds)}")
+            if len(rounds) == MOST_ROUNDS or (len(rounds) >= ROUNDS and time.perf_counter_ns() > until_ns):
+                break
+        for side, trial in trials.items():
+            self.seen[side].steps += trial.steps.count - before[side][0]
+            self.seen[side].running_ns += trial.ran_ns - before[side][1]
         endings = [each.ending for each in trials.values() if each.ending is not None]
         if any(not each.is_orderly for each in endings) or (endings and len(rounds) < FEWEST_ROUNDS):
             raise _unmeasurable(trials)
@@ -163,14 +159,6 @@ class TimedTurns:
         self.furthest = max(self.furthest, trial.steps.count)
         if trial.steps.count >= FEWEST_STEPS:
             self.seen[side].take(trial)
-
-    def _turn(self, side: str, trial: LiveTrial) -> TokenBlock | None:
-        counted, began_ns = trial.steps.count, time.perf_counter_ns()
-        found = block(trial)
-        if found is not None:
-            self.seen[side].steps += trial.steps.count - counted
-            self.seen[side].running_ns += time.perf_counter_ns() - began_ns
-        return found
 
     @property
     def whole_ratio(self) -> float | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.tuner.ab_blocks import pair_orders
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
 from autobrrr.tuner.token_adjustment import TokenBlock
 
@@ -83,10 +82,7 @@ def duel(
     interval: Interval | None = None
     began = time.perf_counter_ns()
     longest_ns = PAIRS_IN_TIME * sum(sum(plan(each)) * typical_ns(each) for each in (base, candidate))
-    for order in pair_orders(random.Random(seed)):
-        found = {side: block(base if side == "A" else candidate) for side in order}
-        if found["A"] is None or found["B"] is None:
-            break
+    for found in turns({"A": base, "B": candidate}, random.Random(seed)):
         pairs.append((found["A"], found["B"]))
         more = yardstick(pairs)
         if len(more) > len(values):
@@ -111,6 +107,17 @@ def duel(
         pruned=pruned,
         long_steps=by_long_steps(pairs),
     )
+
+
+def turns(trials: Mapping[str, LiveTrial], draw: random.Random) -> Iterator[dict[str, TokenBlock]]:
+    """Rounds in which each runs for a block, in an order that is drawn anew, until one of them has ended."""
+    while True:
+        found: dict[str, TokenBlock] = {}
+        for side in draw.sample(list(trials), len(trials)):
+            if (turn := block(trials[side])) is None:
+                return
+            found[side] = turn
+        yield found
 
 
 def is_telling(interval: Interval) -> bool:

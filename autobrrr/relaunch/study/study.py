@@ -8,9 +8,10 @@ from the search.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -204,8 +205,7 @@ class Study:
     def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, TrialEnding | None, Bytes]:
         """One candidate against the baseline that stands by; also what memory it took."""
         label = self.space.label(point)
-        candidate = self.stable.start(point)
-        try:
+        with contextlib.closing(self.stable.start(point)) as candidate:
             if not self._warm(candidate, label):
                 return None, candidate.ending, Bytes()
             if (why := self._too_wide(candidate, point)) is not None:
@@ -218,8 +218,6 @@ class Study:
             taken = candidate.taken()
             self._memory.learn(point, taken)
             return found, candidate.ending, taken
-        finally:
-            candidate.close()
 
     def _fight(
         self,
@@ -267,21 +265,16 @@ class Study:
                 self._notes.append(f"no time was left to test whether {label} helps on its own")
                 continue
             self._say("ablation", f"testing whether {label} helps")
-            whole, part = self.stable.start(winner), None
-            try:
-                part = self.stable.start(peeled)
+            with self._started(winner, peeled) as (whole, part):
                 if not self._warm_both(whole, part, f"testing whether {label} helps", "ablation"):
                     continue
-                found = self._apart(part, whole, peeled, winner)
+                yardstick = self._counting.yardstick(part, whole, peeled, winner)
+                found = duel(part, whole, CANDIDATE, yardstick=yardstick)
                 if any(each.ending is not None and not each.ending.is_orderly for each in (whole, part)):
                     continue  # it failed while it was compared: nothing is known of it
                 if found.interval is not None and found.interval.low <= 0:
                     self._notes.append(f"{label} was dropped: {times_as_fast(found.interval)} on its own")
                     winner = peeled
-            finally:
-                whole.close()
-                if part is not None:
-                    part.close()
         return winner
 
     def _outruns(self, point: Point, other: Point) -> bool:
@@ -292,9 +285,11 @@ class Study:
             return False
         return one.low > 2 * (its.value or 0.0) - its.low
 
-    def _apart(self, part: LiveTrial, whole: LiveTrial, peeled: Point, winner: Point) -> Duel:
-        yardstick = self._counting.yardstick(part, whole, peeled, winner)
-        return duel(part, whole, CANDIDATE, yardstick=yardstick)
+    @contextlib.contextmanager
+    def _started(self, *points: Point) -> Iterator[list[LiveTrial]]:
+        """Fresh trials of these points, which come up at one time; all are closed at the end."""
+        with contextlib.ExitStack() as started:
+            yield [started.enter_context(contextlib.closing(self.stable.start(each))) for each in points]
 
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""
@@ -302,10 +297,8 @@ class Study:
         starts: list[Duel] = []
         for i in range(CLOSING_STARTS):
             self._say("final", f"confirming with fresh starts, {i + 1} of {CLOSING_STARTS}")
-            base, candidate = self.stable.start(self.space.base), None
             last = i == CLOSING_STARTS - 1
-            try:
-                candidate = self.stable.start(winner)
+            with self._started(self.space.base, winner) as (base, candidate):
                 ready = self._warm_both(base, candidate, f"start {i + 1}", "final")
                 if ready and (why := self._too_wide(candidate, winner)) is not None:
                     self._notes.append(why)
@@ -316,12 +309,9 @@ class Study:
                 if candidate.ending is not None and not candidate.ending.is_orderly:
                     self._notes.append(f"a fresh start failed: {candidate.ending.why}")
                     return None
-            finally:
-                base.close()
-                if candidate is not None:
-                    candidate.close(self.keep_output if last else None, trial_factory.MOST_KEPT_BYTES)
-                    if last and self.keep_output is not None:
-                        self._notes.append(_said_of_output(candidate, self.keep_output))
+                if last and self.keep_output is not None:
+                    candidate.close(self.keep_output, trial_factory.MOST_KEPT_BYTES)
+                    self._notes.append(_said_of_output(candidate, self.keep_output))
         return closing(starts) if len(starts) > 1 else None
 
     def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:

@@ -71,6 +71,7 @@ class LiveTrial:
     ending: TrialEnding | None = None
     settled: bool = False
     paused: bool = False
+    ran_ns: int = 0  # until it was last paused
     kept: Kept = field(default_factory=Kept)
     _tail: Tail = field(default_factory=Tail)
     _said: list[dict[str, object]] = field(default_factory=list)
@@ -195,8 +196,9 @@ class LiveTrial:
         self.witnesses.drain(min(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9, self.limits.first_step_s))
         self.witnesses.look()
         self._ask({"pause": 1}, "paused")
-        self.paused = True
         self._paused_ns = time.perf_counter_ns()
+        self.ran_ns += 0 if self.paused else self._paused_ns - (self._alive_ns or self.began_ns)
+        self.paused = True
         self._see_what_went_off()
         return self._paused_ns
 

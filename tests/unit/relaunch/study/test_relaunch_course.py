@@ -68,7 +68,7 @@ def test_a_winner_is_not_peeled_down_to_what_failed_while_it_was_compared(
         values=(0.0,) * 4, interval=Interval(mean=0.0, low=-0.1, high=0.1, count=4), steps=8, base_ns=1.0
     )
     monkeypatch.setattr(Study, "_warm_both", lambda *_: True)
-    monkeypatch.setattr(Study, "_apart", lambda *_: alike)
+    monkeypatch.setattr("autobrrr.relaunch.study.study.duel", lambda *_, **more: alike)
     assert study._ablate((1, 1)) == left
 
 
