@@ -12,7 +12,6 @@ import ctypes
 import json
 import os
 import sys
-import tempfile
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,7 +59,7 @@ class RecordTask:
         self._torch: ModuleType = loop.torch
         self._plain_ns: list[int] = []
         self._timed: list[tuple[int, list[list[Any]]]] = []  # a step's nanoseconds, and its events
-        self._folder: str | None = None
+        self._record: int | None = None  # a file without a name: who is killed leaves none behind
         self._on: Callable[[], list[list[Any]] | None] | None = None  # ends what is on
         self._kind = ""
         self._tries = self._delay_ns = 0
@@ -118,8 +117,9 @@ class RecordTask:
         nodes = max(map(len, self._timed[-1][1]), default=0) // 2
         if nodes * NODE_NS > MOST_RECORDING_NS:
             raise Abstain(f"to record a step of {nodes} operators and ranges would hold training up")
-        self._folder = self._folder or tempfile.mkdtemp(prefix="autobrrr-record-")
-        self._on = _observed(self._torch, self._file, self._loop)
+        self._remove()
+        self._record = os.memfd_create("autobrrr-record", os.MFD_CLOEXEC)
+        self._on = _observed(self._torch, f"/proc/self/fd/{self._record}", self._loop)
 
     def _end(self) -> list[list[Any]] | None:
         """Switch off what is on; what it saw, None where it had to give way."""
@@ -150,10 +150,6 @@ class RecordTask:
         if short is not None:
             raise Abstain(short)
 
-    @property
-    def _file(self) -> str:
-        return os.path.join(self._folder or "", "trace.json")
-
     def _finish(self, step_ns: int) -> None:
         fields = self._loop.last_sample
         samples = fields[_SAMPLES] if fields else -1
@@ -165,15 +161,14 @@ class RecordTask:
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
             "paths": [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()],
         }
-        path, timed, self._folder = self._file, self._timed[DROPPED:], None
+        record, timed, self._record = self._record, self._timed[DROPPED:], None
         self._timed = []
-        self._emit({"finish": lambda: _sent(path, timed, told)})
+        self._emit({"finish": lambda: _sent(record, timed, told)})
 
     def _remove(self) -> None:
-        folder, path = self._folder, self._file
-        self._folder = None
-        if folder is not None:
-            _delete(path)
+        record, self._record = self._record, None
+        if record is not None:
+            os.close(record)
 
 
 def _profiled(torch: ModuleType) -> Callable[[], list[list[Any]]]:
@@ -262,30 +257,25 @@ def _packages() -> list[str]:
 
 
 def _sent(
-    path: str, timed: list[tuple[int, list[list[Any]]]], told: dict[str, object]
+    record: int | None, timed: list[tuple[int, list[list[Any]]]], told: dict[str, object]
 ) -> tuple[dict[str, object], int | None]:
-    """The event with the file's descriptor; the file has no name any more."""
+    """The event with the file's descriptor."""
+    if record is None:
+        return _abstained("no step was recorded"), None
     told["timed"] = [(step_ns, *_read(threads, step_ns)) for step_ns, threads in timed]
     try:
-        with open(path, "r+b") as file:
+        with open(record, "r+b", closefd=False) as file:
             trace = file.read(MOST_BYTES + 1)
-            if len(trace) > MOST_BYTES:
-                return _abstained(f"its record has more than {MOST_BYTES >> 20} MiB"), None
-            file.seek(0)
-            file.write(json.dumps(told).encode()[:-1] + b', "trace": ' + trace + b"}")
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if len(trace) <= MOST_BYTES:
+                file.seek(0)
+                file.write(json.dumps(told).encode()[:-1] + b', "trace": ' + trace + b"}")
+                file.flush()
+                return {"event": "recorded", "fd": True, "recorded": {"status": "ok"}}, record
+        why = f"its record has more than {MOST_BYTES >> 20} MiB"
     except OSError as error:
-        return _abstained(f"its record can't be written: {error}"), None
-    finally:
-        _delete(path)
-    return {"event": "recorded", "fd": True, "recorded": {"status": "ok"}}, fd
-
-
-def _delete(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
+        why = f"its record can't be written: {error}"
+    os.close(record)
+    return _abstained(why), None
 
 
 def _abstained(why: str) -> dict[str, object]:
