@@ -83,6 +83,7 @@ def _snapshot(view: View, now: Diagnosis) -> View:
         view,
         snapshot=now,
         judged=now if named else view.judged,
+        timed=now if now.step_ns.median is not None else view.timed,
         pid=now.pid,
         progress=progress,
         marks=(*view.marks, *_marks(before, now))[-MARKS:],

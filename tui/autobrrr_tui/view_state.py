@@ -50,6 +50,7 @@ class View:
     readonly: bool = False
     snapshot: Diagnosis | None = None
     judged: Diagnosis | None = None  # the last snapshot that named something
+    timed: Diagnosis | None = None  # the last one that knew how long a step takes
     details: Details | None = None
     progress: TuneProgress | None = None
     trials: tuple[Trial, ...] = ()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autobrrr.records import TuneProgress
+from autobrrr.records import StepStats, TuneProgress
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.wire_answers import TuneFailed
 from autobrrr.report.log_scale import LogScale
@@ -83,6 +83,10 @@ def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
     assert "0:40 ago" in shown
     assert "measuring again" in shown
     assert "ago" not in text_of(glance_parts.verdict(tui.judged(), 100))
+    none = StepStats(count=0, mean=None, median=None, p99=None)
+    untimed = take(take(View(), tui.snapshot()), tui.snapshot(step_ns=none))
+    (figures, tone, _), *_ = glance_parts.step_figures(untimed, 100)
+    assert ("4.20 ms median" in figures, tone) == (True, "dim")
 
 
 def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:

@@ -266,10 +266,12 @@ def _tried_now(view: View, room: int) -> list[Row]:
 def step_figures(view: View, room: int) -> Row:
     """`4.18 ms now   4.20 ms median   4.69 ms p99   238 steps/s   of 670 steps`."""
     found = view.snapshot
+    aged = found is not None and found.step_ns.median is None and view.timed is not None
+    found = view.timed if aged else found  # the last figures stay, dimmed
     if found is None or found.step_ns.median is None:
         steps = 0 if found is None or not found.steps else found.steps
         return row(piece("no step seen yet" if not steps else f"{steps} steps seen", "dim"))
-    stats, history = found.step_ns, None if view.details is None else view.details.history
+    stats, history = found.step_ns, None if view.details is None or aged else view.details.history
     words = [f"{duration(stats.median)} median", f"{duration(stats.p99)} p99"]
     if history is not None and history.last_ns is not None:
         words.insert(0, f"{duration(history.last_ns)} now")
@@ -280,7 +282,8 @@ def step_figures(view: View, room: int) -> Row:
     more.append(f"of {stats.count} steps")
     while more and len("   ".join([*words, *more])) > room:
         more.pop()
-    return row(piece("   ".join(words), "strong"), piece("".join(f"   {each}" for each in more), "dim"))
+    said = piece("   ".join(words), "dim" if aged else "strong")
+    return row(said, piece("".join(f"   {each}" for each in more), "dim"))
 
 
 def _rate(per_second: float) -> str:
