@@ -27,7 +27,6 @@ from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.traced_steps import TraceTask
-from .op_replay.record_task import RecordTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_meeting import meet, refuse_sharded
 from .ranks.rank_switching import RankSwitching
@@ -49,8 +48,8 @@ RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
-TASKS = (TraceTask, RecordTask, WindowTask, HostSlackTask, CollectiveTask)
-DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together")
+TASKS = (TraceTask, WindowTask, HostSlackTask, CollectiveTask)
+DISTURBING = ("trace", "window", "slack", "collectives", "apply", "together")
 RESULTS = frozenset(task.event for task in TASKS)
 
 
@@ -82,7 +81,6 @@ class AgentSession:
             "stamp": self._do_stamp,
             "drain": self._do_drain,
             "trace": self._do_trace,
-            "probe": self._do_probe,
             "window": self._do_window,
             "slack": self._do_slack,
             "collectives": self._do_collectives,
@@ -281,15 +279,11 @@ class AgentSession:
         self._loop.post(drain)
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
-        return self._begin(TraceTask(self._loop, _whole(command, "steps", 6), self._emit))
-
-    def _do_probe(self, command: Mapping[str, object]) -> Reply:
-        if self._loop.compiled or self._loop.is_compiled():
-            raise Refused("the job runs compiled code")
-        sweep = command.get("sweep")
+        steps, sweep = _whole(command, "steps", 6), command.get("sweep")
         if sweep not in (None, "batch"):
             raise Refused(f"a step is replayed at other sizes of its batch, not of its {sweep}")
-        return self._begin(RecordTask(self._loop, sweep == "batch", self._emit))
+        probe = command.get("probe") is not False
+        return self._begin(TraceTask(self._loop, steps, self._emit, probe=probe, sweep=sweep is not None))
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True

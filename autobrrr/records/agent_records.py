@@ -98,16 +98,16 @@ class OpWork(Record, frozen=True, kw_only=True):
 
 
 class TracedSteps(Record, frozen=True, kw_only=True):
-    """Real steps under the timing dispatch mode (event `traced`; in `tracing` `work` is to come). CPU only.
+    """Real steps under torch's CPU profiler (event `traced`; `work` comes from a replay). CPU only.
 
     `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
-    the kernels do, without what dispatching them costs under the mode.
+    the kernels do, without what dispatching them costs under it.
     """
 
     status: Literal["ok", "abstained"]
     why: str | None = None
     kernel_ns: list[int] = []  # one for each traced step
-    traced_step_ns: list[int] = []  # the same steps, as they took under the mode
+    traced_step_ns: list[int] = []  # the same steps, as they took under it
     plain_step_ns: list[int] = []  # the untraced steps between them
     operations: list[int] = []  # operators dispatched, one for each traced step
     kernel_by_phase_ns: dict[str, float] = {}  # mean per step: data_wait, forward, backward, optimizer, other
@@ -116,7 +116,7 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     by_op: list[OpTime] = []
     work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
     between_ns: float | None = None  # of forward: no operator runs, outside of the roots' calls; median
-    op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
+    op_cost_ns: int | None = None  # what dispatching one operator costs when nobody watches
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
     foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
 

@@ -1,6 +1,6 @@
 """Signal `traced_steps`: the part of the step that kernels leave to Python and the dispatcher.
 
-K is the kernel work of real steps under a timing dispatch mode; forward, backward and optimizer
+K is the kernel work of real steps under torch's CPU profiler; forward, backward and optimizer
 less their K is overhead; so is what counts as K in calls too short to be kernels, where the step doesn't
 grow with the batch.
 """

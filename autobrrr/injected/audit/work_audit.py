@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
-from ..live_torch import op_flops
 from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
+from ..op_replay import op_flops
 from ..phases.batch_shapes import batch_size, token_count
 from ..wire.agent_socket import file_behind
 from . import tensor_digests

@@ -1,7 +1,7 @@
 """A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
 
-The class is made once per torch. What we read off tensors within a step is read `unseen`. A pause of training
-that lasts too long ends at the next operator that a handler gets.
+The class is made once per torch. What we read off tensors within a step is read `unseen`; operators of ours
+between steps run `unwatched`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from time import perf_counter_ns
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
 from typing import Protocol
 
-from .torch_types import Abstain
-
 _OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
-_NEVER = 1 << 62
-_pause_ends_ns = _NEVER
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -40,15 +35,6 @@ def dispatch_mode(torch: ModuleType, handler: Handler) -> Mode:
     return mode
 
 
-def leave(torch: ModuleType, mode: AbstractContextManager[object]) -> bool:
-    """Leave a mode where it is the innermost one of this thread; whether it was."""
-    depth = modes_on_stack(torch)
-    if not depth or torch._C._get_dispatch_stack_at(depth - 1) is not mode:
-        return False
-    mode.__exit__(None, None, None)
-    return True
-
-
 def modes_on_stack(torch: ModuleType) -> int:
     """Dispatch modes that are on, on this thread."""
     return int(torch._C._len_torch_dispatch_stack())
@@ -67,14 +53,34 @@ def unseen() -> AbstractContextManager[object]:
     return made()
 
 
+@contextmanager
+def unwatched(torch: ModuleType) -> Iterator[None]:
+    """A context in which operators of ours run no code of the job's: no mode, no hook on saved tensors."""
+    with ExitStack() as stack:
+        stack.enter_context(unseen())
+        stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
+        if saves_by_hooks(torch):  # those on top are the only ones that are called
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        yield
+
+
+def _same(tensor: object) -> object:
+    return tensor
+
+
+def saves_by_hooks(torch: ModuleType) -> bool:
+    """Whether hooks on saved tensors are active."""
+    inside = getattr(torch._C, "_autograd", None)
+    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
+    return hooks is not None and hooks(False) is not None
+
+
 def foreign_mode(torch: ModuleType) -> str | None:
     """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
     mode = mode_of_the_job(torch)
     if mode is not None:
         return f"a torch {mode[0]} mode of the job's own is active ({type(mode[1]).__name__})"
-    inside = getattr(torch._C, "_autograd", None)
-    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
-    if hooks is not None and hooks(False) is not None:
+    if saves_by_hooks(torch):
         return "hooks of the job's own on saved tensors are active"
     return None
 
@@ -110,48 +116,12 @@ def runs_own_code(torch: ModuleType, kind: type) -> bool:
     )
 
 
-@contextmanager
-def pause_of(most_ns: int) -> Iterator[None]:
-    """Training pauses within, at most for so long: see `end_late_pause`."""
-    global _pause_ends_ns
-    _pause_ends_ns = perf_counter_ns() + most_ns
-    try:
-        yield
-    finally:
-        _pause_ends_ns = _NEVER
-
-
-def end_late_pause() -> None:
-    """Raise `Abstain` where the pause that is on has lasted too long."""
-    if perf_counter_ns() > _pause_ends_ns:
-        raise Abstain("it paused training for longer than ten times its budget and was cut off")
-
-
 @functools.lru_cache(maxsize=1)
 def _mode_class(torch: ModuleType) -> type[Mode]:
-    def __torch_dispatch__(
-        self: Mode,
-        operator: Operator,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        if self.handler is None:
-            return operator(*args, **(kwargs or {}))
-        end_late_pause()
-        return self.handler(operator, args, kwargs or {})
-
-    body = {"__torch_dispatch__": __torch_dispatch__, "handler": None}
-    return type("HandledDispatchMode", (mode_base(torch),), body)
-
-
-@functools.lru_cache(maxsize=1)
-def mode_base(torch: ModuleType) -> type:
-    """torch's class of dispatch modes, for one that is on in the user's own steps."""
-
-    class StepMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
+    class HandledDispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
         # A higher order operator under a mode that does not announce this raises, in the user's step.
         supports_higher_order_operators = True
+        handler: Handler | None = None
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
@@ -161,4 +131,15 @@ def mode_base(torch: ModuleType) -> type:
         def ignore_compile_internals(cls) -> bool:
             return True  # else what the job compiles within the step runs uncompiled, or raises
 
-    return StepMode
+        def __torch_dispatch__(
+            self,
+            operator: Operator,
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
+            if self.handler is None:
+                return operator(*args, **(kwargs or {}))
+            return self.handler(operator, args, kwargs or {})
+
+    return HandledDispatchMode

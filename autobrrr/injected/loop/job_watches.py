@@ -16,13 +16,18 @@ LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both,
 MOST_NS = 5_000_000_000  # but no longer: whoever asked gives up after some steps, or some seconds more
 
 
-def job_watches(torch: ModuleType) -> str | None:
-    """What of the job's own would see or keep what runs now, on this thread."""
+def job_records(torch: ModuleType) -> str | None:
+    """What of the job's own would keep what runs now, on this thread, however it is called."""
     if capturing(torch):
         return "the job captures a CUDA graph"
     if torch.autograd._profiler_enabled():
         return "a profiler of the job's own is recording"
-    return foreign_mode(torch)
+    return None
+
+
+def job_watches(torch: ModuleType) -> str | None:
+    """The same, or what would see operators that are not called `unwatched`."""
+    return job_records(torch) or foreign_mode(torch)
 
 
 class WatchPatience:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from time import thread_time_ns
 
 from ..job_state.job_signals import raised_by_handler
-from ..live_torch.dispatch_modes import pause_of
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
 from .boundary_task import Boundary, Task
@@ -91,7 +90,7 @@ class Measuring:
         if has_waited:  # the step that ended was watched too
             boundary.last_flags |= ring_layout.SETTLING
         began, cpu = self._clock(), self._cpu_clock()
-        with self._turn, pause_of(self._limit_ns):
+        with self._turn:
             self._until_ns = NEVER
             try:
                 self._look_back(task, boundary)

@@ -32,7 +32,7 @@ from . import fork_guard
 from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
-from .job_watches import WatchPatience, job_watches
+from .job_watches import WatchPatience, job_records, job_watches
 from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
@@ -85,7 +85,7 @@ class TrainLoop:
         self.sampled_steps = 0
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
-        self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_watches(torch))
+        self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_records(torch))
         self._waiting = WatchPatience(clock)
         # Called at each boundary that we look at; whether the next one must be looked at too.
         self.each_boundary: Callable[[], bool] | None = None

@@ -2,8 +2,8 @@
 
 An operator that takes scalars, or writes in place, or differentiates, has a dearer way to its kernel
 than a plain addition: one floor for all would call that way "kernel work". So the common ones are
-timed one by one, under the same mode, on tensors of 8 elements; the rest get the usual floor.
-Draws no random number and leaves no tensor behind.
+timed one by one, under the same profiler, on tensors of 8 elements. For the rest, and for a call that takes
+another way, the floor follows from how many calls it makes within. Draws no random number, leaves no tensor.
 """
 
 from __future__ import annotations
@@ -12,67 +12,103 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from time import perf_counter_ns
 from types import ModuleType
 
-ROUNDS = 8
-WARM_UP = 2  # rounds that are not counted
+from ..live_torch.dispatch_modes import unwatched
+from .cpu_profiler import ProfiledStep, profiled, read_step
+
+ROUNDS = 8  # the first of them warm up; a median does not see it
+COST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """Nanoseconds under the mode, by operator, and of an operator that is not among them."""
+    """Nanoseconds under the profiler, by operator and calls within it; and what others take."""
 
     usual_ns: int = 0
-    by_op: Mapping[object, int] = field(default_factory=dict)
+    each_ns: int = 0  # for each call within it
+    known: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
-    def of(self, op: object) -> int:
-        """The floor of one operator."""
-        return self.by_op.get(op, self.usual_ns)
+    def of(self, name: str, within: int) -> int:
+        """The floor of one call."""
+        return self.known.get((name, within), self.usual_ns + self.each_ns * within)
 
-
-Timed = Callable[[Callable[[], None]], list[tuple[object, int]]]
+    def own_ns(self, step: ProfiledStep) -> list[int]:
+        """What the kernels of its operators took."""
+        names, spent, within, known = step.names, step.spent_ns, step.within, self.of
+        return [max(0, spent[at] - known(names[at], within[at])) for at in step.operators]
 
 
 class FloorMeter:
-    """Times the common operators on 8 elements, a group of them in each slice.
+    """Times the common operators on 8 elements, a group of them in each slice."""
 
-    Args:
-        timed: Runs a function under the mode and returns (operator, nanoseconds) as they came.
-    """
-
-    def __init__(self, torch: ModuleType, timed: Timed) -> None:
-        self._timed = timed
-        self._programs = _programs(torch)
-        self._next = 0
-        self._usual_ns = 0
-        self._by_op: dict[object, int] = {}
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        with unwatched(torch):
+            self._programs = _programs(torch)
+        self._found: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self._usual: list[int] = []
+        self.op_cost_ns: int | None = None
 
     def slice(self) -> bool:
         """Time the next group; a few milliseconds. True once all are done."""
-        if self._next == len(self._programs):
-            return True
-        spent: dict[object, list[int]] = defaultdict(list)
-        program = self._programs[self._next]
-        for number in range(ROUNDS):
-            try:
-                readings = self._timed(program)
-            except (AttributeError, RuntimeError, TypeError):
-                break  # another torch: these keep the usual floor
-            if number >= WARM_UP:
-                for op, ns in readings:
-                    spent[op].append(ns)
-        for op, times in spent.items():
-            self._by_op.setdefault(op, int(median(times)))
-        if self._next == 0:
-            times = [ns for readings in spent.values() for ns in readings]
-            self._usual_ns = int(median(times)) if times else 0
-        self._next += 1
-        return self._next == len(self._programs)
+        program = self._programs.pop(0) if self._programs else None
+        try:
+            with unwatched(self._torch):
+                if program is not None:
+                    self._time(program)
+                else:
+                    self.op_cost_ns = op_cost_ns(self._torch)
+        except (AttributeError, RuntimeError, TypeError):
+            pass  # another torch, or no gradients here: these keep the usual floor
+        return program is None
 
     @property
     def floors(self) -> Floors:
         """What has been measured so far."""
-        return Floors(usual_ns=self._usual_ns, by_op=self._by_op)
+        usual_ns = int(median(self._usual)) if self._usual else 0
+        known = {key: int(median(times)) for key, times in self._found.items()}
+        each = [(ns - usual_ns) / within for (_, within), ns in known.items() if within]
+        return Floors(usual_ns=usual_ns, each_ns=int(median(each)) if each else 0, known=known)
+
+    def _time(self, program: Callable[[], None]) -> None:
+        end = profiled(self._torch)
+        try:
+            for _ in range(ROUNDS):
+                program()
+        finally:
+            found = end()
+        step = read_step(self._torch, *(found or ([], 0)))
+        for at in step.operators:
+            self._found[step.names[at], step.within[at]].append(step.spent_ns[at])
+        if not self._usual:
+            self._usual = [step.spent_ns[at] for at in step.operators if not step.within[at]]
+
+
+def op_cost_ns(torch: ModuleType) -> int:
+    """What a tiny operator costs when nobody watches, forward with autograd and backward."""
+    weight = torch.ones(8, dtype=torch.float32, device="cpu", requires_grad=True)
+
+    def chain() -> None:
+        with torch.enable_grad():
+            y = weight
+            for _ in range(8):
+                y = y * weight + weight
+            torch.autograd.grad(y.sum(), weight)
+
+    end = profiled(torch)
+    try:
+        chain()
+    finally:
+        found = end()
+    operators = len(read_step(torch, *(found or ([], 0))).operators)
+    best = 1 << 62
+    for _ in range(COST_ROUNDS):
+        began = perf_counter_ns()
+        chain()
+        best = min(best, perf_counter_ns() - began)
+    return best // max(1, operators)
 
 
 def _programs(torch: ModuleType) -> list[Callable[[], None]]:

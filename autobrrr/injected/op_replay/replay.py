@@ -1,8 +1,8 @@
-"""What twice the batch would take, told from a recorded step: the whole replay, in a process of its own.
+"""What a recorded step's operators do, and what twice the batch would take: a process of its own.
 
-In: a recording of `record_task`. Out: the payload of `probed` (`records.ShadowProbe`). Calls run in a fork,
-since an operator may crash on made-up data: that costs this call alone. Times are the thread's CPU time, the
-least of several rounds: other programs only ever lengthen a call.
+In: a recording of `step_recorder`. Out: the rows `work` of `records.TracedSteps`, and a `ShadowProbe`. Calls
+run in a fork, since an operator may crash on made-up data: that costs this call alone. Times are the thread's
+CPU time, the least of several rounds: other programs only ever lengthen a call.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
+from .call_work import CallTime, work_table
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
@@ -47,38 +48,86 @@ class NoAnswer(Exception):
 
 
 def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of `probed`."""
+    """The rows `work`, and `probe` where that was asked for."""
     known: dict[str, Any] = {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
+    work: list[dict[str, Any]] = []
     try:
-        return {**known, **_replayed(torch, recording)}
-    except NoAnswer as refusal:
-        return {"status": "abstained", "why": str(refusal), **known}
+        program = read(torch, recording["trace"])
+        torch.set_num_threads(recording["threads"])
+        steps = _timed_steps(program, recording["timed"])
+        found: Mapping[str, Any] = {}
+        try:
+            batch = _asked(program, recording, steps)
+            found = _uncrashed(torch, program, batch, SWEEP if recording["sweep"] else FACTORS)
+            probe = _answer(program, batch, found, steps, recording)
+        except NoAnswer as refusal:
+            probe = {"status": "abstained", "why": str(refusal)}
+            found = found or _alone(torch, program)
+        work = _work(torch, program, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
-        return {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200], **known}
+        probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
+    return {"work": work, "probe": {**probe, **known} if recording["probe"] else None}
 
 
-def _replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
-    program = read(torch, recording["trace"])
+def _asked(program: RecordedStep, recording: Mapping[str, Any], steps: Sequence[TimedStep]) -> int:
+    """B, where other batch sizes are asked for and can be told.
+
+    Raises:
+        NoAnswer: they can't.
+    """
+    if not recording["probe"]:
+        raise NoAnswer("nobody asked")
     if program.unknown:
         raise NoAnswer(f"the step runs {program.unknown[0][1]}, which can't be run again")
-    torch.set_num_threads(recording["threads"])
-    steps = _timed_steps(program, recording["timed"])
     if not steps:
         raise NoAnswer("steps differ in what they run")
-    batch = _batch(program, recording["batch"])
-    return _answer(program, batch, _uncrashed(torch, program, batch, recording), steps, recording)
+    return _batch(program, recording["batch"])
+
+
+def _alone(torch: ModuleType, program: RecordedStep) -> Mapping[str, Any]:
+    """The calls as they were, where nothing can be said of other batches."""
+    try:
+        return _uncrashed(torch, program, 1, (1,))
+    except NoAnswer:
+        return {}
+
+
+def _work(
+    torch: ModuleType, program: RecordedStep, timed: Sequence[Any], found: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Times are those of timed steps that ran the same operators, else the mean of such an operator."""
+    columns = [aligned(program.names, times) for _, times, _ in timed]
+    same = [[each[call.at] for call in program.calls] for each in columns if each is not None]
+    if not same:
+        seen: dict[str, list[tuple[float, str]]] = {}
+        for _, times, _ in timed:
+            for name, _, own_ns, phase in times:
+                seen.setdefault(name, []).append((own_ns, phase))
+        mean = {name: (sum(ns for ns, _ in all_) / len(all_), all_[0][1]) for name, all_ in seen.items()}
+        same = [[("", 0, *mean.get(call.name.partition(".")[0], (0, "other"))) for call in program.calls]]
+    times = [
+        CallTime(kernel_ns=sum(one[2] for one in column) / len(same), phase=column[0][3])
+        for column in zip(*same, strict=True)
+    ]
+    alone: dict[int, int] = {}
+    for group in found.get("times", {}).get(str(found.get("batch")), ()):
+        for index, ns in enumerate(group):
+            if ns:
+                alone[index] = min(ns, alone.get(index, ns))
+    player = CallPlayer(torch, program, 1, {})
+    return work_table(program.calls, times, player.operator, alone)
 
 
 def _uncrashed(
-    torch: ModuleType, program: RecordedStep, batch: int, recording: Mapping[str, Any]
+    torch: ModuleType, program: RecordedStep, batch: int, factors: Sequence[float]
 ) -> dict[str, Any]:
     failed: dict[int, str] = {}
     for _ in range(CRASHES):
-        found = _forked(torch, program, batch, failed, recording)
+        found = _forked(torch, program, batch, failed, factors)
         if "why" in found:
             raise NoAnswer(found["why"])
         if "crashed" not in found:
-            return found
+            return {**found, "batch": batch}
         index = found["crashed"]
         if index in failed or index >= len(program.calls):
             break
@@ -140,8 +189,8 @@ def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any]
     for step_ns, times, held_ns in timed:
         by_place = aligned(program.names, times)
         if by_place is not None:
-            calls_ns = [float(by_place[call.at]) for call in program.calls]
-            loading = (ns for name, ns in times if name.startswith(LOADING))
+            calls_ns = [float(by_place[call.at][1]) for call in program.calls]
+            loading = (one[1] for one in times if one[0].startswith(LOADING))
             found.append(
                 TimedStep(
                     step_ns=step_ns, loading_ns=max(loading, default=0), held_ns=held_ns, calls_ns=calls_ns
@@ -151,7 +200,7 @@ def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any]
 
 
 def _forked(
-    torch: ModuleType, program: RecordedStep, batch: int, failed: dict[int, str], recording: Mapping[str, Any]
+    torch: ModuleType, program: RecordedStep, batch: int, failed: dict[int, str], factors: Sequence[float]
 ) -> dict[str, Any]:
     """The timings of a fork; or which call crashed it."""
     at = mmap.mmap(-1, 4)
@@ -166,7 +215,7 @@ def _forked(
             begins = struct.Struct("I").pack_into
             player = CallPlayer(torch, program, batch, failed, lambda index: begins(at, 0, index))
             with os.fdopen(writer, "w") as out:
-                json.dump(_timed(player, recording), out)
+                json.dump(_timed(player, factors), out)
             status = 0
         finally:
             os._exit(status)
@@ -177,7 +226,7 @@ def _forked(
     return json.loads(text) if text else {"crashed": struct.unpack("I", at[:])[0]}
 
 
-def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
+def _timed(player: CallPlayer, factors: Sequence[float]) -> dict[str, Any]:
     batch, torch = player.batch, player.torch
     with torch.enable_grad():  # some operators keep what their backward needs only then
         count = len(player.program.calls)
@@ -187,7 +236,7 @@ def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
         alone.play(usual)
         once_ns = sum(map(sum, usual))
         runs = {batch: alone}
-        for factor in SWEEP if recording["sweep"] else FACTORS:
+        for factor in factors:
             width = max(1, int(batch * factor))
             if 1.5 * factor * peak > SPARED * _free_bytes():
                 if factor <= 2:
@@ -201,7 +250,7 @@ def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
         for width, run in runs.items():
             run.play(first[width])
         once = sum(sum(map(sum, spent)) for spent in first.values())
-        rounds = max(1, min(MOST_ROUNDS, BUDGET_NS // max(1, GROUPS * once)))
+        rounds = max(1, min(MOST_ROUNDS, BUDGET_NS * len(runs) // (len(FACTORS) * GROUPS * max(1, once))))
         for number in range(GROUPS):
             spent: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
             for turn in range(rounds):
@@ -216,8 +265,8 @@ def _timed(player: CallPlayer, recording: Mapping[str, Any]) -> dict[str, Any]:
         "times": least,
         "failed": player.failed,
         "peak": peak,
-        "peak_2x": runs[2 * batch].peak_bytes(),
-        "scaled": runs[2 * batch].shapes != alone.shapes,
+        "peak_2x": runs.get(2 * batch, alone).peak_bytes(),
+        "scaled": runs.get(2 * batch, alone).shapes != alone.shapes,
     }
 
 

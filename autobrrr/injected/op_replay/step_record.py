@@ -22,7 +22,10 @@ WEIGHTS, STATE = (
 NO_WORK = ("profiler::", "c10d::")  # collectives move gradients, whose size no batch changes
 _OBSERVER = "[pytorch|profiler|"  # nodes of its own
 _NONE = "<None>"
-Times = list[tuple[str, int]]  # names in the order in which they began, and nanoseconds
+# What began in a step, in order: its name, nanoseconds, those of a kernel, and its phase.
+Times = list[tuple[str, int, int, str]]
+NOT_TIMED = ("", 0, 0, "other")
+MOST_LEFT, LEFT_OUT = 3, 0.1  # calls in a row that may not have been recorded; of all, at most
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -108,10 +111,10 @@ class _Reader:
         self._program = RecordedStep([], [], [node["name"] for node in self._nodes], [])
 
     def read(self) -> RecordedStep:
-        for (
-            node
-        ) in self._tops:  # the update that was under way at the end was not written, what it called was
-            self._walk(node, optimizer=node["ctrl_deps"] not in self._roots)
+        # What was under way at the end was not written: an update, of which the last calls were.
+        under_way = self._tops[-1]["ctrl_deps"] if self._tops else 0
+        for node in self._tops:
+            self._walk(node, optimizer=node["ctrl_deps"] == under_way and under_way not in self._roots)
         program = self._program
         for index, call in enumerate(program.calls):
             for value in tensors_in((*call.args, *call.outputs)):
@@ -230,22 +233,27 @@ class _Reader:
         return made
 
 
-def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[int] | None:
-    """The times in the places of a record's names; None where the step that was timed ran something else."""
-    rest = iter([one for one in times if not one[0].startswith(("__start_profile", STEPPING))])
-    found: list[int] = []
-    marking = False
+def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequence[Any]] | None:
+    """The times in the places of a record's names; None where the step that was timed ran something else.
+
+    A call that an exception ends, as a checkpoint does where it computes again, is timed, not recorded.
+    """
+    rest = [one for one in times if not one[0].startswith(("__start_profile", STEPPING))]
+    found: list[Sequence[Any]] = []
+    at, left, marking = 0, 0, False
     for name in names:
         own = name in (WEIGHTS, STATE)
         marking = own or (marking and name in ("aten::detach", "detach"))
         if marking or name.startswith((_OBSERVER, STEPPING)):
-            found.append(0)
+            found.append(NOT_TIMED)
             continue
-        timed = next(rest, None)
-        if timed is None or timed[0] != name:
+        ahead = [one[0] for one in rest[at : at + MOST_LEFT + 1]]
+        if name not in ahead:
             return None
-        found.append(timed[1])
-    return found if next(rest, None) is None else None
+        left += ahead.index(name)
+        at += ahead.index(name) + 1
+        found.append(rest[at - 1])
+    return found if left <= LEFT_OUT * len(rest) and at == len(rest) else None
 
 
 def tensors_in(things: Sequence[Any]) -> Iterator[StepValue]:

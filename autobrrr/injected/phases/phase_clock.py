@@ -1,21 +1,19 @@
 """Where a sampled step's time goes: a small state machine fed by the phase hooks.
 
 In: what happens (root calls, backward, loader, optimizer) with its time. Out: nanoseconds by
-phase; they and the rest sum to the step. `shown` is the phase of this moment, for the timing
-mode. Pure: no torch, the clock comes in as arguments; one thread.
+phase; they and the rest sum to the step. `shown` is the phase of this moment. Pure: no torch, the clock comes
+in as arguments; one thread.
 
 Loss belongs to forward, zero_grad to the optimizer. Time after a root call is forward if a
-backward or another root follows, and other if the same root is called again (a rollout). In a traced
-step the clock hears of every operator: what of the former holds none for a millisecond and more is told
-apart (`between`), as an environment's step between two networks' calls is no loss. All that
-happens while a batch is being loaded is loading: transforms may be modules too.
+backward or another root follows, and other if the same root is called again (a rollout). A traced step
+keeps when each phase began, and the times of the former: an environment's step between two networks' calls is
+no loss. All that happens while a batch is being loaded is loading: transforms may be modules too.
 """
 
 from __future__ import annotations
 
 OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER = range(5)
 _GAP, _UNDECIDED = 5, 6  # after a root call; inside optimizer.step before any backward in it
-PAUSE_NS = 1_000_000  # without an operator: longer than Python between the operators of a loss takes
 NAMES = ("other", "data_wait", "forward", "backward", "optimizer")
 _SHOWN = (OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, FORWARD, OPTIMIZER)
 
@@ -25,10 +23,9 @@ class PhaseClock:
 
     __slots__ = (
         "_depth",
-        "_idle",
+        "_gaps",
         "_loads",
         "_now",
-        "_ran",
         "_roots",
         "_saved",
         "_since",
@@ -39,24 +36,27 @@ class PhaseClock:
         "_zeros",
         "backward_depth",
         "backwards",
-        "between",
         "fires",
         "loss",
+        "moves",
         "on",
+        "pauses",
         "quiet_calls",
         "samples",
+        "traced",
     )
 
     def __init__(self) -> None:
         self.on = False  # hooks pass through while it is off
+        self.traced = False  # the step that begins keeps `moves` and `pauses`
         self.begin(0)
 
     def begin(self, now: int) -> None:
         """A step begins."""
         self._spent = [0] * 7
-        self._ran = 0  # when the last operator ended, where operators are told
-        self._idle = 0  # pauses since the last root call
-        self.between = 0  # of forward: pauses between root calls, or before backward
+        self.moves: list[tuple[int, int]] = []  # when each phase began, and which, as an index into `NAMES`
+        self.pauses: list[tuple[int, int]] = []  # of forward: between root calls, or before backward
+        self._gaps: list[tuple[int, int]] = []  # the same, undecided
         self._now = OTHER
         self._since = now
         self._depth = 0
@@ -116,18 +116,6 @@ class PhaseClock:
         self._decide(OTHER, OPTIMIZER)
         spent = self._spent
         return spent[OTHER], spent[DATA_WAIT], spent[FORWARD], spent[BACKWARD], spent[OPTIMIZER]
-
-    def ran(self, began: int, ended: int) -> None:
-        """An operator ran; told in traced steps only."""
-        if self._now == _GAP:
-            self._pause(began)
-        self._ran = ended
-
-    def _pause(self, now: int) -> None:
-        """No operator has run since the last one, or since the root call ended."""
-        pause = now - max(self._since, self._ran)
-        if self._ran and pause >= PAUSE_NS:
-            self._idle += pause
 
     def root_enter(self, root: int, now: int, *, grad: bool) -> None:
         """A root module's forward is entered."""
@@ -216,8 +204,10 @@ class PhaseClock:
         return _UNDECIDED if self._updating else OTHER
 
     def _to(self, phase: int, now: int) -> None:
-        if self._now == _GAP:
-            self._pause(now)
+        if self.traced:
+            self.moves.append((now, _SHOWN[phase]))
+            if self._now == _GAP:
+                self._gaps.append((self._since, now))
         self._spent[self._now] += now - self._since
         self._since = now
         self._now = phase
@@ -228,8 +218,8 @@ class PhaseClock:
         spent[gap] += spent[_GAP]
         spent[_GAP] = 0
         if gap == FORWARD:
-            self.between += self._idle
-        self._idle = 0
+            self.pauses += self._gaps
+        self._gaps.clear()
         if undecided:
             spent[undecided_is] += spent[_UNDECIDED]
             spent[_UNDECIDED] = 0

@@ -1,6 +1,6 @@
 """Has a recorded step replayed by the job's own Python, on a thread and in a process of its own.
 
-In: the agent's event `recorded` and its open file. Out: a `ShadowProbe`, on the event loop's thread. The
+In: the agent's event `recorded` and its open file. Out: a `StepReplay`, on the event loop's thread. The
 process imports torch and nothing else of the job's; it runs as the job's user, below everything in priority.
 """
 
@@ -18,11 +18,18 @@ import msgspec
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.folders import let_go
 from autobrrr.machine import procfs
-from autobrrr.records import ShadowProbe
-from autobrrr.records.record_base import as_record
+from autobrrr.records import OpWork, ShadowProbe
+from autobrrr.records.record_base import Record, as_record
 from autobrrr.sidecar.session.window_reader import Call, no_trace
 
-MODULES = ("resized", "step_record", "player", "replay")  # each after what it imports
+MODULES = (
+    "op_flops",
+    "resized",
+    "step_record",
+    "call_work",
+    "player",
+    "replay",
+)  # each after what it imports
 ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
@@ -39,8 +46,17 @@ VARIABLES = (
     ),
     *("LD_PRELOAD", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"),
 )
-OnProbe = Callable[[ShadowProbe], None]
-Replay = Callable[[Mapping[str, object], int | None, OnProbe], None]
+
+
+class StepReplay(Record, frozen=True, kw_only=True):
+    """What a recorded step tells; `probe` is None where nobody asked for other batch sizes."""
+
+    work: list[OpWork] = []
+    probe: ShadowProbe | None = None
+
+
+OnReplay = Callable[[StepReplay], None]
+Replay = Callable[[Mapping[str, object], int | None, OnReplay], None]
 
 # Run by the job's interpreter with `-I -S`: the modules come first on standard input, then the recording.
 _PROGRAM = """
@@ -77,7 +93,7 @@ class StepReplayer:
     def _began(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def __call__(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
+    def __call__(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
         if self._replaying:  # one at a time: an agent may send as many as it likes
             if fd is not None:
@@ -86,14 +102,14 @@ class StepReplayer:
         self._replaying = True
         threading.Thread(target=self._work, args=(told, fd, done), name="replay", daemon=True).start()
 
-    def _work(self, told: Mapping[str, object], fd: int | None, done: OnProbe) -> None:
+    def _work(self, told: Mapping[str, object], fd: int | None, done: OnReplay) -> None:
         try:
             found = replayed(self._pid, told, fd, self._began)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError, ValueError) as error:
             found = _abstained(f"the recorded step can't be replayed: {type(error).__name__}: {error}"[:200])
         self._call(lambda: self._hand_back(found, done))
 
-    def _hand_back(self, found: ShadowProbe, done: OnProbe) -> None:
+    def _hand_back(self, found: StepReplay, done: OnReplay) -> None:
         self._replaying = False
         done(found)
 
@@ -103,7 +119,7 @@ def replayed(
     told: Mapping[str, object],
     fd: int | None,
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
-) -> ShadowProbe:
+) -> StepReplay:
     """What a replay tells of the recording behind `fd`, which is closed.
 
     Raises:
@@ -142,8 +158,8 @@ def replayed(
         return _abstained("it was stopped for the tuning")
     if done.returncode:
         return _abstained("the replay of the recorded step failed")
-    return as_record(msgspec.json.decode(done.stdout), ShadowProbe)
+    return as_record(msgspec.json.decode(done.stdout), StepReplay)
 
 
-def _abstained(why: str) -> ShadowProbe:
-    return ShadowProbe(status="abstained", why=why)
+def _abstained(why: str) -> StepReplay:
+    return StepReplay(probe=ShadowProbe(status="abstained", why=why))

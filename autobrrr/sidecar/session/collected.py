@@ -125,6 +125,9 @@ class Collected:
         if isinstance(found, JobFacts):
             self.know(found)
         elif not isinstance(found, ShadowProbe):
+            before = self.traced
+            if isinstance(found, TracedSteps) and before is not None and not found.work:
+                found = msgspec.structs.replace(found, work=before.work)  # until its own has been read
             setattr(self, event, found)
             if event == "traced":
                 self.tracing = None

@@ -98,6 +98,7 @@ class MeasurementSequence:
         self._tuned_ns: int | None = None  # since when nothing is begun: what its trials say stands
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
+        self._looked_at: TracedSteps | None = None  # as they were when the sweep began
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
         self._comparison: StepsWanted | None = None  # asked for, or under way
         self._compared_from: State | None = None  # it is under way; where to go on
@@ -237,6 +238,11 @@ class MeasurementSequence:
         late = now_ns - self._since_ns > one.patience * max(
             STAGE_NS, STAGE_STEPS * self._findings.window.longest_ns
         )
+        traced = self._findings.traced
+        if self.state is State.SWEEPING and traced is not self._looked_at and traced is not None:
+            self._looked_at = traced
+            if traced.status != "ok":
+                self._abstain(one, traced.why or "no step was recorded")
         if late and not self._has_come(one):
             so_far = getattr(self._findings, one.so_far) if one.so_far else None
             if so_far is None:
@@ -322,7 +328,8 @@ class MeasurementSequence:
             return
         long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
         steps = TRACED_LONG_STEPS if long else TRACED_STEPS
-        self._begin(State.TRACING, now_ns, f"tracing {steps} steps", steps=steps)
+        probe = findings.options.probing != "off" and findings.probe is None
+        self._begin(State.TRACING, now_ns, f"tracing {steps} steps", steps=steps, probe=probe)
 
     def _time(self, now_ns: int) -> None:
         """In a job of several ranks: how long this one waits for the others."""
@@ -405,15 +412,17 @@ class MeasurementSequence:
         self._enter(State.WATCHING, now_ns, "waiting for the first steps")
 
     def _probe(self, now_ns: int) -> None:
+        """Wait for the replay of the step that was recorded as the last of the traced ones."""
         findings = self._findings
         wanted = findings.options.probing != "off" and not findings.options.readonly
-        why_not = self._untraceable()
-        if wanted and findings.probe is None and why_not is not None:
-            findings.probe = ShadowProbe(status="abstained", why=why_not)
+        traced = findings.traced
+        if wanted and findings.probe is None and traced is not None and traced.status != "ok":
+            findings.probe = ShadowProbe(status="abstained", why=traced.why)
         if not wanted or findings.probe is not None:
             self._rest(now_ns)
             return
-        self._begin(State.PROBING, now_ns, "probing other batch sizes")
+        self._before = None
+        self._enter(State.PROBING, now_ns, "probing other batch sizes")
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings
@@ -423,7 +432,7 @@ class MeasurementSequence:
             findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
             self._turn.give()
             return
-        self._sweep_along = along
+        self._sweep_along, self._looked_at = along, findings.traced
         activity = f"replaying a step at other sizes of its {along}"
         self._begin(State.SWEEPING, now_ns, activity, sweep=along)
 
@@ -577,9 +586,9 @@ MEASUREMENTS = {
         abstained=lambda why, along: FrameSamples(samples=0, places=[]),
         then=MeasurementSequence._sampled,
     ),
-    # The probe spreads itself thin over many boundaries: it may take several times as long.
+    # A process of its own replays what the traced steps' last one has recorded.
     State.PROBING: AgentMeasurement(
-        command="probe",
+        command="",
         field="probe",
         late="the replay of a recorded step did not end in time",
         abstained=lambda why, along: ShadowProbe(status="abstained", why=why),
@@ -588,7 +597,7 @@ MEASUREMENTS = {
         so_far="probing",
     ),
     State.SWEEPING: AgentMeasurement(
-        command="probe",
+        command="trace",
         field="sweep",
         late="the sweep did not end in time",
         abstained=lambda why, along: ShadowProbe(status="abstained", why=why, sweep=along),

@@ -28,7 +28,6 @@ from autobrrr.records import (
     ProfilerWindow,
     RanksCompared,
     Reverted,
-    ShadowProbe,
     Trial,
     Tuning,
     Verdict,
@@ -37,7 +36,7 @@ from autobrrr.records import (
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.process.step_replayer import Replay
+from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.log_policy import Chronicle, Journal
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
@@ -204,7 +203,7 @@ class Session:
                 self.replay(
                     told if isinstance(told, dict) else {},
                     fd if isinstance(fd, int) else None,
-                    self._took_probe,
+                    self._took_replay,
                 )
                 return
             measured = self.findings.take(name, event)
@@ -479,16 +478,20 @@ class Session:
         self._stale = True
         self._journal.write("window", window)
 
-    def _took_probe(self, probe: ShadowProbe) -> None:
+    def _took_replay(self, found: StepReplay) -> None:
         self.findings.replaying = False
         if self.state is State.ENDED:
             return
-        if self.state is State.SWEEPING:
-            self.findings.sweep = msgspec.structs.replace(probe, sweep="batch")
-        else:
-            self.findings.probe = probe
+        findings, probe = self.findings, found.probe
+        if found.work and findings.traced is not None and findings.traced.status == "ok":
+            findings.traced = msgspec.structs.replace(findings.traced, work=found.work)
+            self._journal.write("traced", {"traced": findings.traced})
+        if probe is not None and self.state is State.SWEEPING:
+            probe = msgspec.structs.replace(probe, sweep="batch")
+        if probe is not None and (probe.sweep is not None or findings.options.probing != "off"):
+            findings.take("probed", {"probed": probe})
+            self._journal.write("probed", {"probed": probe})
         self._stale = True
-        self._journal.write("probed", {"probed": probe})
 
     def _took_detach(self, reply: Heard) -> None:
         if reply.get("ok") is not True:

@@ -12,7 +12,7 @@ class State(Enum):
 
     ATTACHING = "attaching"
     WATCHING = "watching"  # waits for the loop's anatomy and a few steps
-    TRACING = "tracing"  # a few real steps under the timing mode
+    TRACING = "tracing"  # a few real steps under torch's CPU profiler
     TIMING = "timing"  # collectives of a few plain steps
     PROFILING = "profiling"  # a few steps under torch.profiler
     DELAYING = "delaying"  # the host is held up in a few steps: does the device wait?

@@ -70,9 +70,8 @@ def test_a_job_is_compiled_switched_and_left_as_it_was(tmp_path: Path) -> None:
         steps = peer.wait_steps(on["seq"] + 400, timeout_s=200)
         stall = max(step.duration_ns for step in steps[on["seq"] : on["seq"] + 10])  # it compiles
         assert stall > 20 * steps[on["seq"] + 300].duration_ns
-        refused = peer.ask("probe")
-        assert not refused["ok"]
-        assert "compiled" in refused["why"]
+        assert peer.ask("trace")["ok"]
+        assert "compiled" in peer.event("traced")["traced"]["why"]
         off = peer.ask("undo", token=on["token"])
         again = peer.ask("apply", remedy="compile.default", options={})
         found = peer.wait_steps(again["seq"] + 50)

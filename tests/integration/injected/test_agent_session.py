@@ -239,9 +239,9 @@ def test_an_error_of_ours_takes_the_agent_out_and_training_goes_on(
 
 def test_a_task_that_fails_is_taken_off_and_reported(tmp_path: Path) -> None:
     rest = """
-from autobrrr.injected.measure import dispatch_timer as tracing
+from autobrrr.injected.measure import traced_steps as tracing
 def wrong(*args): raise ValueError("planted")
-tracing.floor_meter = wrong
+tracing.FloorMeter = wrong
 ended = agent_job.begin()
 train_until(ended)
 """
@@ -260,8 +260,8 @@ def test_what_is_asked_for_at_a_task_s_result_is_not_refused_as_busy(tmp_path: P
     rest = """
 from autobrrr.injected.measure import traced_steps as traced
 finish = traced.TraceTask._finish
-def dawdles(task):
-    finish(task)  # the event is out, and the task not yet over
+def dawdles(task, why):
+    finish(task, why)  # the event is out, and the task not yet over
     time.sleep(0.2)
 traced.TraceTask._finish = dawdles
 ended = agent_job.begin()
@@ -391,7 +391,7 @@ def test_a_readonly_session_changes_nothing(tmp_path: Path) -> None:
     with job(tmp_path, "ended = agent_job.begin(readonly=True)\ntrain_until(ended)\n") as running:
         peer = running.peer()
         peer.wait_steps(20)
-        for command, fields in (("trace", {}), ("probe", {}), ("apply", {"remedy": "optimizer.foreach"})):
+        for command, fields in (("trace", {}), ("apply", {"remedy": "optimizer.foreach"})):
             reply = peer.ask(command, **fields)
             assert not reply["ok"]
             assert "read-only" in reply["why"]

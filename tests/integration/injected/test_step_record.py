@@ -43,9 +43,15 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
     with AgentJob(JOB, tmp_path) as job:
         peer = job.peer()
         peer.wait_steps(20)
-        assert peer.ask("probe")["ok"]
+        assert peer.ask("trace")["ok"]
         told, fd = next_with_file(peer, "recorded")
-        probe = replayed(job.process.pid, told, fd)
+        replay = replayed(job.process.pid, told, fd)
+        probe = replay.probe
+        assert probe is not None
+        (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
+        assert (dearest.phase, dearest.flops) == ("forward", 2 * 32 * 64 * 256)
+        assert dearest.kernel_ns > 0
+        assert (dearest.alone_ns or 0) > 0
         assert (probe.status, probe.batch) == ("ok", 32), probe.why
         assert [point.batch for point in probe.points] == [16, 32, 64]
         assert peer.ask("detach", keep=False)["left"] == []

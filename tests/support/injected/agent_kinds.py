@@ -504,13 +504,15 @@ KINDS = {
 
 
 def noisy_or():
-    """The gradient of a product, which torch computes another way under a mode."""
+    """Products of elements and of batches, and masks: torch computes them another way under a mode."""
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def step():
         x = torch.randn(16, 32)
         quiet = (1 - torch.sigmoid(model(x))).prod(-1)
+        mixed = torch.matmul(model(x).view(4, 4, 8), model[2].bias.view(1, 8, 1))
+        quiet = quiet * mixed.masked_fill(mixed > 1, model[2].bias.mean()).sigmoid().view(16)
         optimizer.zero_grad()
         nn.functional.binary_cross_entropy(
             (1 - quiet).clamp(1e-6, 1 - 1e-6), (x[:, 0] > 0).float()

@@ -1,4 +1,4 @@
-"""A recorded step, as `record_task` makes it in a job: here by the test itself."""
+"""A recorded step, as `step_recorder` makes it in a job: here by the test itself."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def recorded(
         first += 1
     return {
         "trace": trace,
-        "timed": [(1_000 * len(names), [(name, 1_000) for name in names[first:]], 0)] * 3,
+        "timed": [(1_000 * len(names), [(name, 1_000, 900, "forward") for name in names[first:]], 0)] * 3,
         "batch": batch,
         "threads": 1,
+        "probe": True,
         "sweep": None,
         "step_ns": 1_000 * len(names),
         "free_bytes": 1 << 30,

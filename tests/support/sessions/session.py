@@ -91,7 +91,6 @@ class Stage:
         """Through the whole course, to the verdict."""
         self.enter().traced()
         assert self.run(24) is State.PROBING
-        self.agent.answer("probe")
         self.event("probed", probed(self.model))
         assert self.run(24) is State.JUDGED
         return self

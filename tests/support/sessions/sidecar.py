@@ -267,9 +267,9 @@ class FakeAgent:
         reply: dict[str, object] = {"reply": number, "ok": True}
         if do == "trace":
             self._later(12, {"event": "traced", "traced": traced(self.model, step_ns)})
-        elif do == "probe":
-            self._later(10, {"event": "progress", "activity": "probing 2B, 3 of 12"})
-            self._later(26, {"event": "probed", "probed": probed(self.model, step_ns)})
+            if message.get("probe") is not False:
+                self._later(22, {"event": "progress", "activity": "probing 2B, 3 of 12"})
+                self._later(38, {"event": "probed", "probed": probed(self.model, step_ns)})
         elif do == "frames":
             self._later(30, {"event": "frames", "frames": {"samples": 0, "places": []}})
         elif do == "facts":

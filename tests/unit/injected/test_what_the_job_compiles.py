@@ -15,13 +15,12 @@ from torch import nn
 
 from autobrrr.injected.audit import tensor_digests
 from autobrrr.injected.live_torch.compiled_code import before_compiling
-from autobrrr.injected.live_torch.dispatch_modes import leave
+from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import take_off_all
 from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.skipped_steps import Marks
 from autobrrr.injected.loop.step_hook import Hot
-from autobrrr.injected.measure import dispatch_timer
 from autobrrr.injected.phases.batch_shapes import batch_size, token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.phase_clock import PhaseClock
@@ -101,11 +100,8 @@ def test_under_a_mode_of_ours_the_job_compiles_as_without(way: Callable[[nn.Modu
     wanted, graphs = way(model), GRAPHS["stats"]["unique_graphs"]
     torch._dynamo.reset()
     GRAPHS.clear()
-    mode = dispatch_timer.enter(torch, None)
-    try:
+    with dispatch_mode(torch, lambda operator, args, kwargs: operator(*args, **kwargs)):
         assert torch.equal(way(model), wanted)  # type: ignore[arg-type]
-    finally:
-        leave(torch, mode)
     assert GRAPHS["stats"]["unique_graphs"] == graphs
 
 

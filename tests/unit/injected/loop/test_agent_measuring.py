@@ -12,10 +12,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.compiled_code import before_compiling
-from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import Patch, take_off_all
-from autobrrr.injected.loop import task_runner
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
@@ -116,25 +114,6 @@ def test_a_step_that_lasts_ten_times_its_budget_ends_what_it_is_under() -> None:
     assert measuring.slice(boundary(2))
     (event,) = told
     assert event["sliced"]["why"] == "a step under it took longer than 6 s and was cut off"
-
-
-def test_a_pause_ends_at_the_next_operator_once_it_has_lasted_ten_times_its_budget(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told, ran = list[dict[str, object]](), []
-
-    class Replays(Slices):
-        def at_boundary(self, boundary: Boundary) -> int | None:
-            with dispatch_mode(torch, lambda operator, args, kwargs: ran.append(operator(*args, **kwargs))):
-                torch.ones(1)
-            return None
-
-    for late in (False, True):
-        monkeypatch.setattr(task_runner, "PAUSE_NS", -1 if late else 1 << 60)
-        measuring = Measuring(told.append, lambda: 0)
-        measuring.begin(Replays([0]))
-        assert measuring.slice(boundary(1))
-        assert (len(ran), len(told)) == (1, late)
 
 
 def test_posted_work_waits_for_few_boundaries_where_steps_are_long(pages: StepRing) -> None:

@@ -123,7 +123,7 @@ def test_every_call_of_a_step_runs_again_at_twice_the_batch(job: str, mixed: boo
 def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 5))
     recording = recorded(stepper(model, torch.randn(512, 64), 5), list(model.parameters()), tmp_path, 512)
-    told = replay.replayed(torch, recording)
+    told = replay.replayed(torch, recording)["probe"]
     assert (told["status"], told["batch"]) == ("ok", 512)
     assert [point["batch"] for point in told["points"]] == [256, 512, 1024]
     assert told["notes"] == ["100 % of operator time was run again"]
@@ -142,13 +142,13 @@ def test_a_call_that_crashes_costs_that_call_alone(tmp_path: Path, monkeypatch: 
         return first(run, index, call, table)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ReplayedStep, "_first", crash)
-    assert replay.replayed(torch, recording)["status"] == "ok"
+    assert replay.replayed(torch, recording)["probe"]["status"] == "ok"
 
 
 def test_samples_that_are_handled_one_by_one_are_refused(tmp_path: Path) -> None:
     model = OneByOne()
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
-    told = replay.replayed(torch, recording)
+    told = replay.replayed(torch, recording)["probe"]
     assert "the step handles samples one by one" in told["why"]
 
 
@@ -162,8 +162,8 @@ def test_operators_of_the_jobs_own_lower_the_coverage(tmp_path: Path) -> None:
                     one["value"].replace("aten::mm(", "own::mm(").replace("aten::sum.", "own::sum.")
                 )
     for _, times, _ in recording["timed"]:
-        times[:] = [(name, 50_000 if name == "aten::mm" else ns) for name, ns in times]
-    told = replay.replayed(torch, recording)
+        times[:] = [(name, 50_000 if name == "aten::mm" else ns, *rest) for name, ns, *rest in times]
+    told = replay.replayed(torch, recording)["probe"]
     assert told["status"] == "abstained"
     assert "this operator is not known here" in told["why"]
 
@@ -172,7 +172,7 @@ def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
     model = nn.Linear(8, 5)
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
     recording["timed"] = [(1, times[:-1], 0) for _, times, _ in recording["timed"]]
-    assert replay.replayed(torch, recording)["why"] == "steps differ in what they run"
+    assert replay.replayed(torch, recording)["probe"]["why"] == "steps differ in what they run"
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,6 @@ def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
     model = nn.Linear(8, 5)
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
     recording["timed"] = [(step_ns, times, step_ns // 2) for step_ns, times, _ in recording["timed"]]
-    assert "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["why"]
+    assert (
+        "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["probe"]["why"]
+    )

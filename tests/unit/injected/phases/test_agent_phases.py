@@ -12,7 +12,6 @@ from autobrrr.injected.phases.phase_clock import (
     NAMES,
     OPTIMIZER,
     OTHER,
-    PAUSE_NS,
     PhaseClock,
 )
 
@@ -103,40 +102,30 @@ def test_what_lies_between_calls_of_the_same_root_is_the_users_own(clock: PhaseC
     assert spent(clock, 30) == {"other": 16, "forward": 2 + 2 + 4, "backward": 6}
 
 
-MS = 1_000_000
-
-
-def test_a_pause_between_two_networks_calls_in_which_no_operator_runs_is_told_apart(
+def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_networks_calls(
     clock: PhaseClock,
 ) -> None:
-    clock.root_enter(ROOT, 0, grad=True)
-    clock.ran(1 * MS, 2 * MS)
-    clock.root_exit(2 * MS, grad=True)
-    clock.ran(4 * MS, 5 * MS)  # an operator between them, after a pause of 2 ms; then one of 3 ms
-    clock.root_enter(SECOND, 8 * MS, grad=True)
-    clock.ran(8 * MS, 9 * MS)
-    clock.root_exit(9 * MS, grad=True)
-    clock.ran(9 * MS + PAUSE_NS // 2, 10 * MS)  # Python of a loss
-    clock.backward_enter(10 * MS)
-    clock.backward_exit(12 * MS)
-    assert clock.between == 5 * MS
-    assert spent(clock, 12 * MS) == {"forward": 10 * MS, "backward": 2 * MS}
+    clock.traced = True
+    clock.root_enter(ROOT, 1, grad=True)
+    clock.root_exit(2, grad=True)
+    clock.root_enter(SECOND, 8, grad=True)
+    clock.root_exit(9, grad=True)
+    clock.backward_enter(10)
+    clock.backward_exit(12)
+    assert clock.moves == [
+        *((1, FORWARD), (2, FORWARD), (8, FORWARD), (9, FORWARD), (10, BACKWARD), (12, OTHER)),
+    ]
+    assert clock.pauses == [(2, 8), (9, 10)]
+    assert spent(clock, 12) == {"other": 1, "forward": 9, "backward": 2}
 
 
-def test_a_pause_before_the_same_network_is_called_again_is_other_already(clock: PhaseClock) -> None:
-    for at in (0, 5 * MS):
+def test_what_comes_before_the_same_network_is_called_again_is_other_and_no_pause(clock: PhaseClock) -> None:
+    clock.traced = True
+    for at in (0, 5):
         clock.root_enter(ROOT, at, grad=True)
-        clock.ran(at, at + 1)
         clock.root_exit(at + 1, grad=True)
-    clock.backward_enter(5 * MS + 2)
-    assert clock.between == 0
-
-
-def test_where_no_operator_is_told_no_pause_is(clock: PhaseClock) -> None:
-    clock.root_enter(ROOT, 0, grad=True)
-    clock.root_exit(1, grad=True)
-    clock.backward_enter(9 * MS)
-    assert clock.between == 0
+    clock.backward_enter(6)
+    assert clock.pauses == [(6, 6)]
 
 
 def test_calls_without_gradients_end_with_the_call(clock: PhaseClock) -> None:

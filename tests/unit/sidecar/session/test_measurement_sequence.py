@@ -23,7 +23,7 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.session.activity == "finding out how the loop is built"
     stage.event("anatomy", anatomy())
     assert stage.run() is State.TRACING
-    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6, "probe": True})
 
 
 def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
@@ -31,13 +31,12 @@ def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path
     stage.event("anatomy", anatomy())
     assert stage.run(3, flags=ring_layout.SETTLING) is State.WATCHING
     assert stage.run(1, flags=ring_layout.SETTLING) is State.TRACING
-    assert stage.agent.commands[-1] == ("trace", {"steps": 3})
+    assert stage.agent.commands[-1] == ("trace", {"steps": 3, "probe": True})
     stage.agent.answer("trace", ok=False, why="the job is being profiled")
     stage.run(2)
-    stage.agent.answer("probe", ok=False, why="busy")
     assert stage.run(2) is State.JUDGED
     assert stage.run(2, seconds=6) is State.TRACING
-    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6, "probe": False})
 
 
 def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
@@ -57,13 +56,11 @@ def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> 
     stage.event("anatomy", anatomy())
     stage.run(12)
     stage.agent.answer("trace", ok=False, why="another mode is on the stack")
-    assert stage.run() is State.PROBING
-    stage.agent.answer("probe", ok=False, why="collectives")
     assert stage.run() is State.JUDGED
     found = stage.session.findings
     assert found.traced is not None
     assert (found.traced.status, found.traced.why) == ("abstained", "another mode is on the stack")
-    assert stage.session.snapshot().batch_probe.why == "collectives"
+    assert stage.session.snapshot().batch_probe.why == "another mode is on the stack"
 
 
 def test_what_the_traced_steps_show_so_far_is_judged_before_their_shapes_come(stage: Stage) -> None:
@@ -104,7 +101,7 @@ def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_
 def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(stage: Stage) -> None:
     stage.enter().traced(run_delay_share=0.8)
     assert stage.run(12) is State.PROBING
-    stage.agent.answer("probe", ok=False, why="collectives")
+    stage.event("probed", {"status": "abstained", "why": "collectives"})
     assert stage.run(12) is State.JUDGED
 
     def machine(delay: float) -> None:
@@ -125,9 +122,8 @@ def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
     stage.run(12)
     assert stage.run(12, seconds=29) is State.TRACING
-    assert stage.run(12, seconds=2) is State.PROBING
-    assert stage.run(12, seconds=119) is State.PROBING
     assert stage.run(12, seconds=2) is State.JUDGED
+    assert stage.session.snapshot().batch_probe.why == "the traced steps did not come in time"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_what_is_being_measured_comes_to_its_end_first_and_goes_on_afterwards(st
 def test_a_session_that_has_measured_all_is_compared_and_watches_on(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
     stage.run(12)
-    for command in ("trace", "collectives", "probe"):
+    for command in ("trace", "collectives"):
         stage.agent.answer(command, ok=False, why="not here")
         stage.run(4)
     assert stage.session.state is State.JUDGED

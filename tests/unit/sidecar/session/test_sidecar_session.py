@@ -15,6 +15,7 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow
 from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.step_replayer import StepReplay
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
@@ -190,7 +191,24 @@ def test_without_the_probe_the_course_ends_after_the_trace(tmp_path: Path) -> No
     stage.run(12)
     stage.event("traced", traced(stage.model))
     assert stage.run(12) is State.JUDGED
-    assert "probe" not in stage.agent.asked
+    assert [fields["probe"] for name, fields in stage.agent.commands if name == "trace"] == [False]
+
+
+def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) -> None:
+    stage.enter().traced(work=[])
+    row = {"op": "aten.mm.default", "phase": "forward", "shapes": "8x8 8x8", "dtype": "float32"}
+    row |= {"count": 1.0, "kernel_ns": 10.0, "flops": 1024.0, "bytes": 768.0, "alone_ns": 9.0}
+    told = {"work": [row], "probe": {**probed(stage.model)}}
+    stage.session.replay = lambda recorded, fd, done: done(msgspec.convert(told, StepReplay))
+    stage.event("recorded", {"status": "ok"})
+    stage.run(1)
+    found = stage.session.findings
+    assert found.traced is not None
+    assert [each.op for each in found.traced.work] == [row["op"]]
+    assert found.probe is not None
+    assert len(stage.journal("traced")) == 2
+    stage.event("traced", traced(stage.model))
+    assert found.traced.work, "until those of its own come"
 
 
 def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
@@ -205,7 +223,8 @@ def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> No
     gaps = [later - earlier for earlier, later in itertools.pairwise(traces)]
     assert len(traces) >= 3
     assert gaps == sorted(gaps)
-    assert stage.agent.asked.count("probe") == 1
+    probing = [fields["probe"] for name, fields in stage.agent.commands if name == "trace"]
+    assert probing == [True] + [False] * len(traces)
 
 
 def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> None:
@@ -241,7 +260,6 @@ def test_what_was_under_way_when_the_job_was_changed_is_measured_anew(stage: Sta
     if tuned:
         assert stage.session.begin_tuning() is None
     stage.session.apply("optimizer.fused", {}, lambda done: None)
-    stage.agent.answer("probe")
     stage.event("probed", probed(stage.model))  # the agent ends it, then switches
     stage.agent.answer("apply", token=7, arm=1, seq=70)
     stage.session.end_tuning()

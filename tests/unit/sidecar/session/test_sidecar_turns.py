@@ -16,12 +16,10 @@ def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage)
     assert stage.session.sweep("length") is None
     stage.traced()
     stage.run(24)
-    stage.agent.answer("probe")
     stage.event("probed", probed(stage.model))
     assert stage.run(4) is State.JUDGED
     assert stage.run(4) is State.SWEEPING
-    assert stage.agent.commands[-1] == ("probe", {"sweep": "length"})
-    stage.agent.answer("probe")
+    assert stage.agent.commands[-1] == ("trace", {"sweep": "length"})
     stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
     assert stage.run(4) is State.JUDGED
     found = stage.session.snapshot()
@@ -38,7 +36,7 @@ def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, a
     assert stage.session.sweep("batch") is None
     assert stage.run(4) is State.SWEEPING
     if answer is not None:
-        stage.agent.answer("probe", ok=False, why=answer)
+        stage.agent.answer("trace", ok=False, why=answer)
     assert stage.run(4, seconds=130) is State.JUDGED
     found = stage.session.snapshot().sweep
     assert found is not None
@@ -52,8 +50,7 @@ def test_sweeps_of_two_clients_are_made_one_after_the_other_and_shown_until_the_
         assert stage.session.sweep(along) is None
     for along in ("batch", "length"):
         assert stage.run(4) is State.SWEEPING
-        assert stage.agent.commands[-1] == ("probe", {"sweep": along})
-        stage.agent.answer("probe")
+        assert stage.agent.commands[-1] == ("trace", {"sweep": along})
         stage.event("probed", {**probed(stage.model), "sweep": along})
         assert stage.run(1) is State.JUDGED
         found = stage.session.snapshot().sweep
@@ -66,7 +63,6 @@ def test_a_sweep_that_is_asked_for_again_is_not_answered_with_the_old_one(stage:
     stage.measured()
     assert stage.session.sweep("batch") is None
     assert stage.run(4) is State.SWEEPING
-    stage.agent.answer("probe")
     stage.event("probed", {**probed(stage.model), "sweep": "batch"})
     assert stage.run(1) is State.JUDGED
     assert stage.session.sweep("batch") is None
@@ -141,7 +137,7 @@ def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
     turn.away = False
     assert stage.run(4) is State.TRACING
     assert turn.ours
-    for command in ("trace", "collectives", "probe"):
+    for command in ("trace", "collectives"):
         assert turn.ours
         stage.agent.answer(command, ok=False, why="not here")
         stage.run(4)
@@ -156,7 +152,7 @@ def test_a_rank_that_stays_in_doubt_waits_for_its_turn_again(stage: Stage) -> No
     stage.enter(rank=0, world_size=2)
     stage.event("anatomy", anatomy())
     stage.run(12)
-    for command in ("trace", "collectives", "probe"):
+    for command in ("trace", "collectives"):
         stage.agent.answer(command, ok=False, why="not here")
         stage.run(4)
     turn.away = True

@@ -1,0 +1,158 @@
+"""Records one real step: its operators, and the tensors between them, in a file without a name.
+
+Torch's ExecutionTraceObserver writes it. In: the step, and timed ones that ran the same operators. Out: the
+event `recorded` with the open file, from which `replay` tells their work and what other batches would take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+
+from ..live_torch.dispatch_modes import unwatched
+from ..live_torch.torch_types import Tensor
+from ..loop.train_loop import TrainLoop
+from ..op_replay.step_record import STATE, WEIGHTS, Times
+from ..phases.phase_clock import NAMES
+from .cpu_profiler import ProfiledStep, StepWatch
+from .op_floors import Floors
+
+MOST_BYTES = 64 << 20
+MOST_TIMED = 4  # steps that are sent along
+Sent = tuple[dict[str, object], int | None]
+
+
+class StepRecorder:
+    """Writes the record of a step that `watch` has on."""
+
+    def __init__(self, loop: TrainLoop, watch: StepWatch) -> None:
+        self._loop, self._watch = loop, watch
+        self._torch: ModuleType = loop.torch
+        self._folder: str | None = None
+
+    def start(self) -> Callable[[], bool]:
+        """Switch the observer on and show it what belongs to the model and the optimizers; what ends it."""
+        inside, loop, torch = self._torch._C._profiler, self._loop, self._torch
+        self._folder = self._folder or tempfile.mkdtemp(prefix="autobrrr-record-")
+        with _quiet(torch):
+            if not inside._add_execution_trace_observer(self._file):
+                raise RuntimeError("the job records an execution trace of its own")
+            inside._enable_execution_trace_observer()
+
+        def end() -> bool:
+            with _quiet(torch):
+                inside._disable_execution_trace_observer()
+                inside._remove_execution_trace_observer()
+            return True
+
+        marked = torch.autograd.profiler.record_function
+        try:
+            with torch.no_grad(), unwatched(torch):
+                for name, tensors in ((WEIGHTS, _weights(loop)), (STATE, _state(torch, loop))):
+                    with marked(name):
+                        for tensor in tensors:
+                            tensor.detach()
+        except BaseException:
+            end()
+            raise
+        return end
+
+    @property
+    def _file(self) -> str:
+        return os.path.join(self._folder or "", "trace.json")
+
+    def sent(
+        self, told: Mapping[str, object], timed: Sequence[tuple[int, ProfiledStep]], floors: Floors
+    ) -> Callable[[], Sent]:
+        """Makes the event with the file's descriptor; the file has no name any more."""
+        path, self._folder = self._file, None
+        threads = self._torch.get_num_threads()
+        paths = [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()]
+
+        def make() -> Sent:
+            steps = [(ns, _times(step, floors), step.held_ns) for ns, step in timed[-MOST_TIMED:]]
+            head = json.dumps({**told, "threads": threads, "paths": paths, "timed": steps}).encode()
+            try:
+                with open(path, "r+b") as file:
+                    trace = file.read(MOST_BYTES + 1)
+                    if len(trace) > MOST_BYTES:
+                        return abstained(f"its record has more than {MOST_BYTES >> 20} MiB"), None
+                    file.seek(0)
+                    file.write(head[:-1] + b', "trace": ' + trace + b"}")
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                return abstained(f"its record can't be written: {error}"), None
+            finally:
+                _delete(path)
+            return {"event": "recorded", "fd": True, "recorded": {"status": "ok"}}, fd
+
+        return make
+
+    def remove(self) -> None:
+        """Of a record that is not sent."""
+        path, folder, self._folder = self._file, self._folder, None
+        if folder is not None:
+            _delete(path)
+
+
+def _times(step: ProfiledStep, floors: Floors) -> Times:
+    own = [
+        max(0, ns - floors.of(name, within))
+        for name, ns, within in zip(step.names, step.spent_ns, step.within, strict=True)
+    ]
+    return list(zip(step.names, step.spent_ns, own, (NAMES[one] for one in step.where), strict=True))
+
+
+def abstained(why: str) -> dict[str, object]:
+    """The event that there is no record."""
+    return {"event": "recorded", "recorded": {"status": "abstained", "why": why}}
+
+
+def _weights(loop: TrainLoop) -> list[Tensor]:
+    found = [*loop.job.updated, *(each for root in loop.job.roots for each in root.parameters())]  # type: ignore[attr-defined]
+    return list({id(each): each for each in found}.values())
+
+
+def _state(torch: ModuleType, loop: TrainLoop) -> list[Tensor]:
+    found = [each for root in loop.job.roots for each in root.buffers()]  # type: ignore[attr-defined]
+    for optimizer in loop.job.optimizers:
+        for state in getattr(optimizer, "state", {}).values():
+            if isinstance(state, dict):
+                found += [each for each in state.values() if isinstance(each, torch.Tensor)]
+    found += [each.grad for each in _weights(loop) if each.grad is not None]
+    return list({id(each): each for each in found}.values())
+
+
+def _packages() -> list[str]:
+    """Where installed packages lie; never the script's own folder, whose modules would run once more."""
+    return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+
+
+def _delete(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def _quiet(torch: ModuleType) -> Iterator[None]:
+    """Torch says on standard error that the observer begins and ends, unless its log level is higher."""
+    library = os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libc10.so")
+    try:
+        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        level = ctypes.c_int.in_dll(loaded, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        yield
+        return
+    before, level.value = level.value, 3
+    try:
+        yield
+    finally:
+        level.value = before

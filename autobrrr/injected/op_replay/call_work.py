@@ -1,0 +1,135 @@
+"""What the operators of a recorded step have to do: operations, bytes to move, the shapes they do it on.
+
+In: its calls, and what each one's kernel took. Out: the table `work` of `records.TracedSteps`. Bytes are what
+a kernel must at least read and write once, whatever the caches hold; views and fresh memory move none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from . import op_flops
+from .step_record import StepCall, StepValue, tensors_in
+
+TOP = 96
+SHOWN_SHAPES = 3
+# Their own result annotations do not say that they move nothing.
+FREE = frozenset({"_unsafe_view", "_reshape_alias", "lift_fresh", "set_", "resize_", "empty", "empty_like"})
+FREE_MARKS = ("new_empty", "empty_strided", "empty_permuted", "_efficientzerotensor", "sym_")
+WRITE_ONLY = frozenset(
+    {"copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_"}
+)
+GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
+SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
+ITEM_BYTES = {"complex128": 16, "int64": 8, "float64": 8, "complex64": 8, "float32": 4, "int32": 4}
+ITEM_BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2}  # others have 1
+Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTime:
+    """What one call took in the job."""
+
+    kernel_ns: float
+    phase: str
+
+
+def work_table(
+    calls: Sequence[StepCall], times: Sequence[CallTime], operator: Operator, alone_ns: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Calls by operator, phase and shape, the dearest first.
+
+    Args:
+        alone_ns: What calls took in a replay, by index.
+    """
+    rows: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for index, (call, time) in enumerate(zip(calls, times, strict=True)):
+        shown = [next(tensors_in([one]), None) for one in call.args]
+        first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)][
+            :SHOWN_SHAPES
+        ]
+        shapes = " ".join("x".join(map(str, one.shape)) or "1" for one in first)
+        dtype = first[0].dtype if first else ""
+        try:
+            done: tuple[int, int] | None = _work(*operator(call.name), call)
+        except Exception:  # noqa: BLE001 - an operator of the job's own, or another form of one of torch's
+            done = None
+        name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
+        key = (name, time.phase, shapes, dtype)
+        empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None}
+        row = rows.setdefault(
+            key, {"op": name, "phase": time.phase, "shapes": shapes, "dtype": dtype, **empty}
+        )
+        row["count"] += 1
+        row["kernel_ns"] += time.kernel_ns
+        for at, kind in enumerate(("flops", "bytes")):
+            known = done is not None and row[kind] is not None
+            row[kind] = row[kind] + done[at] if done is not None and known else None
+        if done is not None and done[0] and index in alone_ns:
+            row["alone_ns"] = min(row["alone_ns"] or alone_ns[index], alone_ns[index])
+    return sorted(rows.values(), key=lambda row: -row["kernel_ns"])[:TOP]
+
+
+def _work(func: Any, described: Sequence[Any], call: StepCall) -> tuple[int, int]:
+    """Operations and bytes of one call; a multiply and an add count as two operations."""
+    name = call.name.rpartition("::")[2].partition(".")[0]
+    writes = [
+        at for at, one in enumerate(described) if one.alias_info is not None and one.alias_info.is_write
+    ]
+    if name.startswith("_fused_"):  # gradients are written only where a scale is given: not by default
+        writes = [at for at in writes if at != 1]
+    view = not writes and any(one.alias_info is not None for one in func._schema.returns)
+    if view or name in FREE or any(mark in name for mark in FREE_MARKS):
+        return 0, 0
+    out = [one for one in call.outputs if one is not None]
+    return _flops(name, func, call.args, out[0] if out else None), _bytes(
+        name, described, writes, call.args, out
+    )
+
+
+def _bytes(
+    name: str,
+    described: Sequence[Any],
+    writes: Sequence[int],
+    args: Sequence[StepValue],
+    out: Sequence[StepValue],
+) -> int:
+    given = [sum(map(_size, tensors_in([one]))) for one in args]
+    made = sum(map(_size, out))
+    if name in GATHERS:  # as many elements are read as come out, not the whole table
+        return 2 * made + sum(given[1:])
+    if name in SCATTERS:
+        return 3 * max(given[1:], default=0)
+    if name.startswith("_embedding_bag") and "backward" not in name:
+        row = _size(args[0]) // max(1, args[0].shape[0])
+        return prod(args[1].shape) * row + given[1] + _size(out[0])
+    if name == "embedding_dense_backward":  # the whole table is cleared, its rows are added to
+        return made + 3 * given[0]
+    read = sum(given)
+    changed = [at for at in writes if at < len(given) and not described[at].kwarg_only]
+    if changed:
+        return read if name in WRITE_ONLY else read + sum(given[at] for at in changed)
+    return read if writes else read + made  # `out=` and its like: written, not read
+
+
+def _size(value: StepValue) -> int:
+    """Bytes of memory behind a tensor; an expanded one holds less than it shows."""
+    held = [size for size, step in zip(value.shape, value.stride, strict=True) if step or not size]
+    return prod(held) * ITEM_BYTES.get(value.dtype, 1)
+
+
+def _flops(name: str, func: Any, args: Sequence[StepValue], out: StepValue | None) -> int:
+    if name in ("mv", "dot", "vdot"):
+        return 2 * prod(args[0].shape)
+    if name == "addmv":
+        return 2 * prod(args[1].shape)
+    if name == "_addmm_activation":
+        return 2 * prod(args[1].shape) * int(args[2].shape[-1])
+    if name.startswith("mkldnn_rnn_layer"):  # (input, weights of the input, weights of the state, ...)
+        rows = prod(args[0].shape[:-1])
+        once = 2 * rows * (prod(args[1].shape) + prod(args[2].shape))
+        return 2 * once if "backward" in name else once
+    return op_flops.of(func, args, out)
