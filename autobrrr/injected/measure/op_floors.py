@@ -75,8 +75,9 @@ class FloorMeter:
     def _time(self, program: Callable[[], None]) -> None:
         end = profiled(self._torch)
         try:
-            for _ in range(ROUNDS):
-                program()
+            with self._torch.no_grad():
+                for _ in range(ROUNDS):
+                    program()
         finally:
             found = end()
         step = read_step(self._torch, *(found or ([], 0)))
@@ -115,84 +116,42 @@ def _programs(torch: ModuleType) -> list[Callable[[], None]]:
     """The first one makes the usual floor."""
     options = {"dtype": torch.float32, "device": "cpu"}
     a, b = torch.ones(8, **options), torch.ones(8, **options)
-    m = torch.ones((2, 4), **options)
-    w = torch.ones((4, 4), **options)
+    m, w = torch.ones((2, 4), **options), torch.ones((4, 4), **options)
     index = torch.zeros(2, dtype=torch.int64, device="cpu")
     f = torch.nn.functional
 
     def usual() -> None:
-        with torch.no_grad():
-            torch.mul(torch.add(a, a), a)
-            torch.relu(a)
-            torch.mm(m, m.t())
-            a.sum()
-            a.view(2, 4)
+        (torch.mul(torch.add(a, a), a), torch.relu(a), torch.mm(m, m.t()), a.sum(), a.view(2, 4))
 
     def in_place() -> None:
-        with torch.no_grad():
-            x, y = torch.ones_like(a), torch.zeros_like(a)
-            x.mul_(0.9).add_(a, alpha=0.1)
-            x.lerp_(a, 0.1)
-            y.addcmul_(a, a, value=0.1)
-            (y.sqrt() / 1.5).add_(1e-8)
-            x.addcdiv_(a, a, value=-0.1)
-            x.add_(a).mul_(a).sub_(a).div_(2.0).copy_(a).fill_(0.0).zero_()
-            x.neg_()
+        x, y = torch.ones_like(a), torch.zeros_like(a)
+        x.mul_(0.9).add_(a, alpha=0.1).lerp_(a, 0.1).neg_()
+        y.addcmul_(a, a, value=0.1)
+        (y.sqrt() / 1.5).add_(1e-8)
+        x.addcdiv_(a, a, value=-0.1).add_(a).mul_(a).sub_(a).div_(2.0).copy_(a).fill_(0.0).zero_()
 
     def pointwise() -> None:
-        with torch.no_grad():
-            (a + 1.0, a * 2.0, a - a, a / a, a / 2.0, -a, a.abs(), a**2, a.pow(2.0))
-            (
-                a.exp(),
-                a.log(),
-                a.sqrt(),
-                a.rsqrt(),
-                a.tanh(),
-                a.sigmoid(),
-                f.gelu(a),
-                f.silu(a),
-                a.sin(),
-                a.cos(),
-            )
-            (
-                a > 0,
-                a >= 0,
-                a == 0,
-                a >= b,
-                a == b,
-                a.clamp(0.0, 1.0),
-                torch.where(a > 0, a, a),
-                a.masked_fill(a > 2, 0.0),
-            )
-            torch.maximum(a, a)
+        (a + 1.0, a * 2.0, a - a, a / a, a / 2.0, -a, a.abs(), a**2, a.pow(2.0), a.exp(), a.log(), a.sqrt())
+        (a.rsqrt(), a.tanh(), a.sigmoid(), f.gelu(a), f.silu(a), a.sin(), a.cos(), torch.maximum(a, a))
+        (a > 0, a >= 0, a == 0, a >= b, a == b, a.clamp(0.0, 1.0), torch.where(a > 0, a, a))
+        a.masked_fill(a > 2, 0.0)
 
     def shapes() -> None:
-        with torch.no_grad():
-            (
-                m.t(),
-                m.transpose(0, 1),
-                m.unsqueeze(0),
-                m[0],
-                m[:, 1:],
-                m.expand(2, 4),
-                m.reshape(8),
-                m.permute(1, 0),
-            )
-            (a.clone(), a.detach(), torch.cat([a, a]), torch.stack([a, a]), m.split(1), a.to(torch.float64))
-            (torch.empty_like(a), torch.zeros(8, **options), torch.arange(8, device="cpu"), m.contiguous())
+        (m.t(), m.transpose(0, 1), m.unsqueeze(0), m[0], m[:, 1:], m.expand(2, 4), m.reshape(8))
+        (m.permute(1, 0), m.split(1), m.contiguous(), a.clone(), a.detach(), a.to(torch.float64))
+        (torch.cat([a, a]), torch.stack([a, a]), torch.empty_like(a), torch.zeros(8, **options))
+        torch.arange(8, device="cpu")
 
     def reductions() -> None:
-        with torch.no_grad():
-            (a.mean(), a.max(), m.sum(0), m.mean(1), m.max(1), m.argmax(1), a.norm(), m.var(1))
-            (f.softmax(m, 1), f.log_softmax(m, 1), a.sum().item())
-            (torch.bmm(m[None], w[None]), m @ w, torch.addmm(a[:4], m, w), f.embedding(index, m))
+        (a.mean(), a.max(), m.sum(0), m.mean(1), m.max(1), m.argmax(1), a.norm(), m.var(1), a.sum().item())
+        (f.softmax(m, 1), f.log_softmax(m, 1), torch.bmm(m[None], w[None]), m @ w, torch.addmm(a[:4], m, w))
+        f.embedding(index, m)
 
     def differentiated() -> None:
         with torch.enable_grad():
             x, k = m.clone().requires_grad_(), w.clone().requires_grad_()
             bias = torch.ones(4, requires_grad=True, **options)
-            y = f.linear(x, k, bias)
-            y = f.layer_norm(f.relu(y), (4,), bias, bias)
+            y = f.layer_norm(f.relu(f.linear(x, k, bias)), (4,), bias, bias)
             y = f.gelu(y) + torch.tanh(y) * torch.sigmoid(y) + f.silu(y)
             loss = f.cross_entropy(y, index) + (y - x).pow(2).mean() + f.mse_loss(y, m)
             torch.autograd.grad(loss, (x, k, bias))

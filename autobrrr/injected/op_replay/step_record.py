@@ -222,7 +222,7 @@ class _Reader:
         made = StepValue(
             number=len(self._program.values),
             shape=shape,
-            stride=stride,
+            stride=stride if value[1] else (),  # one without storage is sparse, and nobody says what it lists
             dtype=_DTYPES[kind[len("Tensor(") : -1]],
             device=str(value[5]),
             given=given,

@@ -103,7 +103,7 @@ def test_diagnose_attaches_decides_and_leaves_nothing(fake: Callable[..., FakeJo
     assert found.json["attach"]["method"] == "preload"  # type: ignore[index]
     ended = job.link_ended()
     assert ended["ended"] == "detached"
-    assert ended["commands"][:4] == ["facts", "frames", "trace", "probe"]  # type: ignore[index]
+    assert ended["commands"][:3] == ["facts", "frames", "trace"]  # type: ignore[index]
     eventually(lambda: not sidecars(tmp_path))
     assert not list((tmp_path / "run" / "autobrrr").glob("[0-9]*"))
 
