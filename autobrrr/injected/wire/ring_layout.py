@@ -56,7 +56,7 @@ UNSTAMPED = 0  # the step's ends were not stamped by a device: on a CPU, or nobo
 AWAITED = -1  # stamped, and the device has not come to the end yet: it is filled in later
 
 PHASES = 1  # the sampled fields are valid
-TRACED = 2  # ran under the timing dispatch mode: slower, never part of step figures
+TRACED = 2  # ran under torch's CPU profiler: slower, never part of step figures
 AFTER_SHADOW = 4  # a shadow replay ran at the boundary before it
 SKIPPED = 8  # a backward without an optimizer step (GradScaler found an inf)
 EVALUATION = 16  # forward calls without grad ran in it
