@@ -6,6 +6,7 @@ In: profiled steps, plain ones, floors. Out: the payload of `traced`.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 
 from ..phases.phase_clock import NAMES
@@ -14,6 +15,7 @@ from .op_floors import Floors
 
 TOP_OPS = 40
 FEWEST_PLAIN = 3
+OVERLONG = 2  # times the usual: a page fault, or another program on the CPU
 EVEN_STEPS, EVEN_KERNELS = 0.25, 0.15  # range of the middle half, over the median step
 LONG_STEP_NS = 2_000_000  # from here on the phase hooks are less than half a percent
 
@@ -22,21 +24,50 @@ class KernelTimes:
     """What the steps have shown so far.
 
     Args:
+        floors: Of today, as they get surer with each step.
         dropped: Timed steps at the beginning, in which the profiler does much for the first time.
     """
 
-    def __init__(self, floors: Floors, dropped: int) -> None:
+    def __init__(self, floors: Callable[[], Floors], dropped: int) -> None:
         self.dropped = dropped
-        self._floors = floors
-        self._timed: list[tuple[ProfiledStep, int, list[int]]] = []
+        self.floors = floors
+        self._timed: list[tuple[ProfiledStep, int]] = []
         self.plain_ns: list[int] = []
         self.sampled_ns: list[int] = []
         self.phases: list[dict[str, int]] = []
 
     @property
-    def timed(self) -> list[tuple[ProfiledStep, int, list[int]]]:
-        """Each step under the profiler, what it took, and what the kernel of each operator did."""
+    def timed(self) -> list[tuple[ProfiledStep, int]]:
+        """Each step under the profiler, and what it took."""
         return self._timed[self.dropped :] or self._timed
+
+    def own_ns(self) -> list[list[float]]:
+        """Of each of them, what the kernel of each operator did, at the speed of the usual step.
+
+        A call that took more than twice its usual time in steps of the same operators was interrupted.
+        """
+        timed, floor = self.timed, self.floors().of
+        usual_ns = median(step_ns for _, step_ns in timed)
+        alike: dict[tuple[str, ...], list[list[int]]] = defaultdict(list)
+        for step, _ in timed:
+            names = tuple(step.names[at] for at in step.operators)
+            alike[names].append([step.spent_ns[at] for at in step.operators])
+        most = {
+            names: [OVERLONG * median(column) for column in zip(*rows, strict=True)]
+            for names, rows in alike.items()
+        }
+        found = []
+        for step, step_ns in timed:
+            limits = most[tuple(step.names[at] for at in step.operators)]
+            found.append(
+                [
+                    max(0.0, min(step.spent_ns[at], limit) - floor(step.names[at], step.within[at]))
+                    * usual_ns
+                    / max(1, step_ns)
+                    for at, limit in zip(step.operators, limits, strict=True)
+                ]
+            )
+        return found
 
     def enough(self, steps: int) -> bool:
         """So many steps were timed, plain ones have been seen too, and their phases in some."""
@@ -51,7 +82,7 @@ class KernelTimes:
     @property
     def events(self) -> int:
         """What began in the timed steps, all together."""
-        return sum(len(step.names) for step, *_ in self._timed)
+        return sum(len(step.names) for step, _ in self._timed)
 
     @property
     def untraced_ns(self) -> list[int]:
@@ -64,12 +95,12 @@ class KernelTimes:
     def steady(self) -> bool:
         """Steps, and the kernels in them, vary little from one to the next."""
         usual = median(self.untraced_ns)
-        kernels = [sum(own) for *_, own in self.timed]
+        kernels = list(map(sum, self.own_ns()))
         return _width(self.untraced_ns) <= EVEN_STEPS * usual and _width(kernels) <= EVEN_KERNELS * usual
 
     def add_timed(self, step: ProfiledStep, step_ns: int) -> None:
         """A step under the profiler."""
-        self._timed.append((step, step_ns, self._floors.own_ns(step)))
+        self._timed.append((step, step_ns))
 
     def add_plain(self, step_ns: int, phases: dict[str, int] | None) -> None:
         """A step between them, with its phases where they were sampled."""
@@ -81,17 +112,12 @@ class KernelTimes:
 
     def record(self, *, op_cost_ns: int | None, run_delay_share: float | None) -> dict[str, object]:
         """The payload of `traced`."""
-        kernel_ns = [sum(own) for *_, own in self.timed]
-        # One step in which the thread had to wait for a CPU would fill the tables below.
-        usual_ns = 1.5 * median(kernel_ns)
-        quiet = [one for one, ns in zip(self.timed, kernel_ns, strict=True) if ns <= usual_ns]
-        if len(quiet) < 0.8 * len(kernel_ns):  # not one, but a kind of step
-            quiet = self.timed
-        each = 1 / len(quiet)
+        timed, own_ns = self.timed, self.own_ns()
+        each = 1 / len(timed)
         by_phase: dict[str, float] = dict.fromkeys(NAMES, 0.0)
         calls: dict[str, float] = dict.fromkeys(NAMES, 0.0)
         by_op: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for step, _, own in quiet:
+        for (step, _), own in zip(timed, own_ns, strict=True):
             for at, ns in zip(step.operators, own, strict=True):
                 phase, op = NAMES[step.where[at]], by_op[step.names[at]]
                 by_phase[phase] += each * ns
@@ -102,10 +128,10 @@ class KernelTimes:
         names = {name for phases in self.phases for name in phases}
         return {
             "status": "ok",
-            "kernel_ns": kernel_ns,
-            "traced_step_ns": [step_ns for _, step_ns, _ in self.timed],
+            "kernel_ns": [int(sum(own)) for own in own_ns],
+            "traced_step_ns": [step_ns for _, step_ns in timed],
             "plain_step_ns": self.untraced_ns,
-            "operations": [len(own) for *_, own in self.timed],
+            "operations": [len(own) for own in own_ns],
             "kernel_by_phase_ns": by_phase,
             "plain_by_phase_ns": {
                 name: sum(phases.get(name, 0) for phases in self.phases) / len(self.phases) for name in names
@@ -115,14 +141,14 @@ class KernelTimes:
                 {"op": name.replace("::", "."), "count": count, "kernel_ns": ns}
                 for name, (count, ns) in dearest
             ],
-            "between_ns": median(step.between_ns for step, *_ in self.timed),
-            "op_floor_ns": self._floors.usual_ns,
+            "between_ns": median(step.between_ns for step, _ in timed),
+            "op_floor_ns": self.floors().usual_ns,
             "op_cost_ns": op_cost_ns,
             "run_delay_share": run_delay_share,
         }
 
 
-def _width(values: list[int]) -> float:
+def _width(values: Sequence[float]) -> float:
     """The range of the middle half."""
     if len(values) < 2:
         return 0.0

@@ -2,12 +2,15 @@
 
 An operator that takes scalars, or writes in place, or differentiates, has a dearer way to its kernel
 than a plain addition: one floor for all would call that way "kernel work". So the common ones are
-timed one by one, under the same profiler, on tensors of 8 elements. For the rest, and for a call that takes
-another way, the floor follows from how many calls it makes within. Draws no random number, leaves no tensor.
+timed one by one, under the same profiler, on tensors of 8 elements, after each step that was timed: a machine
+runs faster and slower, and floors are most of what short operators take. For the rest, and for a call that
+takes another way, the floor follows from how many calls it makes within. Draws no random number, leaves no
+tensor.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +19,9 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import unwatched
-from .cpu_profiler import ProfiledStep, profiled, read_step
+from .cpu_profiler import profiled, read_step
 
-ROUNDS = 8  # the first of them warm up; a median does not see it
+WARM_UP = 2  # rounds before the one that counts
 COST_ROUNDS = 4
 
 
@@ -34,14 +37,9 @@ class Floors:
         """The floor of one call."""
         return self.known.get((name, within), self.usual_ns + self.each_ns * within)
 
-    def own_ns(self, step: ProfiledStep) -> list[int]:
-        """What the kernels of its operators took."""
-        names, spent, within, known = step.names, step.spent_ns, step.within, self.of
-        return [max(0, spent[at] - known(names[at], within[at])) for at in step.operators]
-
 
 class FloorMeter:
-    """Times the common operators on 8 elements, a group of them in each slice."""
+    """Times the common operators on 8 elements; what is not in another torch keeps the usual floor."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
@@ -51,18 +49,17 @@ class FloorMeter:
         self._usual: list[int] = []
         self.op_cost_ns: int | None = None
 
-    def slice(self) -> bool:
-        """Time the next group; a few milliseconds. True once all are done."""
-        program = self._programs.pop(0) if self._programs else None
-        try:
-            with unwatched(self._torch):
-                if program is not None:
-                    self._time(program)
-                else:
+    def time(self) -> None:
+        """Time all of them once more: some milliseconds."""
+        with unwatched(self._torch):
+            if self.op_cost_ns is None:
+                with contextlib.suppress(AttributeError, RuntimeError, TypeError):
                     self.op_cost_ns = op_cost_ns(self._torch)
-        except (AttributeError, RuntimeError, TypeError):
-            pass  # another torch, or no gradients here: these keep the usual floor
-        return program is None
+            for program in list(self._programs):
+                try:
+                    self._time(program)
+                except (AttributeError, RuntimeError, TypeError):
+                    self._programs.remove(program)
 
     @property
     def floors(self) -> Floors:
@@ -73,18 +70,19 @@ class FloorMeter:
         return Floors(usual_ns=usual_ns, each_ns=int(median(each)) if each else 0, known=known)
 
     def _time(self, program: Callable[[], None]) -> None:
-        end = profiled(self._torch)
-        try:
-            with self._torch.no_grad():
-                for _ in range(ROUNDS):
-                    program()
-        finally:
-            found = end()
+        with self._torch.no_grad():
+            for _ in range(WARM_UP):
+                program()
+            end = profiled(self._torch)
+            try:
+                program()
+            finally:
+                found = end()
         step = read_step(self._torch, *(found or ([], 0)))
         for at in step.operators:
             self._found[step.names[at], step.within[at]].append(step.spent_ns[at])
-        if not self._usual:
-            self._usual = [step.spent_ns[at] for at in step.operators if not step.within[at]]
+            if program is self._programs[0] and not step.within[at]:
+                self._usual.append(step.spent_ns[at])
 
 
 def op_cost_ns(torch: ModuleType) -> int:
@@ -156,4 +154,12 @@ def _programs(torch: ModuleType) -> list[Callable[[], None]]:
             loss = f.cross_entropy(y, index) + (y - x).pow(2).mean() + f.mse_loss(y, m)
             torch.autograd.grad(loss, (x, k, bias))
 
-    return [usual, in_place, pointwise, shapes, reductions, differentiated]
+    def convolved() -> None:
+        with torch.enable_grad():
+            x = torch.ones((2, 1, 4, 4), requires_grad=True, **options)
+            k, one = (torch.ones(shape, requires_grad=True, **options) for shape in ((1, 1, 3, 3), (1,)))
+            y = f.relu(f.batch_norm(f.conv2d(x, k, one, padding=1), None, None, one, one, training=True))
+            y = f.adaptive_avg_pool2d(f.max_pool2d(y, 2), 1).flatten(1)
+            torch.autograd.grad(y.sum(), (x, k, one))
+
+    return [usual, in_place, pointwise, shapes, reductions, differentiated, convolved]

@@ -26,17 +26,16 @@ from ..wire import ring_layout
 from .cpu_contention import ForeignLoad
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import KernelTimes
-from .op_floors import FloorMeter, Floors
+from .op_floors import FloorMeter
 from .step_recorder import StepRecorder, abstained
 
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 LONG_STEP_NS = 200_000_000  # from here on neither does what the profiler does for the first time
-PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MOST_MORE = 6  # as many times the steps asked for, where they vary,
 MORE_NS = 4_000_000_000  # ... within this time,
-MORE_EVENTS = 100_000  # ... and with no more events than can be added up in a tenth of a second
+MORE_EVENTS = 50_000  # ... and with no more events than can be added up in a tenth of a second
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
@@ -69,7 +68,6 @@ class TraceTask:
         self._watch = StepWatch()
         self._recorder = StepRecorder(loop, self._watch)
         self._meter: FloorMeter | None = None
-        self._floors = Floors()
         self._kind = ""
         self._turn = self._tries = self._records = 0
         self._all: KernelTimes | None = None
@@ -93,8 +91,8 @@ class TraceTask:
             found = self._watch.end()
             if not boundary.last_flags & UNUSABLE:
                 recorded = self._ended(kind, found, boundary)
-        elif not self._prepared(boundary):
-            return 1
+        else:
+            self._prepare(boundary)
         every, quiet = self._readings
         self._tries += 1
         done = every.enough(self._steps)
@@ -135,25 +133,16 @@ class TraceTask:
             raise Abstain("no step was timed")
         return self._all, self._quiet
 
-    def _prepared(self, boundary: Boundary) -> bool:
-        """Measure operators on 8 elements, no more at a time than training may notice; whether it is done."""
+    def _prepare(self, boundary: Boundary) -> None:
         self._check(boundary.job)
-        boundary.mark |= ring_layout.SETTLING
-        if self._meter is None:
-            self._meter = FloorMeter(self._torch)
-        enough_ns = perf_counter_ns() + max(PAUSE_NS, boundary.last_step_ns // 4)
-        while not self._meter.slice():
-            if perf_counter_ns() > enough_ns:
-                return False
-        boundary.mark &= ~ring_layout.SETTLING
-        if self._all is None:
-            self._floors, dropped = self._meter.floors, int(boundary.last_step_ns < LONG_STEP_NS)
-            self._all, self._quiet = KernelTimes(self._floors, dropped), KernelTimes(self._floors, dropped)
-            self._began_ns = perf_counter_ns()
-            self._delay_ns = run_delay_ns(self._loop.train_tid)
-            if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
-                self._foreign = ForeignLoad()
-        return True
+        meter = self._meter = FloorMeter(self._torch)
+        meter.time()
+        dropped = int(boundary.last_step_ns < LONG_STEP_NS)
+        self._all, self._quiet = (KernelTimes(lambda: meter.floors, dropped) for _ in range(2))
+        self._began_ns = perf_counter_ns()
+        self._delay_ns = run_delay_ns(self._loop.train_tid)
+        if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
+            self._foreign = ForeignLoad()
 
     def _worth_more(self, every: KernelTimes, quiet: KernelTimes) -> bool:
         """More steps would make what they show surer: these vary, or others disturbed some of them."""
@@ -196,6 +185,8 @@ class TraceTask:
             step = read_step(
                 self._torch, events, began_ns, step_ns=step_ns, moves=phases.moves, pauses=phases.pauses
             )
+            if self._meter is not None:
+                self._meter.time()
         for readings in (every, quiet) if self._undisturbed(boundary) else (every,):
             if step is not None:
                 readings.add_timed(step, step_ns)
@@ -233,14 +224,14 @@ class TraceTask:
             raise Abstain(short)
 
     def _unrecordable(self, boundary: Boundary) -> str | None:
-        nodes = max(len(step.names) for step, *_ in self._readings[0].timed)
+        nodes = max(len(step.names) for step, _ in self._readings[0].timed)
         if nodes * NODE_NS <= max(MOST_RECORDING_NS, boundary.last_step_ns):
             return None
         return f"to record a step of {nodes} operators and ranges would hold training up"
 
     def _finish(self, why: str) -> None:
         """Tell all. The record is read, and its file written, on the agent's own thread."""
-        chosen, floors = self._chosen[0], self._floors
+        chosen = self._chosen[0]
         self._emit({"event": "traced", "traced": self._found()})
         if why:
             self._recorder.remove()
@@ -257,7 +248,7 @@ class TraceTask:
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
         }
         self._emit(
-            {"finish": self._recorder.sent(told, [(ns, step) for step, ns, _ in chosen.timed], floors)}
+            {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors())}
         )
 
     @property

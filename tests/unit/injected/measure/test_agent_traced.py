@@ -37,8 +37,8 @@ def task(told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> Iter
     loop = SimpleNamespace(torch=torch, phases=PhaseClock(), train_tid=1, last_phases={"forward": 500_000})
     loop.job, loop.last_sample = Job(torch), ()
     made = TraceTask(cast(TrainLoop, loop), 6, told.append)
-    made._all, made._quiet = KernelTimes(Floors(), 1), KernelTimes(Floors(), 1)
-    monkeypatch.setattr(TraceTask, "_prepared", lambda self, boundary: True)
+    made._all, made._quiet = KernelTimes(Floors, 1), KernelTimes(Floors, 1)
+    monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: None)
     monkeypatch.setattr(TraceTask, "_check", lambda self, job: None)
     yield made
     made.cancel()
@@ -204,9 +204,9 @@ def test_where_threads_outnumber_the_cpus_their_waits_are_the_jobs_own(
 
 def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
     def results(kernels: list[int], plain: list[int]) -> KernelTimes:
-        found = KernelTimes(Floors(), 0)
+        found = KernelTimes(Floors, 0)
         for ns in kernels:
-            found.add_timed(step(ns), 10 * ns)
+            found.add_timed(step(ns), 100_000)
         for ns in plain:
             found.add_plain(ns, None)
         found.add_plain(int(median(plain)), {"forward": 1})
@@ -215,3 +215,10 @@ def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
     assert results([1_000] * 6, [100_000, 101_000, 99_000] * 3).steady
     assert not results([1_000] * 6, [60_000, 100_000, 160_000] * 3).steady
     assert not results([1_000, 40_000, 80_000, 1_000, 40_000, 80_000], [100_000] * 6).steady
+
+
+def test_a_call_that_was_interrupted_counts_twice_its_usual_time_and_a_slow_step_as_a_usual_one() -> None:
+    found = KernelTimes(lambda: Floors(usual_ns=100), 0)
+    for kernel_ns, step_ns in ((1_000, 10_000), (1_000, 10_000), (90_000, 10_000), (1_000, 20_000)):
+        found.add_timed(step(kernel_ns), step_ns)
+    assert found.own_ns() == [[900], [900], [1_900], [450]]

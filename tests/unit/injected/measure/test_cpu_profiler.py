@@ -185,8 +185,7 @@ def test_nothing_of_the_jobs_sees_what_the_floors_run(
 ) -> None:
     with theirs() as mode:
         meter = FloorMeter(torch)
-        while not meter.slice():
-            pass
+        meter.time()
         if isinstance(mode, FlopCounterMode):
             assert mode.get_total_flops() == 0
     assert (meter.op_cost_ns or 0) > 0
@@ -198,5 +197,3 @@ def test_nothing_of_the_jobs_sees_what_the_floors_run(
 def test_an_operator_that_was_not_measured_gets_a_floor_by_what_it_calls() -> None:
     floors = Floors(usual_ns=100, each_ns=10, known={("aten::mm", 2): 500})
     assert (floors.of("aten::mm", 2), floors.of("aten::mm", 3), floors.of("their::own", 0)) == (500, 130, 100)
-    step = read_step(torch, calls((0, 90), (200, 350)), 0)
-    assert floors.own_ns(step) == [0, 50]
