@@ -21,7 +21,6 @@ from types import ModuleType
 from ..live_torch.dispatch_modes import unwatched
 from .cpu_profiler import profiled, read_step
 
-WARM_UP = 2  # rounds before the one that counts
 COST_ROUNDS = 4
 
 
@@ -55,11 +54,9 @@ class FloorMeter:
             if self.op_cost_ns is None:
                 with contextlib.suppress(AttributeError, RuntimeError, TypeError):
                     self.op_cost_ns = op_cost_ns(self._torch)
-            for program in list(self._programs):
-                try:
-                    self._time(program)
-                except (AttributeError, RuntimeError, TypeError):
-                    self._programs.remove(program)
+            # One after the other, as in a step: at once again, each would find all of it in the caches.
+            for program in (*self._programs, *self._programs):
+                self._found_in(program)
 
     @property
     def floors(self) -> Floors:
@@ -69,15 +66,15 @@ class FloorMeter:
         each = [(ns - usual_ns) / within for (_, within), ns in known.items() if within]
         return Floors(usual_ns=usual_ns, each_ns=int(median(each)) if each else 0, known=known)
 
-    def _time(self, program: Callable[[], None]) -> None:
-        with self._torch.no_grad():
-            for _ in range(WARM_UP):
+    def _found_in(self, program: Callable[[], None]) -> None:
+        end = profiled(self._torch)
+        try:
+            with self._torch.no_grad():
                 program()
-            end = profiled(self._torch)
-            try:
-                program()
-            finally:
-                found = end()
+        except (AttributeError, RuntimeError, TypeError):
+            pass  # another torch: what it did not come to keeps the usual floor
+        finally:
+            found = end()
         step = read_step(self._torch, *(found or ([], 0)))
         for at in step.operators:
             self._found[step.names[at], step.within[at]].append(step.spent_ns[at])
