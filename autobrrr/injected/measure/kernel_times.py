@@ -142,7 +142,6 @@ class KernelTimes:
                 for name, (count, ns) in dearest
             ],
             "between_ns": median(step.between_ns for step, _ in timed),
-            "op_floor_ns": self.floors().usual_ns,
             "op_cost_ns": op_cost_ns,
             "run_delay_share": run_delay_share,
         }

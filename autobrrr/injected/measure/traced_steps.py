@@ -74,7 +74,7 @@ class TraceTask:
         self._quiet: KernelTimes | None = None  # of these, the steps that nobody disturbed
         self._quiet_ns = self._quiet_delay_ns = self._step_delay_ns = 0
         self._told = False
-        self._delay_ns = self._began_ns = self._pause_ns = 0
+        self._delay_ns = self._began_ns = 0
         self._foreign: ForeignLoad | None = None
 
     @property
@@ -84,7 +84,6 @@ class TraceTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
-        began_ns = perf_counter_ns()
         kind, self._kind, self._loop.phases.traced = self._kind, "", False
         recorded = False
         if kind:
@@ -117,7 +116,6 @@ class TraceTask:
             )
             self._begin(kinds[self._turn % len(kinds)], boundary)
             self._turn += 1
-        self._pause_ns += perf_counter_ns() - began_ns
         return 1
 
     def cancel(self) -> None:
@@ -172,11 +170,8 @@ class TraceTask:
         """Take in what an ordinary step has shown; whether it was recorded."""
         step_ns, phases = boundary.last_step_ns, self._loop.phases
         every, quiet = self._readings
-        if kind in ("timed", "recorded"):
-            if every.untraced_ns:
-                self._pause_ns += max(0, step_ns - int(median(every.untraced_ns)))
-            if found is None:
-                return False  # it had to give way
+        if kind in ("timed", "recorded") and found is None:
+            return False  # it had to give way
         if kind == "recorded":
             return True
         step: ProfiledStep | None = None
@@ -244,7 +239,6 @@ class TraceTask:
             "probe": self._probe,
             "sweep": "batch" if self._sweep else None,
             "step_ns": max(1, int(median(chosen.untraced_ns))),
-            "pause_ns": self._pause_ns,
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
         }
         self._emit(
