@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
@@ -34,14 +33,15 @@ class StepRecorder:
     def __init__(self, loop: TrainLoop, watch: StepWatch) -> None:
         self._loop, self._watch = loop, watch
         self._torch: ModuleType = loop.torch
-        self._folder: str | None = None
+        self._record: int | None = None  # a file in memory: who is killed leaves none behind
 
     def start(self) -> Callable[[], bool]:
         """Switch the observer on and show it what belongs to the model and the optimizers; what ends it."""
         inside, loop, torch = self._torch._C._profiler, self._loop, self._torch
-        self._folder = self._folder or tempfile.mkdtemp(prefix="autobrrr-record-")
+        self.remove()
+        self._record = os.memfd_create("autobrrr-record", os.MFD_CLOEXEC)
         with _quiet(torch):
-            if not inside._add_execution_trace_observer(self._file):
+            if not inside._add_execution_trace_observer(f"/proc/self/fd/{self._record}"):
                 raise RuntimeError("the job records an execution trace of its own")
             inside._enable_execution_trace_observer()
 
@@ -63,42 +63,40 @@ class StepRecorder:
             raise
         return end
 
-    @property
-    def _file(self) -> str:
-        return os.path.join(self._folder or "", "trace.json")
-
     def sent(
         self, told: Mapping[str, object], timed: Sequence[tuple[int, ProfiledStep]], floors: Floors
     ) -> Callable[[], Sent]:
         """Makes the event with the file's descriptor; the file has no name any more."""
-        path, self._folder = self._file, None
+        record, self._record = self._record, None
         threads = self._torch.get_num_threads()
         paths = [os.path.dirname(os.path.dirname(str(self._torch.__file__))), *_packages()]
 
         def make() -> Sent:
             steps = [(ns, _times(step, floors), step.held_ns) for ns, step in timed[-MOST_TIMED:]]
             head = json.dumps({**told, "threads": threads, "paths": paths, "timed": steps}).encode()
+            if record is None:
+                return abstained("no step was recorded"), None
             try:
-                with open(path, "r+b") as file:
+                with open(record, "r+b", closefd=False) as file:
                     trace = file.read(MOST_BYTES + 1)
-                    if len(trace) > MOST_BYTES:
-                        return abstained(f"its record has more than {MOST_BYTES >> 20} MiB"), None
-                    file.seek(0)
-                    file.write(head[:-1] + b', "trace": ' + trace + b"}")
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    if len(trace) <= MOST_BYTES:
+                        file.seek(0)
+                        file.write(head[:-1] + b', "trace": ' + trace + b"}")
+                        file.flush()
+                        return {"event": "recorded", "fd": True, "recorded": {"status": "ok"}}, record
+                why = f"its record has more than {MOST_BYTES >> 20} MiB"
             except OSError as error:
-                return abstained(f"its record can't be written: {error}"), None
-            finally:
-                _delete(path)
-            return {"event": "recorded", "fd": True, "recorded": {"status": "ok"}}, fd
+                why = f"its record can't be written: {error}"
+            os.close(record)
+            return abstained(why), None
 
         return make
 
     def remove(self) -> None:
         """Of a record that is not sent."""
-        path, folder, self._folder = self._file, self._folder, None
-        if folder is not None:
-            _delete(path)
+        record, self._record = self._record, None
+        if record is not None:
+            os.close(record)
 
 
 def _times(step: ProfiledStep, floors: Floors) -> Times:
@@ -132,13 +130,6 @@ def _state(torch: ModuleType, loop: TrainLoop) -> list[Tensor]:
 def _packages() -> list[str]:
     """Where installed packages lie; never the script's own folder, whose modules would run once more."""
     return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
-
-
-def _delete(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(path))
 
 
 @contextlib.contextmanager
