@@ -10,19 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import once
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.robust_stats import (
     interquartile,
-    mean,
     median,
     of_one,
     positive,
     share_of,
     spread,
+    trimmed_mean,
 )
 from autobrrr.records import TracedSteps
 
@@ -80,7 +78,7 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
     ragged = reason is not None and _ragged(traced)
     if reason is not None and not ragged:
         return reason
-    centre = median if _even(traced) else mean
+    centre = median if _even(traced) else _usual
     plain_ns, kernel_ns = centre(traced.plain_step_ns), centre(traced.kernel_ns)
     if ragged:  # of each traced step by itself, which the mode makes longer: at least this share of any
         plain_ns = centre(traced.traced_step_ns)
@@ -150,7 +148,7 @@ def untrusted(traced: TracedSteps) -> str | None:
     delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
     if delay is not None and not delay < thresholds.BUSY_AT:
         return f"machine busy while tracing ({of_one(delay)} of the time without a CPU)"
-    mean_ns = positive(mean(traced.plain_step_ns)) or plain_ns
+    mean_ns = positive(_usual(traced.plain_step_ns)) or plain_ns
     even = steadiness <= thresholds.STEP_SPREAD
     if not even and not _sure(traced.plain_step_ns, thresholds.STEP_ERROR * mean_ns):
         return (
@@ -179,12 +177,15 @@ def _even(traced: TracedSteps) -> bool:
     return steadiness <= thresholds.STEP_SPREAD and width / plain_ns <= thresholds.KERNEL_SPREAD
 
 
+def _usual(values: Sequence[int]) -> float | None:
+    found = trimmed_mean(values)
+    return None if found is None else found[0]
+
+
 def _sure(values: Sequence[int], most_ns: float) -> bool:
     """Whether the mean of many uneven values is known to within a standard error."""
-    if len(values) < thresholds.MANY_STEPS:
-        return False
-    deviation_ns = float(np.std(np.asarray(values, dtype=np.float64), ddof=1))
-    return deviation_ns <= most_ns * float(np.sqrt(len(values)))
+    found = trimmed_mean(values)
+    return found is not None and len(values) >= thresholds.MANY_STEPS and found[1] <= most_ns
 
 
 def compute_part(traced: TracedSteps) -> float | None:

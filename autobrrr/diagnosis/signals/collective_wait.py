@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.exposed_waits import exposed_share
-from autobrrr.diagnosis.robust_stats import duration, mean, median, of_one, positive
+from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import CollectiveWaits, Regime
 
@@ -25,7 +27,7 @@ def collective_wait(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, f"{len(waits.step_ns)} of {thresholds.COLLECTIVE_STEPS} steps timed")
     says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
     # Where only some of the steps communicate, the median may be one that does not.
-    on_average = (mean(waits.exposed_ns) or 0.0) / (positive(mean(waits.step_ns)) or 1.0)
+    on_average = fmean(waits.exposed_ns or [0]) / (positive(fmean(waits.step_ns or [0])) or 1.0)
     low = max(share, on_average) <= thresholds.EXCLUDED_AT
     return Reading(
         signal=NAME,

@@ -40,12 +40,14 @@ RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
+# Floors are timed behind a timed step: caches are cold then, and threads asleep, for one step.
+SHORT_STEPS = ("timed", "unlike", "phases", "plain")
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
 
 
 class TraceTask:
-    """Steps in turn: timed, plain with phases, plain without (the last only where steps are short).
+    """Steps in turn: timed, one that counts as nothing, plain with phases, plain without.
 
     Args:
         probe: The record is to tell other batch sizes too; `sweep`: many of them.
@@ -108,12 +110,10 @@ class TraceTask:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
             self._records += 1
             self._begin("recorded", boundary)
-        elif not done and self._tries > MOST_TRIES * 3 * (self._steps + every.dropped):
+        elif not done and self._tries > MOST_TRIES * len(SHORT_STEPS) * (self._steps + every.dropped):
             raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
         else:
-            kinds = (
-                ("timed", "phases") if boundary.last_step_ns > SLOW_STEP_NS else ("timed", "phases", "plain")
-            )
+            kinds = ("timed", "phases") if boundary.last_step_ns > SLOW_STEP_NS else SHORT_STEPS
             self._begin(kinds[self._turn % len(kinds)], boundary)
             self._turn += 1
         return 1
@@ -150,7 +150,7 @@ class TraceTask:
             not self._records
             and not sure
             and every.seen < most
-            and self._tries < 3 * most
+            and self._tries < len(SHORT_STEPS) * most
             and every.events < MORE_EVENTS
             and perf_counter_ns() - self._began_ns < MORE_NS
         )
@@ -158,7 +158,7 @@ class TraceTask:
     def _begin(self, kind: str, boundary: Boundary) -> None:
         self._kind = kind
         self._step_delay_ns = run_delay_ns(self._loop.train_tid)
-        boundary.sample = kind != "plain"
+        boundary.sample = kind not in ("plain", "unlike")
         self._loop.phases.traced = kind == "timed"
         if kind in ("timed", "recorded"):
             self._check(boundary.job)
@@ -170,8 +170,8 @@ class TraceTask:
         """Take in what an ordinary step has shown; whether it was recorded."""
         step_ns, phases = boundary.last_step_ns, self._loop.phases
         every, quiet = self._readings
-        if kind in ("timed", "recorded") and found is None:
-            return False  # it had to give way
+        if kind == "unlike" or (kind in ("timed", "recorded") and found is None):
+            return False  # it does not count, or had to give way
         if kind == "recorded":
             return True
         step: ProfiledStep | None = None
