@@ -73,7 +73,7 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
         assert bool(at.mark & ring_layout.TRACED) == (task._kind in ("timed", "recorded"))
         torch.ones(4) + 1
         at = boundary(at.mark)
-    assert kinds == [*["timed", "phases", "plain"] * 6, "timed", "recorded"]
+    assert kinds == [*["timed", "unlike", "phases", "plain"] * 6, "timed", "recorded"]
     traced, recorded = told
     found = cast("dict[str, dict[str, float]]", traced["traced"])
     assert found["status"] == "ok"
