@@ -172,11 +172,7 @@ step = 0
 """
 
 
-@pytest.mark.parametrize("no_overlay", [None, "no overlay here"])  # then it works in a copy, with a TMPDIR
-def test_a_script_sees_nothing_of_who_watches_it(
-    referee: Referee, no_overlay: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(referee.factory, "_no_overlay", no_overlay)
+def test_a_script_sees_nothing_of_who_watches_it(referee: Referee) -> None:
     spy = Change(name="spy", edits=(("step = 0\n", SPY),))
     file = proof_scripts.written(referee.folder, spy.name, spy.text())
     (after,) = referee.account(after=file)

@@ -75,29 +75,6 @@ def test_batches_that_draw_nothing_are_the_same_with_workers(tmp_path: Path) -> 
     assert found[0][2] == found[1][2]
 
 
-HAND_UPDATES = """
-import torch
-model = torch.nn.Conv2d(2, 4, 3)
-for _ in range(20):
-    model(torch.randn(2, 2, 6, 6)).square().mean().backward()
-    for parameter in model.parameters():
-        parameter.data.add_(parameter.grad, alpha=-0.01)
-        parameter.grad = None
-"""
-FUSED_UPDATES = """
-import torch
-model = torch.nn.Conv2d(2, 4, 3)
-def fuse(parameter):
-    optimizer = torch.optim.SGD([parameter])
-    def update(_):
-        optimizer.step()
-        optimizer.zero_grad()
-    parameter.register_post_accumulate_grad_hook(update)
-for each in model.parameters():
-    fuse(each)
-for _ in range(20):
-    model(torch.randn(2, 2, 6, 6)).square().mean().backward()
-"""
 AN_OPTIMIZER_EACH_EPOCH = f"""
 import sys, torch
 sys.path.append({str(JOBS.parents[1])!r})
@@ -112,17 +89,6 @@ for epoch in range(3):
         optimizer.step()
     print("epoch", epoch, seen.last)
 """
-
-
-@pytest.mark.parametrize("loop", [HAND_UPDATES, FUSED_UPDATES])
-def test_a_loop_whose_step_no_optimizer_ends_gets_what_is_for_its_model(loop: str, tmp_path: Path) -> None:
-    order = recipe(tmp_path, '"layout.channels_last" = true\n' + FOREACH)
-    done = autobrrr(tmp_path, "run", "--json", "--recipe", order, "--", *PYTHON, "-c", loop)
-    assert done.code == 0, done.stderr
-    told = {line["remedy"]: (line["status"], line["why"]) for line in done.json["remedies"]}
-    assert told["layout.channels_last"] == ("applied", "")
-    assert told["optimizer.foreach"] == ("refused", "it never got its chance: no optimizer has stepped yet")
-    assert done.json["step_ns"]["count"] == 19
 
 
 def test_an_optimizer_that_is_made_anew_is_cured_too(tmp_path: Path) -> None:
