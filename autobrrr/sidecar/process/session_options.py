@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Probing = Literal["on", "off", "overridden"]
-Sweep = Literal["batch", "length", "width"]
+Sweep = Literal["batch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,31 +33,24 @@ from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard
 SECOND_NS = 1_000_000_000
 FEW_STEPS = 4  # before the first traced one
 ANATOMY_NS = 20 * SECOND_NS  # once steps come
-STAGE_NS = 30 * SECOND_NS  # or so many steps, before an answer is no longer waited for
-STAGE_STEPS = 60
-TRACED_STEPS = 6
-LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
-TRACED_LONG_STEPS = 3
-WINDOW_STEPS = 4
-SHAPED_STEPS = 2
-TIMED_STEPS = 16
-TIMED_LONG_STEPS = 8
+STAGE_NS, STAGE_STEPS = 30 * SECOND_NS, 60  # after either, an answer is no longer waited for
+LONG_STEP_NS = 200_000_000  # from here on so many steps would keep the first verdict waiting
+TRACED_STEPS, TRACED_LONG_STEPS = 6, 3
+WINDOW_STEPS, SHAPED_STEPS = 4, 2
+TIMED_STEPS, TIMED_LONG_STEPS = 16, 8
 NOTICEABLE = 0.15  # of the step: shapes of products are worth a second window
-FRAMES_MS, FRAMES_STEPS = 1500, 16  # at least: what a step waits for comes in bursts
-MOST_FRAMES_MS = 6000
+FRAMES_MS, MOST_FRAMES_MS = 1500, 6000
+FRAMES_STEPS = 16  # at least: what a step waits for comes in bursts
 FRAMES_EVERY_MS = 10
 LONGER, LONG_STEPS_NS = 2.5, 1_000_000_000  # some steps so many times the usual one: looked at for longer
-FIRST_STEP_NS = 6 * SECOND_NS  # without a step: where the thread stands is looked at
-FIRST_STEP_FRAMES_MS = 4000
+FIRST_STEP_NS, FIRST_STEP_FRAMES_MS = 6 * SECOND_NS, 4000  # without a step: where the thread stands
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
 WINDOW_AGAIN_NS = RETRACE_NS[:2]  # after an unlucky window: each one holds training up
 STILL_BUSY_NS = 30 * SECOND_NS  # a trace that others disturbed, while they go on
 QUIET_LOOKS = 3  # at the machine, one after the other
 HOLD_NS = 60 * SECOND_NS  # for the other ranks to be there
 MOST_COMPARED_STEPS = 400
-DRIFT = 0.4  # the median step has moved so far since it was traced
-DRIFT_NS = 60 * SECOND_NS
-
+DRIFT, DRIFT_NS = 0.4, 60 * SECOND_NS  # the median step has moved so far, for so long, since it was traced
 
 OnCompared = Callable[[CollectiveWaits], None]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -108,8 +109,7 @@ class Session:
         self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
         self._judgement: Judgement = judge(self.findings.measurements(0))
-        self._judged_ns = self._began_ns - JUDGE_EVERY_NS
-        self._judged_steps = self.findings.window.standing
+        self._judged_ns, self._judged_steps = self._began_ns - JUDGE_EVERY_NS, self.findings.window.standing
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
@@ -230,7 +230,7 @@ class Session:
         elif name == "together" and self.active is not None:
             self.active.as_told(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
-            self._note_switch(f"another rank has switched all ranks; applied: {on}")
+            self._note(f"another rank has switched all ranks; applied: {on}", "switch")
             self._look_at_changed_job()
             self.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "awaits" and self._state is State.DETACHING:
@@ -536,7 +536,7 @@ class Session:
     def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
         def done(switched: Switched) -> None:
             if switched.why is None:
-                self._note_switch(text)
+                self._note(text, "switch")
                 self._look_at_changed_job()
             on_done(switched)
 
@@ -583,14 +583,10 @@ class Session:
         tuned = self._state is State.TUNING or (self._course is not None and self._course.shows_job_before)
         return tuned and self._judgement.verdict.limit != "unknown"
 
-    def _note_switch(self, text: str) -> None:
-        active = self.active.names if self.active is not None else None
-        self._tell(ActivityLine(text=text, about="switch", active=active))
-
-    def _note(self, text: str) -> None:
-        self._tell(ActivityLine(text=text))
-
-    def _tell(self, line: ActivityLine) -> None:
+    def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
+        """A line for all who listen; of a switch, with all remedies that are on."""
+        active = self.active.names if about is not None and self.active is not None else None
+        line = ActivityLine(text=text, about=about, active=active)
         self._journal.write("note", line)
         self.say(line)
 

@@ -217,9 +217,9 @@ def test_a_window_that_was_asked_for_is_waited_for_beyond_the_time_that_was_give
 @pytest.mark.parametrize("asked", ["window", "sweep"])
 def test_what_others_have_dropped_after_it_came_is_not_waited_for(asked: str) -> None:
     clock = Clock()
-    sweep = SizeSweep(along="length", status="abstained", why="x")
+    sweep = SizeSweep(along="batch", status="abstained", why="x")
     patience = diagnosing.Patience(
-        window=asked == "window", sweep="length" if asked == "sweep" else None, clock_s=clock
+        window=asked == "window", sweep="batch" if asked == "sweep" else None, clock_s=clock
     )
     assert not patience.is_over(diagnosis(steps=10, window=ProfilerWindow(status="ok"), sweep=sweep))
     assert patience.is_over(diagnosis(steps=20, confidence="high"))
@@ -306,7 +306,7 @@ def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None
     patience = diagnosing.Patience(sweep="batch", clock_s=clock)
     clock.now_s += 30
     assert not patience.is_over(diagnosis(steps=90, confidence="high"))
-    of_another = SizeSweep(along="width", status="abstained", why="busy")
+    of_another = SizeSweep(along="length", status="abstained", why="busy")
     assert not patience.is_over(diagnosis(steps=92, confidence="high", sweep=of_another))
     swept = SizeSweep(along="batch", status="abstained", why="busy")
     assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))

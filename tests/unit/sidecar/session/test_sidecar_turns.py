@@ -13,13 +13,13 @@ from support.sessions.sidecar import anatomy, probed
 
 def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage) -> None:
     stage.enter()
-    assert stage.session.sweep("length") is None
+    assert stage.session.sweep("batch") is None
     stage.traced()
     stage.run(24)
     stage.event("probed", probed(stage.model))
     assert stage.run(4) is State.JUDGED
     assert stage.run(4) is State.SWEEPING
-    assert stage.agent.commands[-1] == ("trace", {"sweep": "length"})
+    assert stage.agent.commands[-1] == ("trace", {"sweep": "batch"})
     stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
     assert stage.run(4) is State.JUDGED
     found = stage.session.snapshot()
