@@ -150,7 +150,7 @@ def _folder_of(path: Path) -> Iterator[str]:
 
 
 def lock(path: Path) -> int | None:
-    """Hold a lock on a file of its own until the descriptor is closed, also in a child; None: another has it.
+    """Lock a file until its descriptor is closed, also in a child; None: somebody else holds the lock.
 
     Raises:
         OSError: it can't be made.

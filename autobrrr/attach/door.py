@@ -1,10 +1,10 @@
-"""Where root becomes the job's user: before a folder is touched, and for good.
+"""Root becomes the job's user here, before a folder is touched, and stays that user.
 
 In: the pid that a command is about. Out: a command with that job's uid, gid, groups and capabilities, the
-environment of its user, and one process that keeps the right to trace (`kept_tracer`). Who is not root, and
-root for jobs of its own, stay who they are.
+environment of its user, and one process that keeps the right to trace (`kept_tracer`). Nothing changes for
+ordinary users, nor for root's own jobs.
 
-The mount namespace stays ours, since our own program lies in it: paths of the job are looked up in its root.
+We stay in our own mount namespace, since our program lies in it. Paths of the job are resolved in its root.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEW_MOUNTS, _BIND, _RECURSIVE, _SLAVE = 0x00020000, 0x1000, 0x4000, 0x80000
 
 
 def go_through(pid: int, say: Callable[[str], object] = lambda line: None) -> int:
-    """Become the user of a job, where that is somebody else, and say so; the pid.
+    """Become the job's user if that is somebody else, and say so; returns the pid.
 
     Raises:
         CannotAttach: this process may not, its program is not for that user, or the job is of two users.

@@ -150,7 +150,7 @@ def _made(parent: int, name: str) -> int:
 
 
 def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES) -> list[str]:
-    """Take away what killed attaches of ours left where a process sees it; returns the names."""
+    """Remove what killed attaches left in folders that a process can see; returns the names."""
     ours = re.compile(rf"autobrrr-{os.geteuid()}-[0-9a-f]{{16}}")
     removed: list[str] = []
     for candidate in candidates:

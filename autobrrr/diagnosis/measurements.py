@@ -81,7 +81,7 @@ class Measurements:
     profile: ProfilerWindow | None = None
     slack: HostSlack | None = None
     host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
-    measured_ns: int = 0  # by the clock of these: when a measurement last took memory of the job's
+    measured_ns: int = 0  # on the same clock: when our measuring last grew the job's memory
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     allocator: DeviceAllocator | None = None  # of its device
     settings: tuple[SettingFact, ...] = ()  # that cost time, as the job has them

@@ -2,7 +2,7 @@
 
 Which thread and which call is a `Way`'s business: see `pending_call` and `thread_start`.
 
-Runs in a process of its own (see `tracer`), with every signal blocked from its first instruction,
+Runs in a separate process (see `tracer`), with every signal blocked from its first instruction,
 so that nothing that is sent to the attacher can end it half-way. A SIGKILL in the middle is the
 one thing left: the kernel then lets the target go with borrowed registers. The window is the
 stop, a fraction of a millisecond; all that can be prepared is prepared before it.

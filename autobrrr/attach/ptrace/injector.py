@@ -2,7 +2,7 @@
 
 In goes a pid and source; the target's main thread runs a few lines at its next check, which start
 a raw thread for the source: nothing else is compiled or run on the training thread. The stop is
-made by a process of its own (`tracer`), out of reach of signals sent to the caller.
+made by a separate process (`tracer`), which signals sent to the caller don't reach.
 """
 
 from __future__ import annotations

@@ -40,14 +40,14 @@ RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
-# Floors are timed behind a timed step: caches are cold then, and threads asleep, for one step.
+# Timing floors leaves caches cold and threads asleep for one step: that one is left out.
 SHORT_STEPS = ("timed", "unlike", "phases", "plain")
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
 
 
 class TraceTask:
-    """Steps in turn: timed, one that counts as nothing, plain with phases, plain without.
+    """Takes steps in turn: timed, left out, plain with phases, plain without phases.
 
     Args:
         probe: The record is to tell other batch sizes too; `sweep`: many of them.

@@ -36,7 +36,13 @@ from autobrrr.sidecar.session.step_window import StepWindow
 
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 PLAIN_STEPS = 16  # beside profiled ones
-SMALL = ("cost", "census", "frames", "probing", "probed")  # events of what takes little memory of the job's
+SMALL = (
+    "cost",
+    "census",
+    "frames",
+    "probing",
+    "probed",
+)  # events of measurements that hardly grow the job's memory
 
 
 class Collected:
@@ -69,7 +75,9 @@ class Collected:
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
-        self.measured_ns = 0  # when we last took memory of the job's, by the clock of the host's samples
+        self.measured_ns = (
+            0  # on the clock of the host's samples: when our measuring last grew the job's memory
+        )
         self.replaying = False  # a process of ours takes CPU time: what the host shows now is our doing
 
     @property
@@ -145,7 +153,7 @@ class Collected:
         return threads if threads is None or self.cores is None else min(threads, self.cores)
 
     def took_memory(self) -> None:
-        """A measurement has just been made: what the job's process has grown by may be ours."""
+        """We have just measured: growth of the job's memory until now may be ours."""
         self.measured_ns = self.host[-1].t_ns if self.host else 0
 
     def see_host(self, sample: HostSample) -> None:
