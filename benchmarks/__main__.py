@@ -11,7 +11,6 @@ FOLDERS = ("attach", "cost", "verdict", "tuning", "relaunch")  # scripts only
 SCRIPTS = [
     *(script for folder in FOLDERS for script in sorted((HERE / folder).glob("*.py"))),
     HERE / "fuzzing" / "fuzz.py",
-    HERE / "speedups" / "speedup_claims.py",
 ]
 
 wanted = sys.argv[1:]

@@ -401,7 +401,8 @@ def _doc(documented: object) -> Iterator[str]:
 def _figures() -> Iterator[str]:
     figures = tomllib.loads((RESULTS / "figures.toml").read_text())
     yield "Each row was measured by a script in `benchmarks/` (`python -m benchmarks NAME`), and stands in"
-    yield "`benchmarks/results`. **All of it was measured on CPUs; nothing here has run on a GPU.**"
+    yield "`benchmarks/results`; a script called `once` has answered its question and is in the history."
+    yield "**All of it was measured on CPUs; nothing here has run on a GPU.**"
     yield ""
     yield from figures["measured_on"].strip().splitlines()
     yield ""

@@ -57,7 +57,7 @@ def mean_interval(values: Sequence[float], alpha: float, *, winsorise: bool = Tr
     there first: pairs that another program ran into. Blocks are long against the autocorrelation
     of steps, and the order of arms is drawn, so that pairs are close to independent and symmetric
     without an effect.
-    `benchmarks/tuning/tuner_statistics.py` measures how often the interval is wrong.
+    `benchmarks/tuning/tuner_figures.py` measures how often the interval is wrong.
     """
     count = len(values)
     if count < 3:

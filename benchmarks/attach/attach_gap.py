@@ -1,19 +1,16 @@
-"""How long does training stand still when we attach? Against gdb, on the same job.
+"""How long does training stand still when we attach?
 
-    python -m benchmarks.attach.attach_gap [--attaches 50] [--gdb 10]
+    python -m benchmarks.attach.attach_gap [--attaches 50]
 
-The job is a torch loop of about a millisecond a step that records the duration of every step. Three
-runs: untouched, with our attach, and with gdb calling PyGILState_Ensure, PyRun_SimpleString and
-PyGILState_Release at a breakpoint on malloc (as memray's gdb rung does). The gap of one attach is
-the longest step that overlaps it, less the run's median step.
+The job is a torch loop of about a millisecond a step that records the duration of every step. Two runs:
+untouched, and attached to over and over. The gap of one attach is the longest step that overlaps it, less
+the run's median step.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -26,7 +23,7 @@ from pathlib import Path
 
 from autobrrr.attach.ptrace.injector import inject
 from benchmarks.attach.attach_stress import figures
-from support.attach import child, leaves
+from support.attach import leaves
 
 JOB = """
 import sys, time, torch
@@ -76,7 +73,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--attaches", type=int, default=50)
-    parser.add_argument("--gdb", type=int, default=10, help="attaches by gdb (slow)")
     args = parser.parse_args()
     stops_ms: list[float] = []
 
@@ -93,14 +89,6 @@ def main() -> int:
         "stop_ms": figures(stops_ms),
         "gap_ms": {"untouched": _figures_ns(nothing.gaps_ns()), "ours": _figures_ns(attached.gaps_ns())},
     }
-    if shutil.which("gdb") is not None and args.gdb:
-        can_call = gdb_can_call()
-        by_gdb = measure(lambda pid, folder: gdb(pid, folder, with_call=can_call), args.gdb)
-        result["gdb_gap_ms"] = _figures_ns(by_gdb.gaps_ns())
-        result["gdb_calls"] = "ran" if can_call else "fail on this CPU: its stop alone, a lower bound"
-        result["gdb_over_ours"] = round(
-            statistics.median(by_gdb.gaps_ns()) / max(statistics.median(attached.gaps_ns()), 1), 1
-        )
     for name, value in result.items():
         print(f"{name:<18} {value}", file=sys.stderr)
     print(json.dumps(result))
@@ -131,41 +119,6 @@ def measure(attach: Callable[[int, Path], object], count: int) -> Run:
         ends.frombytes((folder / "ends").read_bytes())
     first = spans[0][0] - int(BETWEEN_S * 1e9)
     return Run(ends_ns=[end for end in ends if end > first], spans_ns=spans)
-
-
-def gdb(pid: int, folder: Path, *, with_call: bool) -> bool:
-    """Attach as gdb-based tools do; whether the code ran.
-
-    Where gdb is too old for the CPU its calls fail (and harm the target); without the call the
-    stop that comes before it is left, which is a lower bound.
-    """
-    answer = folder / "gdb-answer"
-    call = [
-        "call (int)PyGILState_Ensure()",
-        f"call (int)PyRun_SimpleString(\"open('{answer}', 'w').close()\")",
-        "call (void)PyGILState_Release($1)",
-    ]
-    before = ["set breakpoint pending off", "break malloc", "continue", "delete"]
-    commands = [*before, *(call if with_call else []), "detach"]
-    words = [word for command in commands for word in ("-ex", command)]
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            ["gdb", "-nx", "-batch", "-p", str(pid), *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
-        )
-    ran = answer.exists()
-    answer.unlink(missing_ok=True)
-    return ran
-
-
-def gdb_can_call() -> bool:
-    """Tried on a process that nobody needs."""
-    with child("malloc") as target, tempfile.TemporaryDirectory(prefix="autobrrr-gap-") as folder:
-        return gdb(target.pid, Path(folder), with_call=True)
 
 
 def _until(answer: Path) -> None:

@@ -3,7 +3,7 @@
     python -m benchmarks.detached.job KIND THREADS
 
 In: {"steps": N} · {"apply": REMEDY, "options": {…}} · {"undo": true} · {"state": true}. Out, a line each:
-times and page faults of the steps · why it was refused, or null · null · what can be counted in the process.
+times of the steps · why it was refused, or null · null · what can be counted in the process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -178,14 +177,12 @@ class Loop:
         self.losses.append(loss.detach())  # as scripts do that draw a curve
 
     def steps(self, count: int) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {"wall_ns": [], "cpu_ns": [], "faults": []}
+        found: dict[str, list[int]] = {"wall_ns": [], "cpu_ns": []}
         for _ in range(count):
-            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             wall, cpu = time.perf_counter_ns(), time.process_time_ns()
             self.step()
             found["wall_ns"].append(time.perf_counter_ns() - wall)
             found["cpu_ns"].append(time.process_time_ns() - cpu)
-            found["faults"].append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
         return found
 
     def apply(self, name: str, options: dict[str, object]) -> str | None:
@@ -206,8 +203,6 @@ class Loop:
         modules = list(self.model.modules())
         hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         steps = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-        with open("/proc/self/status", encoding="utf-8") as status:
-            resident = next(line for line in status if line.startswith("VmRSS")).split()[1]
         return {
             "os_threads": len(os.listdir("/proc/self/task")),
             "python_threads": threading.active_count(),
@@ -215,7 +210,6 @@ class Loop:
             + sum(len(getattr(self.optimizer, hook)) for hook in steps),
             "own_names": sum(len(vars(module)) for module in modules) + len(vars(self.optimizer)),
             "descriptors": len(os.listdir("/proc/self/fd")),
-            "resident_kib": int(resident),
         }
 
 

@@ -1,9 +1,8 @@
 """How near to the best of a whole space does a search come that tries a quarter of it?
 
-    python -m benchmarks.relaunch.relaunch_spaces measure [--only NAME] # every point of each space, tried
-    python -m benchmarks.relaunch.relaunch_spaces [--seeds 50] [--raw] [--tpe]   # a search on them
+    python -m benchmarks.relaunch.relaunch_spaces [--only NAME] [--seeds 50] [--raw] [--tpe]
 
-`measure` starts the job anew for every point, beside the command as given, as `tune` does, and keeps the
+Every point of three spaces was measured once, by starting the job anew: `results/relaunch-spaces.json` holds
 log-ratios with their intervals. The replay draws each answer anew within its interval; found is what the
 table says of the point that was chosen. The table is smoothed first (`--raw`: not): of 31 points that were
 measured to 15 % each, the best as measured is the luckiest.
@@ -17,28 +16,22 @@ import math
 import os
 import statistics
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from optuna.samplers import TPESampler
 
-from autobrrr.records import Trial
-from autobrrr.relaunch.search import point_search as searching
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
 from autobrrr.relaunch.search.seed_points import Hints, seeds
-from autobrrr.relaunch.study.study import Listener, Study
-from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from benchmarks import ROOT
-from benchmarks.tuning.tuner_figures import smoothed
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
 TABLES = ROOT / "benchmarks/results/relaunch-spaces.json"
 ALL = ("bitwise", "rounding", "stream", "changes-training")
 THREADS = "env:OMP_NUM_THREADS=choice:1,2"
+RIDGE = 1.0
 Z95 = 1.96
 
 
@@ -86,55 +79,23 @@ def space_of(studied: Studied) -> tuple[list[str], Space]:
     return command, make_space(read, command, {}, ALL)
 
 
-def measure(name: str) -> dict[str, object]:
-    """All points of a space; goes on where an earlier call was cut off."""
-    command, space = space_of(SPACES[name])
-    journal = Path(tempfile.gettempdir()) / f"autobrrr-relaunch-{name}.journal"
-    usual, searching.EXHAUSTIVE = searching.EXHAUSTIVE, 1000
-    try:
-        search = Search(space, journal=journal)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            TrialFactory(
-                command=tuple(command),
-                folder=JOB.parent,
-                environment=environment(),
-                runtime=Path(folder) / "run",
-                cache=Path(folder) / "cache",
-                space=space,
-            ) as stable,
-        ):
-            course = Study(
-                stable=stable,
-                space=space,
-                search=search,
-                budget_ns=1 << 62,
-                listener=Listener(on_trial=lambda trial: tell(trial, search)),
-            )
-            try:
-                course._search()  # the search alone: nothing has to be confirmed here
-            finally:
-                course._close_base()
-            machine = stable.machine(course._facts)
-    finally:
-        searching.EXHAUSTIVE = usual
-    journal.unlink()
-    rows = [
-        {
-            "point": list(result.point),
-            "label": space.label(result.point),
-            "log_speed": result.value,
-            "low": result.low,
-            "why": result.why,
-        }
-        for result in search.results
+def smoothed(table: dict[str, float]) -> dict[str, float]:
+    """The table without the scatter of single combinations: effects of remedies and of their pairs.
+
+    Least squares on log times, pairs held back by a ridge of one combination's weight. The fastest
+    of many points as measured would be the luckiest.
+    """
+    rows = [frozenset(key.split(" + ")) if key else frozenset() for key in table]
+    labels = sorted(set().union(*rows))
+    pairs = [
+        {a, b} for i, a in enumerate(labels) for b in labels[i + 1 :] if any({a, b} <= row for row in rows)
     ]
-    studied = SPACES[name]
-    return {"machine": machine, "flags": studied.flags, "specs": studied.specs, "points": rows}
-
-
-def tell(trial: Trial, search: Search) -> None:
-    print(f"{len(search.results)}/{search.most} {trial.remedy}: {trial.why}", file=sys.stderr, flush=True)
+    effects = [set(), *({label} for label in labels), *pairs]
+    design = np.array([[float(effect <= row) for effect in effects] for row in rows])
+    ridge = np.diag([0.0] * (1 + len(labels)) + [RIDGE] * len(pairs))
+    logs = np.log(list(table.values()))
+    found = np.linalg.solve(design.T @ design + ridge, design.T @ logs)
+    return dict(zip(table, np.exp(design @ found).tolist(), strict=True))
 
 
 def smooth(table: dict[str, object]) -> None:
@@ -174,19 +135,13 @@ def replay(name: str, table: dict[str, object], seed: int, hinted: bool, tpe: bo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("do", nargs="?", default="replay", choices=["replay", "measure"])
     parser.add_argument("--only", choices=list(SPACES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tpe", action="store_true", help="let Optuna's TPE draw instead")
     parser.add_argument("--raw", action="store_true", help="take the best as measured for the best")
     args = parser.parse_args()
-    tables = json.loads(TABLES.read_text()) if TABLES.exists() else {}
+    tables = json.loads(TABLES.read_text())
     names = [args.only] if args.only else list(SPACES)
-    if args.do == "measure":
-        for name in names:
-            tables[name] = measure(name)
-            TABLES.write_text(json.dumps(tables, indent=1) + "\n")
-        return
     print(
         "| space | points | best | begins with | trials | found, median | 5th percentile | seeds at >= 95 % |"
     )

@@ -6,6 +6,7 @@ Each says in which phase its steps become longer and at which function; None: no
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import sys
@@ -14,29 +15,7 @@ from dataclasses import dataclass
 
 import dependency
 import torch
-from further_regressions import (
-    AnomalyLeft,
-    AveragedWeights,
-    ClippedByRow,
-    CountedInPython,
-    EvaluatedEachStep,
-    GradientHook,
-    MaskInPython,
-    Parsed,
-    ParsedByWorker,
-    PenaltyWrittenOut,
-    PrintedEachStep,
-    Recomputed,
-    Resampled,
-    SavedEachStep,
-    SlowBackward,
-    SlowLine,
-    SmoothedInLoop,
-    StateRead,
-    WeightsChecked,
-    ZeroedByRow,
-)
-from text_job import BATCH, Model, Training
+from text_job import BATCH, Model, Text, Training
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -202,6 +181,38 @@ class SlowUpdate(Training):
         return Own(self.model.parameters(), lr=1e-3, foreach=False)
 
 
+class ParsedText(Text):
+    """Samples are kept as text and read anew each time."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        super().__init__(count, seed)
+        self.lines = [json.dumps(row) for row in self.words.tolist()]
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.parse(self.lines[index])
+
+    def parse(self, line: str) -> Tensor:
+        """Word by word."""
+        for _ in range(60):
+            words = [int(word) for word in line.strip("[]").split(",")]
+        return torch.tensor(words)
+
+
+class Parsed(Training):
+    """The samples are text now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ParsedText(len(self.text), 1)
+
+
+class ParsedByWorker(Parsed):
+    """A worker reads them."""
+
+    def batches(self) -> Iterable[Tensor]:
+        return DataLoader(self.text, batch_size=BATCH, shuffle=True, num_workers=1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
     """Attributes:
@@ -255,73 +266,6 @@ REGRESSIONS = {
         functions=("by_position", "<listcomp>", "update"),
     ),
     "slow_update": Regression(before=Training, after=SlowUpdate, phases=("optimizer",), functions=("step",)),
-    "penalty_written_out": Regression(
-        before=Training,
-        after=PenaltyWrittenOut,
-        phases=("other", "forward", "backward"),
-        functions=("penalty", "<listcomp>", "update"),
-    ),
-    "clipped_by_row": Regression(before=Training, after=ClippedByRow, phases=("other",), functions=("clip",)),
-    "saved_each_step": Regression(
-        before=Training, after=SavedEachStep, phases=("other",), functions=("save",)
-    ),
-    "evaluated_each_step": Regression(
-        before=Training,
-        after=EvaluatedEachStep,
-        phases=("other", "forward"),
-        functions=("check", "loss", "forward", "attention", "embed"),
-    ),
-    "counted_in_python": Regression(  # what is between the model's call and backward belongs to forward
-        before=Training, after=CountedInPython, phases=("other", "forward"), functions=("accuracy",)
-    ),
-    "averaged_weights": Regression(
-        before=Training, after=AveragedWeights, phases=("other",), functions=("average",)
-    ),
-    "gradient_hook": Regression(
-        before=Training, after=GradientHook, phases=("backward",), functions=("seen_gradient",)
-    ),
-    "anomaly_left": Regression(
-        before=Training,
-        after=AnomalyLeft,
-        phases=("forward", "backward"),
-        functions=("update", "forward", "attention"),
-    ),
-    "slow_backward": Regression(
-        before=Training, after=SlowBackward, phases=("backward",), functions=("backward", "<listcomp>")
-    ),
-    "mask_in_python": Regression(
-        before=Training, after=MaskInPython, phases=("forward",), functions=("make_mask", "<listcomp>")
-    ),
-    "weights_checked": Regression(
-        before=Training, after=WeightsChecked, phases=("forward",), functions=("look",)
-    ),
-    "slow_line": Regression(before=Training, after=SlowLine, phases=("data_wait",), functions=("fetch",)),
-    "parsed": Regression(
-        before=Training, after=Parsed, phases=("data_wait",), functions=("parse", "<listcomp>")
-    ),
-    "resampled": Regression(before=Training, after=Resampled, phases=("data_wait",), functions=("draw",)),
-    "zeroed_by_row": Regression(before=Training, after=ZeroedByRow, phases=("other",), functions=("zero",)),
-    "state_read": Regression(
-        before=Training,
-        after=StateRead,
-        phases=("optimizer",),
-        functions=("read_moments", "<listcomp>"),
-    ),
-    "recomputed": Regression(
-        before=Training,
-        after=Recomputed,
-        phases=("backward",),
-        functions=("update", "body", "forward", "attention"),
-    ),
-    "printed_each_step": Regression(
-        before=Training, after=PrintedEachStep, phases=("other",), functions=("report",)
-    ),
-    "smoothed_in_loop": Regression(
-        before=Training,
-        after=SmoothedInLoop,
-        phases=("other", "forward", "backward"),
-        functions=("by_sample", "update"),
-    ),
 }
 
 if __name__ == "__main__":

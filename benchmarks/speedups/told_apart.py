@@ -2,7 +2,6 @@
 
     python benchmarks/speedups/told_apart.py run [--percent 3] [--for 45] [--comparisons N] [JOB ...]
     python benchmarks/speedups/told_apart.py table
-    python benchmarks/speedups/told_apart.py simulate
 
 A comparison is the timed part of `prove`: fresh starts of three processes that take turns, its rule and its
 looks, until it is decided or no start more fits into the seconds of `--for`. The slower side waits after each
@@ -13,28 +12,21 @@ from __future__ import annotations
 
 import argparse
 import collections
-import functools
 import itertools
 import json
-import math
 import os
-import random
 import time
-from collections.abc import Callable
 
 import numpy as np
-from false_verdicts import said_by
 from timed_sides import ROOT, timed_sides
 
-from autobrrr.prove.start_statistics import StartResult, StartRule
+from autobrrr.prove.start_statistics import StartRule
 from autobrrr.prove.timed_turns import TimedTurns
 
 RESULTS = ROOT / "benchmarks" / "results" / "told-apart.jsonl"
 TABLE = RESULTS.with_suffix(".md")
-JOBS = ("text", "slow_samples", "recomputed", "logging", "heads")
+JOBS = ("text", "slow_samples", "logging")
 KEPT_DIGITS = 5
-TRIES = 4000
-Luck = Callable[[random.Random], list[float]]  # of before, of its twin, of after: log-ratios
 
 
 def compare(job: str, percent: float, for_s: float) -> None:
@@ -63,57 +55,11 @@ def compare(job: str, percent: float, for_s: float) -> None:
     print(found, flush=True)
 
 
-def simulate() -> None:
-    """What the rule says of made-up luck: of two that are alike, and of one that is slower."""
-    draw = random.Random(1)
-    print(f"{'alike, luck':<28}{'told apart':>12}")
-    for name, luck in LUCK.items():
-        wrong = sum(found_by(luck, draw, 0.0, draw.randint(2, 8)) != "neither" for _ in range(TRIES))
-        print(f"{name:<28}{wrong / TRIES:>12.2%}")
-    print(f"\n{'slower by, starts, differ by':<28}{'caught':>12}")
-    for slower, starts in ((0.03, 8), (0.01, 60)):
-        for differ in (0.005, 0.01, 0.02, 0.04):
-            luck = functools.partial(scaled, LUCK["normal"], differ)
-            caught = sum(found_by(luck, draw, slower, starts) == "slower" for _ in range(TRIES // 10))
-            print(f"{slower:<8.0%}{starts:<8}{differ:<12.1%}{caught / (TRIES // 10):>12.1%}")
-
-
-def found_by(luck: Luck, draw: random.Random, slower: float, most: int) -> str:
-    """Of one comparison; the processes of each start differ by luck."""
-    rule, found = StartRule(), list[StartResult]()
-    while True:
-        before, twin, after = luck(draw)
-        gain = after - (before + twin) / 2 + math.log1p(-slower)
-        found.append(StartResult(gain=gain, luck=before - twin))
-        if rule.is_over(found, is_last=len(found) == most):
-            return said_by(rule)
-
-
-def scaled(luck: Luck, by: float, draw: random.Random) -> list[float]:
-    """The same luck, larger."""
-    return [by * each for each in luck(draw)]
-
-
-def alike(one: Callable[[random.Random], float]) -> Luck:
-    """All processes have luck of the same kind."""
-    return lambda draw: [one(draw) for _ in range(3)]
-
-
-def by_start(draw: random.Random) -> list[float]:
-    """Some starts are louder as a whole."""
-    loud = draw.choice((0.3, 1.0, 1.0, 3.0))
-    return [draw.gauss(0, loud) for _ in range(3)]
-
-
-LUCK: dict[str, Luck] = {
-    "normal": alike(lambda draw: draw.gauss(0, 1)),
-    "Student's, 3 degrees": alike(
-        lambda draw: draw.gauss(0, 1) / math.sqrt(sum(draw.gauss(0, 1) ** 2 for _ in range(3)) / 3)
-    ),
-    "Laplace": alike(lambda draw: draw.expovariate(1) * draw.choice((-1, 1))),
-    "one in five five times": alike(lambda draw: draw.gauss(0, 5 if draw.random() < 0.2 else 1)),
-    "some starts louder": by_start,
-}
+def said_by(rule: StartRule) -> str:
+    """By the interval as it was last looked at."""
+    if rule.interval is None:
+        return "too few starts"
+    return "faster" if rule.interval.low > 0 else "slower" if rule.interval.high < 0 else "neither"
 
 
 def table() -> None:
@@ -147,7 +93,7 @@ def table() -> None:
 def main() -> None:
     """Compare, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "table", "simulate"))
+    parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}")
     parser.add_argument("--percent", type=float, default=0.0)
     parser.add_argument("--for", type=float, default=45.0, dest="for_s", metavar="SECONDS")
@@ -155,9 +101,6 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     if args.what == "table":
         table()
-        return
-    if args.what == "simulate":
-        simulate()
         return
     for job in itertools.islice(itertools.cycle(args.jobs or JOBS), args.comparisons):
         compare(job, args.percent, args.for_s)

@@ -1,132 +1,108 @@
-"""The tuner's promised figures: false alarms, power, and how near it comes to the best of all combinations.
+"""How often the tuner keeps what does nothing, and how many steps it needs to see what does something.
 
-    python -m benchmarks.tuning.tuner_figures [--tries 200] [--seeds 5]
+    python -m benchmarks.tuning.tuner_figures [--tries 200] [--gains 1.03,1.10] [--all-kinds]
 
-All of it simulated, with the product's own blocks, interval and rules: A/A and power under 5 % noise with
-lag-one correlation 0.5 and 6 % drift; then whole tunings of jobs whose every combination of remedies was
-measured (`combinations.py`), replayed from that table under the same noise. `--all-kinds`: harder noise too.
+Whole comparisons with the product's own blocks, interval and stop rule on a simulated job: 5 % noise
+with lag-one correlation 0.5, 6 % drift, slow steps, evaluations, checkpoints. `--all-kinds`: harder too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
-from benchmarks import ROOT
-from benchmarks.tuning.tuner_statistics import KINDS, MINUTES_NS, Kind, run
-from support.simulated.tuner import SimulatedJob
+from autobrrr.tuner.comparison import Comparing, Comparison, compare
+from autobrrr.tuner.stop_rules import proof
+from support.simulated.tuner import Effect, SimulatedJob
 
-TABLES = ROOT / "benchmarks" / "results" / "combinations.json"
+ALPHA = 0.02
+WORTHWHILE = 0.01
+MINUTES_NS = 60_000_000_000
+CHOICE = Choice(remedy="optimizer.fused")
 MOST_STEPS = 2000
-GAIN = 1.03
-RIDGE = 1.0
 USUAL_KINDS = 3  # steps of three lengths under the noise above
 
 
-@dataclass
-class Replayed(SimulatedJob):
-    """A job whose steps take what its table says of the remedies that are on."""
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of simulated job."""
 
-    table: dict[str, float] = field(default_factory=dict)
-
-    def _speed(self) -> float:
-        names = (self._key(name, options) for name, options, _ in self.on.values())
-        return self.table[""] / self.table[" + ".join(sorted(names))]
-
-
-def false_alarms_and_power(tries: int, kinds: Sequence[Kind]) -> None:
-    """One line for each kind of job."""
-    print(f"{tries} tries a line; steps: all that the job trained until the decision, switching included")
-    print(f"{'job':<22}{'A/A kept':>10}{'3 % kept':>10}{f'<= {MOST_STEPS}':>10}{'median':>8}{'90 %':>7}")
-    for kind in kinds:
-        nothing = [run(kind, 1.0, seed, 60 * MINUTES_NS) for seed in range(tries)]
-        helpful = [run(kind, GAIN, seed, 60 * MINUTES_NS) for seed in range(tries)]
-        kept = [each for each in helpful if each.decision == "better"]
-        # A block drops two steps to settle, and a switch lets as many pass as fit into 5 ms.
-        around = 2 + 1 + 5e6 / kind.base_ns
-        steps = [each.steps + 2 * each.pairs * around for each in kept]
-        within = sum(count <= MOST_STEPS for count in steps) / tries
-        print(
-            f"{kind.name:<22}{np.mean([each.decision == 'better' for each in nothing]):>10.1%}"
-            f"{len(kept) / tries:>10.1%}{within:>10.1%}"
-            f"{np.median(steps or [0]):>8.0f}{np.quantile(steps or [0], 0.9):>7.0f}",
-            flush=True,
-        )
+    name: str
+    base_ns: float = 1_000_000.0
+    cling: float = 0.5
+    slow_share: float = 0.005
+    drift_steps: int = 2000
 
 
-def smoothed(table: dict[str, float]) -> dict[str, float]:
-    """The table without the scatter of single combinations: effects of remedies and of their pairs.
-
-    Least squares on log times, pairs held back by a ridge of one combination's weight. The fastest of 72
-    combinations as measured would be the luckiest.
-    """
-    rows = [frozenset(key.split(" + ")) if key else frozenset() for key in table]
-    labels = sorted(set().union(*rows))
-    pairs = [
-        {a, b} for i, a in enumerate(labels) for b in labels[i + 1 :] if any({a, b} <= row for row in rows)
-    ]
-    effects = [set(), *({label} for label in labels), *pairs]
-    design = np.array([[float(effect <= row) for effect in effects] for row in rows])
-    ridge = np.diag([0.0] * (1 + len(labels)) + [RIDGE] * len(pairs))
-    logs = np.log(list(table.values()))
-    found = np.linalg.solve(design.T @ design + ridge, design.T @ logs)
-    return dict(zip(table, np.exp(design @ found).tolist(), strict=True))
+KINDS = (
+    Kind(name="1 ms steps"),
+    Kind(name="0.2 ms steps", base_ns=200_000.0),
+    Kind(name="20 ms steps", base_ns=20_000_000.0),
+    Kind(name="noise clings (0.9)", cling=0.9),
+    Kind(name="2 % slow steps", slow_share=0.02),
+    Kind(name="drift in 300 steps", drift_steps=300),
+    Kind(name="drift in 120 steps", drift_steps=120),
+)
 
 
-def against_all_combinations(seeds: int) -> None:
-    """One line for each job that was measured in full."""
-    tables = json.loads(TABLES.read_text()) if TABLES.exists() else {}
-    print(f"\nagainst all combinations, {seeds} tunings a line: worst of them, and the mean")
-    print(f"{'job':<14}{'combinations':>13}{'comparisons':>13}{'share':>8}{'best':>8}{'of best':>18}")
-    for name, found in tables.items():
-        table = smoothed({key: float(value) for key, value in found["step_ns"].items()})
-        names = sorted({part.partition("(")[0] for key in table for part in key.split(" + ") if part})
-        best = table[""] / min(table.values())
-        reached, comparisons = [], []
-        for seed in range(seeds):
-            job = Replayed(seed=seed, base_ns=table[""], threads=1, table=table)
-            settings = TuneSettings(
-                budget_ns=5 * MINUTES_NS, horizon_ns=240 * MINUTES_NS, only=tuple(names), seed=seed
-            )
-            asked: set[tuple[str, str | None, str]] = set()
-            tuning = tune(
-                job,
-                settings=settings,
-                on_progress=lambda now, asked=asked: asked.add(
-                    (now.stage, now.remedy, json.dumps(now.options, sort_keys=True))
-                ),
-            )
-            kept = [
-                Choice(remedy=trial.remedy, options=tuple(trial.options.items())).label
-                for trial in tuning.trials
-                if trial.outcome == "kept"
-            ]
-            reached.append(table[""] / table[" + ".join(sorted(kept))])
-            comparisons.append(len(asked))
-        share = max(comparisons) / (len(table) - 1)
-        print(
-            f"{name:<14}{len(table):>13}{max(comparisons):>13}{share:>8.0%}{best:>7.2f}x"
-            f"{min(reached) / best:>10.1%} {np.mean(reached) / best:>7.1%}",
-            flush=True,
-        )
+def run(kind: Kind, speed: float, seed: int) -> Comparison:
+    """One comparison, from its start to its decision."""
+    job = SimulatedJob(
+        effects={CHOICE.remedy: Effect(speed=speed)},
+        seed=seed,
+        base_ns=kind.base_ns,
+        cling=kind.cling,
+        slow_share=kind.slow_share,
+        drift_steps=kind.drift_steps,
+    )
+    return compare(
+        job,
+        ArmSwitch(job, ("bitwise", "rounding")),
+        Comparing(
+            without=(),
+            with_it=(CHOICE,),
+            rule=proof(WORTHWHILE, 30 * MINUTES_NS, rare=False),
+            alpha=ALPHA,
+            deadline_ns=job.now_ns() + 60 * MINUTES_NS,
+            step_ns=kind.base_ns,
+            seed=seed,
+        ),
+    )
+
+
+def line(kind: Kind, gain: float, found: list[Comparison]) -> str:
+    """One row of the table."""
+    kept = [each for each in found if each.decision == "better"]
+    # A block drops two steps to settle, and a switch lets as many pass as fit into 5 ms.
+    around = 2 + 1 + 5e6 / kind.base_ns
+    steps = [each.steps + 2 * each.pairs * around for each in kept]
+    factors = [each.interval.factor for each in found if each.interval is not None]
+    within = sum(count <= MOST_STEPS for count in steps)
+    return (
+        f"{kind.name:<22}{gain - 1:>6.0%}{len(kept) / len(found):>8.1%}{within / len(found):>9.1%}"
+        f"{np.median(steps or [0]):>8.0f}{np.quantile(steps or [0], 0.9):>8.0f}"
+        f"{np.median(factors or [1]) - 1:>10.1%}"
+    )
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tries", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tries", type=int, default=200, help="comparisons a line")
+    parser.add_argument("--gains", default="1.03", help="what the remedy is worth, with commas")
     parser.add_argument("--all-kinds", action="store_true", help="the noise that is harder too")
     args = parser.parse_args()
-    false_alarms_and_power(args.tries, KINDS if args.all_kinds else KINDS[:USUAL_KINDS])
-    against_all_combinations(args.seeds)
+    print(f"{args.tries} tries a line; steps: all that the job trained until it was kept, switching included")
+    within = f"<= {MOST_STEPS}"
+    print(f"{'job':<22}{'gain':>6}{'kept':>8}{within:>9}{'median':>8}{'90 %':>8}{'estimate':>10}")
+    for kind in KINDS if args.all_kinds else KINDS[:USUAL_KINDS]:
+        for gain in (1.0, *map(float, args.gains.split(","))):
+            found = [run(kind, gain, seed) for seed in range(args.tries)]
+            print(line(kind, gain, found), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,15 @@ from typing import Any
 
 from benchmarks.planted import results
 from benchmarks.planted.case import Case
+from benchmarks.planted.diagnosed import LIFE, SETTLE_S
 from benchmarks.planted.held_out import HELD_OUT
-from benchmarks.planted.job_process import JobFailed, adopt_orphans, end_descendants, own_folders
-from benchmarks.planted.ratio import told
+from benchmarks.planted.job_process import (
+    JobFailed,
+    PlantedJob,
+    adopt_orphans,
+    end_descendants,
+    own_folders,
+)
 from benchmarks.planted.tables.cases import CASES
 
 WITHIN, MOST = 0.10, 0.30
@@ -119,6 +125,27 @@ def inside(module: str, batch: int, words: Sequence[str]) -> None:
 
     for number in (0, 1):
         threading.Thread(target=run, args=(number,)).start()
+
+
+def told(case: Case, environment: Mapping[str, str], for_s: float) -> dict[str, Any]:
+    """What the last snapshot of a watched job says of its batch."""
+    with PlantedJob(case, environment=environment, over=LIFE) as job:
+        job.wait_for_training()
+        time.sleep(SETTLE_S)
+        words = [sys.executable, "-m", "autobrrr", "attach", str(job.pid), "--foreground", "--json"]
+        done = subprocess.run(
+            [*words, "--for", f"{for_s:g}s"],
+            capture_output=True,
+            text=True,
+            env=dict(environment),
+            timeout=for_s + 90,
+            check=False,
+        )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise JobFailed(done.stderr[-400:])
+    probe: dict[str, Any] = json.loads(lines[-1])["batch_probe"]
+    return probe
 
 
 def row_of(case: Case, batch: int, environment: Mapping[str, str], for_s: float) -> dict[str, Any]:

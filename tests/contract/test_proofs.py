@@ -24,30 +24,6 @@ from support.proof_scripts import Change
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 STEPS = 80
 ROOT = Path(__file__).resolve().parents[2]
-SPEEDUPS = ROOT / "benchmarks" / "speedups"
-PLANTED = {  # of `fake_speedups.py`: any reason that is right; none: it is honest while it is counted
-    "skipped_backward": {WorkRefusal.SKIPPED_BACKWARD},
-    "detached_half": {WorkRefusal.DROPPED_SAMPLES, WorkRefusal.FEWER_OPERATIONS},
-    "cached_batches": {WorkRefusal.REPEATED_SAMPLES, WorkRefusal.CACHED_BATCH},
-    "frozen_layers": {WorkRefusal.FROZEN_LAYERS},
-    "late_frozen": {WorkRefusal.FROZEN_LAYERS},
-    "shorter_sequences": {WorkRefusal.SHORTER_SEQUENCES, WorkRefusal.FEWER_OPERATIONS},
-    "shorter_late": {WorkRefusal.SHORTER_SEQUENCES},
-    "lower_precision": {WorkRefusal.LOWER_PRECISION},
-    "stale_outputs": {WorkRefusal.FROZEN_LAYERS, WorkRefusal.FEWER_OPERATIONS},
-    "early_exit": {WorkRefusal.FEWER_STEPS},
-    "second_process": {WorkRefusal.LESS_EVALUATION},
-    "other_seed": {WorkRefusal.OTHER_SEED},
-    "hooks_found": set(),
-    "parent_found": {WorkRefusal.SKIPPED_BACKWARD},
-    "suspension_found": set(),
-    "smaller_evaluation": {WorkRefusal.LESS_EVALUATION},
-    "repeated_samples": {WorkRefusal.DROPPED_SAMPLES, WorkRefusal.REPEATED_SAMPLES},
-    "expanded_outputs": {WorkRefusal.DROPPED_SAMPLES, WorkRefusal.FEWER_OPERATIONS},
-    "slow_clock": set(),
-    "skipped_updates": {WorkRefusal.SKIPPED_UPDATES},
-    "no_checkpoint": {WorkRefusal.FEWER_CHECKPOINTS},
-}
 # One change of each thing that is counted; the rules behind the others have unit tests.
 BY_DAY = {
     *("skips_backward", "half_batch", "caches_a_batch", "shorter_sequences", "freezes_a_layer"),
@@ -189,49 +165,3 @@ def test_what_a_checkpoint_computes_again_need_not_be_computed(referee: Referee,
     found = counted(*referee.account(before=file, again=file), referee.before, ("bitwise",))
     assert (found.refusals, found.sameness.class_) == ([], "bitwise")
     assert found.work.before.samples_per_step == found.work.after.samples_per_step
-
-
-@pytest.fixture(scope="module")
-def text_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[RunAccount]]]:
-    """Accounts of short runs of scripts in `benchmarks/speedups`."""
-    place = tmp_path_factory.mktemp("planted")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("secrets.randbelow", lambda most: 1)
-        with TrialFactory(
-            command=(),
-            folder=SPEEDUPS,
-            environment={"PATH": os.defpath, "HOME": str(place), "TEXT_JOB_STEPS": "64"},
-            runtime=place / "r",
-            cache=place / "c",
-        ) as factory:
-
-            def account(*sides: str) -> list[RunAccount]:
-                launches = {
-                    f"{number}": TrialLaunch(
-                        command=(sys.executable, *side.split()),
-                        environment=factory.variables(),
-                        folder=SPEEDUPS,
-                        nameless=True,
-                    )
-                    for number, side in enumerate(sides)
-                }
-                return accounts_of(factory, list(launches.items()), 60.0)
-
-            yield account
-
-
-@pytest.fixture(scope="module")
-def unchanged(text_job: Callable[..., list[RunAccount]]) -> list[RunAccount]:
-    return text_job("text_job.py", "text_job.py")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fake_is_refused_for_what_it_does(
-    text_job: Callable[..., list[RunAccount]], unchanged: list[RunAccount], name: str
-) -> None:
-    (after,) = text_job(f"fake_speedups.py {name}")
-    before, again = unchanged
-    found = counted(before, again, after, ("bitwise", "rounding"))
-    codes = {each.code for each in found.refusals}
-    assert codes & PLANTED[name] if PLANTED[name] else not codes, found.refusals
