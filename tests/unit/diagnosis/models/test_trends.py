@@ -7,8 +7,6 @@ import dataclasses
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.trends import trends
@@ -52,13 +50,13 @@ def test_steps_that_grow_beside_others_without_code_of_the_users_are_not_told() 
         assert len(judge(beside).verdict.trends) == told
 
 
-@given(seed=st.integers(0, 10**6), steps=st.integers(2, 600), level=st.floats(0.01, 0.5))
-@settings(max_examples=60)
-def test_noise_is_no_trend(seed: int, steps: int, level: float) -> None:
-    rng = np.random.default_rng(seed)
-    rss = [500 + each for each in rng.normal(0, 20, 50)]
-    found = trends(job(noise(seed, steps, level), rss))
-    assert not [one for one in found if one.kind == "grows"]
+def test_noise_is_a_trend_in_no_more_than_one_series_of_a_thousand() -> None:
+    draw, told = np.random.default_rng(0), 0
+    for seed in range(1000):
+        steps, level, rss = int(draw.integers(2, 600)), draw.uniform(0.01, 0.5), draw.normal(500, 20, 50)
+        found = trends(job(noise(seed, steps, level), list(rss)))
+        told += any(one.kind == "grows" for one in found)
+    assert told <= 1
 
 
 @pytest.mark.parametrize(
