@@ -193,46 +193,6 @@ def loader():
     return step, (model, optimizer)
 
 
-def sam():
-    """Sharpness-aware: two passes a step, weights moved and moved back between them."""
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-    def step():
-        x = torch.randn(6, 8)
-        model(x).square().mean().backward()
-        with torch.no_grad():
-            moves = [0.05 * p.grad / (p.grad.norm() + 1e-6) for p in model.parameters()]
-            for p, move in zip(model.parameters(), moves, strict=True):
-                p.add_(move)
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        with torch.no_grad():
-            for p, move in zip(model.parameters(), moves, strict=True):
-                p.sub_(move)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step, (model, optimizer)
-
-
-def truncated_bptt():
-    """The hidden state goes from one step to the next."""
-    model, head = nn.LSTM(4, 8), nn.Linear(8, 1)
-    optimizer = torch.optim.Adam([*model.parameters(), *head.parameters()])
-    hidden = [None]
-
-    def step():
-        out, state = model(torch.randn(5, 2, 4), hidden[0])
-        hidden[0] = tuple(one.detach() for one in state)
-        optimizer.zero_grad()
-        head(out).square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-
-    return step, (model, head, optimizer)
-
-
 def gradient_penalty():
     """WGAN-GP: the loss holds a gradient."""
     generator, critic = nn.Linear(3, 6), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
@@ -317,57 +277,6 @@ def covered():
     return step, (model, optimizer, seen)
 
 
-def meta_learning():
-    """MAML: an inner step whose gradient the outer loss goes through."""
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def step():
-        weights = dict(model.named_parameters())
-        inner = torch.func.functional_call(model, weights, (torch.randn(5, 4),)).square().mean()
-        slopes = torch.autograd.grad(inner, tuple(weights.values()), create_graph=True)
-        moved = {name: p - 0.1 * slope for (name, p), slope in zip(weights.items(), slopes, strict=True)}
-        optimizer.zero_grad()
-        torch.func.functional_call(model, moved, (torch.randn(5, 4),)).square().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def averaged():
-    """A moving average beside the model, a warm-up, gradients added up over two batches."""
-    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-    mean = torch.optim.swa_utils.AveragedModel(model)
-    optimizer = torch.optim.NAdam(model.parameters())
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=50)
-
-    def step():
-        for _ in range(2):
-            (model(torch.randn(6, 8)).square().mean() / 2).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        mean.update_parameters(model)
-
-    return step, (model, mean, optimizer)
-
-
-def thawed():
-    """Layers are frozen and thawed, and the batch grows, while it trains."""
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
-    optimizer = torch.optim.Adagrad(model.parameters())
-    count = [0]
-
-    def step():
-        count[0] += 1
-        model[0].requires_grad_(count[0] // 20 % 2 == 0)
-        optimizer.zero_grad()
-        model(torch.randn(4 + count[0] // 25, 8)).square().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
 def scripted():
     model = torch.jit.script(nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -378,23 +287,6 @@ def scripted():
         optimizer.step()
 
     return step, (model, optimizer)
-
-
-def tied_and_normed():
-    """One tensor in two places, and weights that are computed from others."""
-    table, head = nn.Embedding(20, 8), nn.Linear(8, 20, bias=False)
-    head.weight = table.weight
-    body = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
-    optimizer = torch.optim.Adamax([*table.parameters(), *body.parameters()])
-
-    def step():
-        words = torch.randint(0, 20, (4, 6))
-        optimizer.zero_grad()
-        scores = head(body(table(words)).tanh())
-        nn.functional.cross_entropy(scores.flatten(0, 1), words.flatten()).backward()
-        optimizer.step()
-
-    return step, (table, body, optimizer)
 
 
 def retained():
@@ -409,20 +301,6 @@ def retained():
         optimizer.zero_grad()
         out[:, 0].square().mean().backward(retain_graph=True)
         out[:, 1].abs().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def complex_numbers():
-    weight = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
-    model = nn.ParameterList([weight])
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def step():
-        optimizer.zero_grad()
-        spectrum = torch.fft.fft(torch.randn(4, 6)) @ weight
-        (spectrum.abs() - 1).square().mean().backward()
         optimizer.step()
 
     return step, (model, optimizer)
@@ -503,40 +381,6 @@ KINDS = {
 }
 
 
-def noisy_or():
-    """Products of elements and of batches, and masks: torch computes them another way under a mode."""
-    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8))
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-
-    def step():
-        x = torch.randn(16, 32)
-        quiet = (1 - torch.sigmoid(model(x))).prod(-1)
-        mixed = torch.matmul(model(x).view(4, 4, 8), model[2].bias.view(1, 8, 1))
-        quiet = quiet * mixed.masked_fill(mixed > 1, model[2].bias.mean()).sigmoid().view(16)
-        optimizer.zero_grad()
-        nn.functional.binary_cross_entropy(
-            (1 - quiet).clamp(1e-6, 1 - 1e-6), (x[:, 0] > 0).float()
-        ).backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def by_spectrum():
-    """Singular values without vectors, which torch computes with them under a mode."""
-    model = nn.Linear(24, 24)
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
-
-    def step():
-        with torch.no_grad():
-            largest = torch.linalg.matrix_norm(model.weight, 2)
-        optimizer.zero_grad()
-        (model(torch.randn(8, 24)) / largest).square().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
 def largest_sign():
     """The gradient of the largest element, whose zeros get another sign under a mode."""
     model = nn.Linear(24, 24)
@@ -555,23 +399,14 @@ def largest_sign():
 STRANGE = {
     kind.__name__: kind
     for kind in (
-        sam,
-        truncated_bptt,
         gradient_penalty,
         functional_gradients,
         optimizer_in_backward,
         covered,
-        meta_learning,
-        averaged,
-        thawed,
         scripted,
-        tied_and_normed,
         retained,
-        complex_numbers,
         own_function,
         spawned_loader,
-        noisy_or,
-        by_spectrum,
         largest_sign,
     )
 }
