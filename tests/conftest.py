@@ -85,3 +85,9 @@ def one_thread() -> Iterator[None]:
 def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
     monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are found and counted as ever, and run eagerly: no C++ compiler starts for each."""
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda graph, *_, **options: graph)

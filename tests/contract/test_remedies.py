@@ -14,7 +14,7 @@ from support.injected.remedies import UNDONE, job_for, options_of, pairs, pictur
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels", "nothing_compiled_stays"),
 ]
 
 DEVICES = [

@@ -15,7 +15,7 @@ from support.injected.visible import SAVES, differing, optimizer_state, saved, v
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "machine_as_before", "no_kernels", "nothing_compiled_stays"),
 ]
 
 WEIGHTS = ("state_dict", "the model", "the optimizer", "a copy", "both in one")

@@ -38,12 +38,6 @@ def nothing_stays_compiled(one_thread: None) -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
 
 
-@pytest.fixture
-def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are found and counted as ever, and run eagerly: no C++ compiler starts for each."""
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda graph, *_, **options: graph)
-
-
 def switched_on(loop: Training, **options: object) -> WatchedUndo:
     undo = DEFAULT.apply(loop.job, DEFAULT.option_values(options))
     assert isinstance(undo, WatchedUndo)
