@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import msgspec
 
 from autobrrr.records import ExactnessClass
 
 SCHEMA = 1
-FIGURES = ("baseline_ns", "best_ns", "host_peak_bytes", "device_peak_bytes")  # of `Measured`, above zero
+FIGURES = ("baseline_ns", "best_ns", "host_peak_bytes", "device_peak_bytes")  # of `Measured`
 Value = str | int | float | bool
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a recipe applies; what is None is not asked for."""
 
     script: str | None = None
     """Glob on the script's name, or on its path where it holds a slash."""
 
-    device: str | None = None
-    """"cpu" or "cuda"."""
+    device: Literal["cpu", "cuda"] | None = None
 
     torch: str | None = None
     """Versions, such as ">=2.4,<3"."""
@@ -35,20 +37,19 @@ class Chosen:
     line: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was measured, on what. Times are in nanoseconds a step.
 
     `at_least`: on a running job. What acts from the first step on may be faster; no fresh start was measured.
     """
 
-    speedup: float | None = None
+    speedup: Positive | None = None
     at_least: bool = False
     interval: tuple[float, float] | None = None
-    baseline_ns: float | None = None
-    best_ns: float | None = None
-    host_peak_bytes: float | None = None
-    device_peak_bytes: float | None = None
+    baseline_ns: Positive | None = None
+    best_ns: Positive | None = None
+    host_peak_bytes: Positive | None = None
+    device_peak_bytes: Positive | None = None
     measured_on: str | None = None
 
 

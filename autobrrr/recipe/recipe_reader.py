@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, get_args
 
+import msgspec
+
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import nearest
-from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe, Value
+from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.shipped_recipes import shipped
@@ -28,14 +30,8 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 1 << 20
-MOST_TRIES = 200  # prefixes of a text, to find a line
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
-TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
-MATCH_KEYS = ("script", "device", "torch")
-EVIDENCE_KEYS = ("speedup", "interval", *FIGURES, "measured_on", "at_least")
-DEVICES = ("cpu", "cuda")
 GONE = {"loader.cache": "keep the items in the dataset itself"}  # remedies that there were, and what to do
-_LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 Keys = tuple[str, ...]
@@ -88,10 +84,6 @@ def parse(text: str, source: str = "recipe") -> Recipe:
     except RecursionError:
         raise UsageError(f"{source}:1: nested too deeply") from None
     except ValueError as error:
-        long = _LONG_NUMBER.search(text)
-        if long is not None and "digits" in str(error):
-            line = text.count("\n", 0, long.start()) + 1
-            raise UsageError(f"{source}:{line}: a number of {len(long.group())} digits") from None
         found = _AT_LINE.search(str(error))
         line = (
             int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
@@ -101,37 +93,36 @@ def parse(text: str, source: str = "recipe") -> Recipe:
 
 
 def key_line(text: str, path: Keys) -> int:
-    """The line in which a key of a valid text begins, or the nearest key above it; 1 for the whole.
+    """The line in which a key stands, or the nearest key above it; 1 for the whole.
 
-    The TOML reader does not tell: it is asked how many lines it takes until the key is there.
+    The TOML reader does not tell. Lines are searched for one key after the other.
     """
-    lines = text.split("\n")
-    while path and not _holds(tomllib.loads(text), path):
-        path = path[:-1]
-    before, begins, tries = 0, len(lines) if path else 1, MOST_TRIES
-    while begins - before > 1:
-        middle = (before + begins) // 2
-        for at in range(middle, begins):  # a prefix that ends inside a value is no TOML
-            tries -= 1
-            try:
-                found = _holds(tomllib.loads("\n".join(lines[:at])), path)
-            except ValueError:
-                continue
-            before, begins = (before, middle) if found else (at, begins)
-            break
-        else:
-            begins = middle
-        if tries < 0:
-            return 1
-    return begins
-
-
-def _holds(table: object, path: Keys) -> bool:
+    lines, at = text.split("\n"), 0
     for key in path:
-        if not isinstance(table, dict) or key not in table:
-            return False
-        table = table[key]
-    return True
+        bare = re.escape(key)
+        wanted = re.compile(rf"""(?:^(?:[^=#]*[\s.\[])?|=.*[{{,]\s*)(?:{bare}|"{bare}"|'{bare}')\s*[=.\]]""")
+        at = next((place for place in range(at, len(lines)) if wanted.search(lines[place])), at)
+    return at + 1
+
+
+class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
+    class_: ExactnessClass | None = msgspec.field(default=None, name="class")
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A recipe as it is written; the tables with keys of any name are looked at key by key."""
+
+    schema: int
+    description: str | None = None
+    match: Match = Match()
+    remedies: dict[str, object] = {}
+    args: dict[str, object] = {}
+    env: dict[str, object] = {}
+    evidence: Measured | None = None
+    numerics: _Numerics = msgspec.field(default_factory=_Numerics)
+
+
+KEYS = (*_File.__struct_fields__, *Match.__struct_fields__, *Measured.__struct_fields__, "class")
 
 
 class _Reader:
@@ -146,16 +137,22 @@ class _Reader:
 
     def recipe(self, table: Table) -> Recipe:
         self.version(table)
-        self.known((), table, TABLES, "key")
+        file = self.converted(table)
+        problem = None if file.match.torch is None else versions_problem(file.match.torch)
+        if problem is not None:
+            self.fail(("match", "torch"), problem)
+        interval = None if file.evidence is None else file.evidence.interval
+        if interval is not None and not interval[0] <= interval[1]:
+            self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
         return Recipe(
             source=self.source,
-            description=self.text((), table, "description"),
-            match=self.match(self.table(table, "match")),
-            remedies=self.remedies(self.table(table, "remedies")),
-            args=self.args(self.table(table, "args")),
-            env=self.env(self.table(table, "env")),
-            evidence=self.evidence(self.table(table, "evidence")) if "evidence" in table else None,
-            numerics=self.numerics(self.table(table, "numerics")),
+            description=file.description,
+            match=file.match,
+            remedies=self.remedies(file.remedies),
+            args=self.args(file.args),
+            env=self.env(file.env),
+            evidence=file.evidence,
+            numerics=file.numerics.class_,
         )
 
     def version(self, table: Table) -> None:
@@ -165,16 +162,20 @@ class _Reader:
         if isinstance(found, bool) or found != SCHEMA:
             self.fail(("schema",), f"schema {_shown(found)}; this version reads schema {SCHEMA}")
 
-    def match(self, table: Table) -> Match:
-        self.known(("match",), table, MATCH_KEYS, "key")
-        device = self.text(("match",), table, "device")
-        if device is not None and device not in DEVICES:
-            self.fail(("match", "device"), f"device {_shown(device)}: one of {', '.join(DEVICES)}")
-        versions = self.text(("match",), table, "torch")
-        problem = None if versions is None else versions_problem(versions)
-        if problem is not None:
-            self.fail(("match", "torch"), problem)
-        return Match(script=self.text(("match",), table, "script"), device=device, torch=versions)
+    def converted(self, table: Table) -> _File:
+        try:
+            return msgspec.convert(table, _File)
+        except OverflowError:
+            self.fail(("evidence",), "a number that large")
+        except msgspec.ValidationError as error:
+            what, _, where = str(error).partition(" - at `$")
+            path = tuple(re.findall(r"\w+", where.partition("[")[0]))
+            unknown = re.search("unknown field `(.*)`", what)
+            word = unknown or re.search("enum value '(.*)'", what)
+            near = "" if word is None else _nearest(word[1], (*KEYS, *get_args(ExactnessClass)))
+            self.fail(
+                (*path, unknown[1]) if unknown else path, f"{'.'.join(path)}: ".lstrip(": ") + what + near
+            )
 
     def remedies(self, table: Table) -> tuple[Chosen, ...]:
         chosen: dict[str, Chosen] = {}
@@ -250,58 +251,6 @@ class _Reader:
             found[name] = text
         return found
 
-    def evidence(self, table: Table) -> Measured:
-        self.known(("evidence",), table, EVIDENCE_KEYS, "key")
-        interval = table.get("interval")
-        bounds: tuple[float, float] | None = None
-        if interval is not None:
-            numbers = [_number(bound) for bound in interval] if isinstance(interval, list) else []
-            if len(numbers) != 2 or None in numbers or not numbers[0] <= numbers[1]:  # type: ignore[operator]
-                self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
-            bounds = (float(numbers[0]), float(numbers[1]))  # type: ignore[arg-type]
-        at_least = table.get("at_least", False)
-        if not isinstance(at_least, bool):
-            self.fail(("evidence", "at_least"), f"at_least must be true or false, not {_shown(at_least)}")
-        figures = {key: self.positive(table, key) for key in ("speedup", *FIGURES)}
-        return Measured(
-            interval=bounds,
-            measured_on=self.text(("evidence",), table, "measured_on"),
-            at_least=bool(at_least),
-            **figures,
-        )
-
-    def positive(self, table: Table, key: str) -> float | None:
-        if key not in table:
-            return None
-        value = _number(table[key])
-        if value is None or value <= 0:
-            self.fail(("evidence", key), f"{key} must be a number above zero, not {_shown(table[key])}")
-        return value
-
-    def numerics(self, table: Table) -> ExactnessClass | None:
-        self.known(("numerics",), table, ("class",), "key")
-        found = table.get("class")
-        classes: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-        for cls in classes:
-            if found == cls:
-                return cls
-        if found is not None:
-            near = _nearest(str(found), classes)
-            self.fail(("numerics", "class"), f"class {_shown(found)}: one of {', '.join(classes)}{near}")
-        return None
-
-    def table(self, table: Table, name: str) -> Table:
-        found = table.get(name, {})
-        if not isinstance(found, dict):
-            self.fail((name,), f"{name} must be a table: [{name}]")
-        return found
-
-    def text(self, path: Keys, table: Table, key: str) -> str | None:
-        found = table.get(key)
-        if found is not None and not isinstance(found, str):
-            self.fail((*path, key), f"{key} must be text, not {_shown(found)}")
-        return found
-
     def known(self, path: Keys, table: Table, names: Iterable[str], what: str) -> None:
         for key in table:
             if key not in names:
@@ -317,15 +266,6 @@ def _entries(keys: Keys, table: Table) -> Iterator[tuple[Keys, object]]:
             yield from _entries(path, value)
         else:
             yield path, value
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

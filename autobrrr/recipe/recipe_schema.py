@@ -90,12 +90,7 @@ def _option(option: Option) -> Node:
 def _variable(known: Variable) -> Node:
     written: Node = {"type": "string", "pattern": f"^(?:{known.pattern})$", "maxLength": MOST_LETTERS}
     described: Node = {"description": f"{known.says[0].upper()}{known.says[1:]}."}
-    if known.low is None or known.high is None:
-        return {**written, **described}
-    return {
-        "anyOf": [written, {"type": "integer", "minimum": known.low, "maximum": known.high}],
-        **described,
-    }
+    return {"anyOf": [written, {"type": "integer", "minimum": 0}], **described}
 
 
 def template() -> str:

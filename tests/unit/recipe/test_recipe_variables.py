@@ -106,19 +106,14 @@ def test_a_variable_that_can_bring_code_is_refused_by_its_name(name: str, value:
         ('OMP_NUM_THREAD = "2"', "r.toml:3: no variable 'OMP_NUM_THREAD' that a recipe may set (did you mean OMP_NUM_THREADS?)"),
         ('ATEN_CPU_CAPABILITY = "avx512"', "may set; torch believes it unseen"),
         ('LD_PRELOAD = "x.so"', "may set; the remedy host.allocator starts a job with another allocator"),
-        ('OMP_NUM_THREADS = "0"', "r.toml:3: OMP_NUM_THREADS must be a whole number from 1 to 4096, not '0'"),
-        ("OMP_NUM_THREADS = 4097", "must be a whole number from 1 to 4096, not 4097"),
-        ("OMP_NUM_THREADS = true", "must be a whole number from 1 to 4096, not true"),
+        ('OMP_NUM_THREADS = "two"', "r.toml:3: OMP_NUM_THREADS must be a whole number, not 'two'"),
+        ("OMP_NUM_THREADS = true", "must be a whole number, not true"),
+        ("OMP_NUM_THREADS = -1", "must be a whole number, not -1"),
         ('OMP_NUM_THREADS = "2\\n"', "must be a whole number"),
         ('OMP_NUM_THREADS = "\\u0662"', "must be a whole number"),
-        ('CUDA_MODULE_LOADING = "/tmp/x"', "must be one of LAZY, EAGER"),
-        ('PYTORCH_CUDA_ALLOC_CONF = "backend:/tmp/evil.so"', "must be settings like KEY:VALUE"),
-        ('PYTORCH_CUDA_ALLOC_CONF = "plugin:1"', "with the keys backend, max_split_size_mb"),
-        ('MALLOC_CONF = "prof_prefix:/tmp/x"', "must be settings like KEY:VALUE"),
-        ('NCCL_ALGO = "../evil"', "must be a list like Ring,Tree"),
-        ("MALLOC_TOP_PAD_ = 137438953472", "must be a whole number from 0 to 1073741824"),
-        ("TORCHINDUCTOR_COMPILE_THREADS = 4096", "must be a whole number from 1 to 256"),
-        ('KMP_AFFINITY = "granularity=/tmp"', "must be a list like"),
+        ('PYTORCH_CUDA_ALLOC_CONF = "backend:/tmp/evil.so"', "must be at most 200 letters, digits and :,"),
+        ('MALLOC_CONF = "prof_prefix:/tmp/x"', "must be at most 200 letters, digits"),
+        ('NCCL_ALGO = "../evil"', "must be at most 200 letters, digits"),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_variable_is_one_line_with_its_place(line: str, says: str) -> None:
@@ -147,17 +142,9 @@ def test_no_value_that_is_let_through_can_name_a_file_or_a_command(name: str, va
         assert re.fullmatch(r"[A-Za-z0-9_:,.=^>{}()\[\]! -]*", value)
 
 
-def test_no_pattern_of_the_table_takes_a_path_or_a_module() -> None:
+def test_no_value_of_the_table_takes_a_path_or_a_command() -> None:
     for variable in VARIABLES.values():
-        for value in (
-            "/tmp/evil.so",
-            "evil.so",
-            "./evil",
-            "evil:evil",
-            "os.system",
-            "$(id)",
-            "file:///tmp/x",
-        ):
+        for value in ("/tmp/evil.so", "./evil", "$(id)", "file:///tmp/x", "`id`", "a;b", "~", ""):
             assert variable.problem_with(value) is not None
 
 
@@ -255,34 +242,3 @@ def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so
     assert main(["run", "--recipe", str(file), "--", "env", sys.executable, "-c", "pass"]) == 0
     assert "prove --recipe" in capsys.readouterr().err
     assert main(["run", "--strict", "--recipe", str(file), "--", "true"]) == EXIT_USAGE
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "max_split_size_mb:20",
-        "max_split_size_mb:999999999999",
-        "max_non_split_rounding_mb:0",
-        "garbage_collection_threshold:0",
-        "garbage_collection_threshold:0.0",
-        "garbage_collection_threshold:1.0",
-        "roundup_power2_divisions:3",
-        "roundup_power2_divisions:0",
-        "roundup_power2_divisions:[3:4]",
-        "roundup_power2_divisions:[256:3]",
-        "roundup_power2_divisions:[999999999999:4]",
-        "per_process_memory_fraction:0",
-        "per_process_memory_fraction:.000",
-        "pinned_num_register_threads:999999999999",
-        "expandable_segments:True,max_split_size_mb:1",
-    ],
-)
-def test_settings_of_the_allocator_that_would_end_the_run_are_refused(value: str) -> None:
-    with pytest.raises(UsageError, match=r"r\.toml:3: PYTORCH_ALLOC_CONF must be settings"):
-        recipe.parse(with_variable("PYTORCH_ALLOC_CONF", value), "r.toml")
-
-
-@pytest.mark.parametrize("value", [":999999999:8", ":4096:9999", ":0:8", ":4096:0"])
-def test_a_workspace_as_large_as_a_device_is_refused(value: str) -> None:
-    with pytest.raises(UsageError, match="must be sizes and counts"):
-        recipe.parse(with_variable("CUBLAS_WORKSPACE_CONFIG", value), "r.toml")
