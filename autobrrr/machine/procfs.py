@@ -34,7 +34,6 @@ class Stat:
     state: str  # one letter: R, S, D, T, t, Z, X
     ppid: int
     cpu_ns: int  # user and system time of the process, or of the thread
-    kernel_ns: int  # the part of it that the kernel spent for it
     threads: int
     start_ticks: int  # since boot: with the pid it names a process for good
     rss_bytes: int
@@ -57,7 +56,6 @@ def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
         state=state,
         ppid=of[4],
         cpu_ns=(of[14] + of[15]) * TICK_NS,
-        kernel_ns=of[15] * TICK_NS,
         threads=of[20],
         start_ticks=of[22],
         rss_bytes=of[24] * _PAGE_BYTES,

@@ -39,7 +39,6 @@ class FakeProc:
         uid: int | None = None,
         syscall: str = "running",
         switches: int = 0,
-        kernel_share: float = 0.0,
         **status: str,
     ) -> Path:
         """Write one process."""
@@ -48,10 +47,7 @@ class FakeProc:
         main.mkdir(parents=True, exist_ok=True)
         (folder / "ns").mkdir(exist_ok=True)
         for place, ticks in ((folder, cpu_ticks), (main, main_ticks)):
-            kernel = round(ticks * kernel_share)
-            fields = (
-                f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks - kernel} {kernel} 0 0 20 0 1 0 {start_ticks} 0 0 0 0 0"
-            )
+            fields = f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {start_ticks} 0 0 0 0 0"
             write(place / "stat", f"{pid} ({comm}) {state} {fields} {stack_start}{' 0' * 24}\n")
         owner = os.geteuid() if uid is None else uid
         lines = {
