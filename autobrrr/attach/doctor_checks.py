@@ -47,12 +47,6 @@ _DECISIVE = {
 }
 _ANSWER_S = 5.0
 _DCGM = ("nv-hostengine", "dcgm-exporter")
-_REOPEN = {
-    remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",
-    remote_exec.Obstacle.BY_OPTION: f"start it without -X {remote_exec.OFF_OPTION}",
-    remote_exec.Obstacle.BY_BUILD: "use a Python that is built with remote debugging",
-    remote_exec.Obstacle.IN_USE: "end the other tool",
-}
 
 
 def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[DoctorCheck], int]:
@@ -114,7 +108,7 @@ def _remote_exec(case: triage.TriageCase) -> Told:
         remote_exec.find(case.pid, case.proc)
     except remote_exec.RemoteExecClosed as closed:
         detail = f"{closed}; attach borrows its main thread for a moment instead"
-        return "warn", detail, _REOPEN.get(closed.obstacle, "")
+        return "warn", detail, ""
     return "ok", "it takes a script without being stopped", ""
 
 

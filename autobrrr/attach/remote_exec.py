@@ -15,13 +15,11 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from autobrrr.attach.ptrace import kept_tracer, mapped_python
 from autobrrr.machine import own_place, process_maps, procfs, same_program
 from autobrrr.machine.same_program import Program
-from autobrrr.readable import Foreign
 
 VERSION = (3, 14)
 RUNTIME = "_PyRuntime"
@@ -41,29 +39,16 @@ _LONGEST_PATH = 4096
 _PLEASE_STOP = 1 << 5  # has the thread look at all that is asked of it at its next check
 
 
-class Obstacle(Enum):
-    """Why a process can't be entered this way."""
-
-    OLDER = "its Python is older than 3.14, which brought sys.remote_exec"
-    NEWER = "its Python is newer than 3.14: its table of offsets is not known"
-    NOT_FINAL = "its Python is no final release: its table of offsets is not known"
-    FREE_THREADED = "its Python is a free-threaded build"
-    BY_VARIABLE = f"it was started with {OFF_VARIABLE}"
-    BY_OPTION = f"it was started with -X {OFF_OPTION}"
-    BY_BUILD = "its Python was built without remote debugging, or the script switched it off"
-    NO_TABLE = "its Python shows no table of offsets"
-    UNREADABLE = "its memory may not be read"
-    NO_MAIN_THREAD = "its main thread runs no Python"
-    IN_USE = "another tool's script waits there to be run"
-    FILTERED = "its system calls are filtered: whether it is killed for ours shows only in a stop"
+NO_TABLE = "its Python shows no table of offsets of a final, ordinary 3.14"
+SWITCHED_OFF = f"remote debugging is off in it ({OFF_VARIABLE}, -X {OFF_OPTION}, or its build)"
+UNREADABLE = "its memory may not be read"
+NO_MAIN_THREAD = "its main thread runs no Python"
+IN_USE = "another tool's script waits there to be run"
+FILTERED = "its system calls are filtered: whether it is killed for ours shows only in a stop"
 
 
 class RemoteExecClosed(Exception):
-    """This way in is not open."""
-
-    def __init__(self, obstacle: Obstacle) -> None:
-        super().__init__(obstacle.value)
-        self.obstacle = obstacle
+    """This way in is not open; its text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +66,18 @@ def find(pid: int, proc: Path = Path("/proc")) -> RequestSlot:
     """Find the slot of a process.
 
     Raises:
-        Closed: with the obstacle.
+        RemoteExecClosed: with the obstacle.
     """
     if procfs.status(pid, proc).get("Seccomp") == "2" and (
         kept_tracer.is_kept() or own_place.look().sees_filters
     ):
-        raise RemoteExecClosed(Obstacle.FILTERED)
+        raise RemoteExecClosed(FILTERED)
     try:
         address = _runtime(pid, proc)
         with _opened(pid, proc) as memory:
             return _slot(pid, address, memory, proc)
     except (OSError, struct.error):
-        raise RemoteExecClosed(Obstacle.UNREADABLE) from None
+        raise RemoteExecClosed(UNREADABLE) from None
 
 
 @contextlib.contextmanager
@@ -110,7 +95,7 @@ def asked(
         program: What the target must still run: by an exec it may have become one with more rights.
 
     Raises:
-        Closed: another script waits, or the memory can't be written.
+        RemoteExecClosed: another script waits, or the memory can't be written.
         TargetGone: it runs another program.
     """
     text = os.fsencode(script)
@@ -124,7 +109,7 @@ def asked(
                 same_program.require(slot.pid, program, proc)
             _ask(slot, text, memory)
         except OSError:
-            raise RemoteExecClosed(Obstacle.UNREADABLE) from None
+            raise RemoteExecClosed(UNREADABLE) from None
         try:
             yield
         finally:
@@ -134,7 +119,7 @@ def asked(
 
 def _ask(slot: RequestSlot, text: bytes, memory: int) -> None:
     if _number(memory, slot.pending):
-        raise RemoteExecClosed(Obstacle.IN_USE)
+        raise RemoteExecClosed(IN_USE)
     os.pwrite(memory, text + b"\0", slot.path)
     os.pwrite(memory, struct.pack("<i", 1), slot.pending)
     (bits,) = _read(memory, slot.breaker, 1)
@@ -151,24 +136,24 @@ def _take_back(slot: RequestSlot, text: bytes, memory: int) -> None:
 def _runtime(pid: int, proc: Path) -> int:
     found = mapped_python.symbols(pid, process_maps.read(pid, proc), (mapped_python.RUN, RUNTIME), proc)
     if RUNTIME not in found:
-        raise RemoteExecClosed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(NO_TABLE)
     return found[RUNTIME][0]
 
 
 def _slot(pid: int, runtime: int, memory: int, proc: Path) -> RequestSlot:
     cookie, *words = _TABLE.unpack(_read(memory, runtime, _TABLE.size))
     if cookie != _COOKIE:  # before 3.13 something else stands there
-        raise RemoteExecClosed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(NO_TABLE)
     table = (0, *map(int, words))
     _check(table)
     main = _main_interpreter(table, runtime, memory)
     if _number(memory, main + table[_ENABLED]) != 1:
-        raise RemoteExecClosed(_who_switched_it_off(pid, proc))
+        raise RemoteExecClosed(SWITCHED_OFF)
     thread = _address(memory, main + table[_MAIN_THREAD])
     # A pointer that leads to the main thread's own number leads to its state.
     inside = procfs.status(pid, proc).get("NSpid", str(pid)).split()[-1]
     if not thread or _address(memory, thread + table[_NATIVE_ID]) != int(inside):
-        raise RemoteExecClosed(Obstacle.NO_MAIN_THREAD)
+        raise RemoteExecClosed(NO_MAIN_THREAD)
     support = thread + table[_SUPPORT]
     return RequestSlot(
         pid=pid,
@@ -181,16 +166,12 @@ def _slot(pid: int, runtime: int, memory: int, proc: Path) -> RequestSlot:
 
 def _check(table: tuple[int, ...]) -> None:
     release = table[_VERSION] >> 24 & 0xFF, table[_VERSION] >> 16 & 0xFF
-    if release != VERSION:
-        raise RemoteExecClosed(Obstacle.OLDER if release < VERSION else Obstacle.NEWER)
-    if table[_VERSION] >> 4 & 0xF != _FINAL:
-        raise RemoteExecClosed(Obstacle.NOT_FINAL)
-    if table[_FREE_THREADED]:
-        raise RemoteExecClosed(Obstacle.FREE_THREADED)
+    if release != VERSION or table[_VERSION] >> 4 & 0xF != _FINAL or table[_FREE_THREADED]:
+        raise RemoteExecClosed(NO_TABLE)
     used = (_INTERPRETERS, _INTERPRETER_ID, _NEXT_INTERPRETER, _MAIN_THREAD, _NATIVE_ID)
     offsets = [table[word] for word in (*used, _BREAKER, _SUPPORT, _ENABLED, _PENDING, _PATH)]
     if max(offsets) > _FARTHEST or not 0 < table[_PATH_BYTES] <= _LONGEST_PATH:
-        raise RemoteExecClosed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(NO_TABLE)
 
 
 def _main_interpreter(table: tuple[int, ...], runtime: int, memory: int) -> int:
@@ -202,16 +183,7 @@ def _main_interpreter(table: tuple[int, ...], runtime: int, memory: int) -> int:
         if _address(memory, each + table[_INTERPRETER_ID]) == 0:
             return each
         each = _address(memory, each + table[_NEXT_INTERPRETER])
-    raise RemoteExecClosed(Obstacle.NO_MAIN_THREAD)
-
-
-def _who_switched_it_off(pid: int, proc: Path) -> Obstacle:
-    if procfs.environ(pid, (OFF_VARIABLE,), proc).get(OFF_VARIABLE, Foreign("")).raw:
-        return Obstacle.BY_VARIABLE
-    words = procfs.cmdline(pid, proc)
-    if any(word.raw.removeprefix("-X").partition("=")[0] == OFF_OPTION for word in words):
-        return Obstacle.BY_OPTION
-    return Obstacle.BY_BUILD
+    raise RemoteExecClosed(NO_MAIN_THREAD)
 
 
 @contextlib.contextmanager

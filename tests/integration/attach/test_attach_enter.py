@@ -157,8 +157,7 @@ def test_where_remote_exec_is_switched_off_the_main_thread_is_borrowed_and_the_d
         assert shown.code == 0
         by_name = {check["name"]: check for check in shown.json["checks"]}
         assert by_name["remote_exec"]["status"] == "warn"
-        assert f"started with {switch};" in by_name["remote_exec"]["detail"]
-        assert by_name["remote_exec"]["fix"].startswith("start it without")
+        assert "remote debugging is off in it" in by_name["remote_exec"]["detail"]
 
 
 def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., AgentConnection]) -> None:
@@ -400,7 +399,7 @@ def test_a_long_native_call_is_waited_out(go_in: Callable[..., AgentConnection])
         link = go_in(target.pid, on_wait=lines.append)
         leave(link)
     # Once it is back in Python the call runs, and the agent comes up: on a busy machine that may be said too.
-    assert all("runs native code" in line or "the call has run" in line for line in lines)
+    assert all("has not come back to Python" in line or "the call has run" in line for line in lines)
 
 
 def test_a_target_that_ends_while_we_wait(go_in: Callable[..., AgentConnection]) -> None:
