@@ -1,76 +1,30 @@
 """Files, locks and sockets in folders of one user: this process's own.
 
 Root that attaches to somebody else's job has become that user before it comes here (`attach/door`), so no
-file is opened with more rights than its owner has. Left to see to: a path inside another process's root is
-resolved inside it (`open_beneath`); what may keep us waiting is not opened (`open_plain`); who answers on a
-socket is asked of the kernel (`connect`); what outlives its maker is known by a lock that dies with it.
+file is opened with more rights than its owner has. Left to see to: what may keep us waiting is not opened
+(`open_plain`); who answers on a socket is asked of the kernel (`connect`); what outlives its maker is known
+by a lock that dies with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
 import socket
 import stat
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 CONNECT_TIMEOUT_S = 5.0
 LOCK_TRIES = 50
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPENAT2 = 437  # on every architecture
-_NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10
-_NOT_THERE = {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG}
 
 
 class NotPlain(OSError):
     """What lies there is neither a plain file nor a folder."""
-
-
-def open_beneath(root: int, path: str, flags: int = os.O_RDONLY | os.O_DIRECTORY) -> int:
-    """Open what lies at a path inside a root; whatever links there are on it stay inside.
-
-    Where the kernel has no `openat2` (before 5.6, or under a filter) a link is refused.
-
-    Raises:
-        OSError: there is nothing.
-    """
-    inner = path.strip("/") or "."
-    if "\0" in inner:
-        raise OSError(errno.EINVAL, "no path", path)
-    how = struct.pack("<3Q", flags | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS | _IN_ROOT)
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd: int = libc.syscall(
-        ctypes.c_long(_OPENAT2),
-        ctypes.c_long(root),
-        ctypes.c_char_p(os.fsencode(inner)),
-        ctypes.c_char_p(how),
-        ctypes.c_size_t(len(how)),
-    )
-    if fd >= 0:
-        return fd
-    number = ctypes.get_errno()
-    if number not in _NOT_THERE:
-        raise OSError(number, os.strerror(number), path)
-    return walk(root, inner, flags)
-
-
-def walk(root: int, inner: str, flags: int = os.O_RDONLY | os.O_DIRECTORY) -> int:
-    """The same over no link. Raises OSError."""
-    *above, last = inner.split("/")
-    fd = os.dup(root)
-    for part, how in (*((part, _FOLDER) for part in above), (last, flags | os.O_NOFOLLOW | os.O_CLOEXEC)):
-        try:
-            step = os.open(part if part != ".." else "", how, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = step
-    return fd
 
 
 def open_plain(path: Path | str) -> int:
@@ -222,29 +176,3 @@ def remove_unheld(parent: int, name: str) -> bool:
         return True
     finally:
         os.close(fd)
-
-
-GET_SEALS = 1034  # of linux/fcntl.h; not every Python names it
-MOST_STUCK, LET_GO_S = 16, 0.1
-_letting_go: list[threading.Thread] = []
-
-
-def let_go(fd: int) -> bool:
-    """Close a descriptor that came out of a job; False where too many are stuck already.
-
-    A close asks the file system, which may be a program of the job's that never answers (FUSE), and not even
-    SIGKILL ends that wait. Memory has no such file system.
-    """
-    try:
-        fcntl.fcntl(fd, GET_SEALS)
-    except OSError:
-        _letting_go[:] = [each for each in _letting_go if each.is_alive()]
-        if len(_letting_go) >= MOST_STUCK:
-            return False
-        closes = threading.Thread(target=os.close, args=(fd,), name="let-go", daemon=True)
-        closes.start()
-        _letting_go.append(closes)
-        closes.join(LET_GO_S)
-    else:
-        os.close(fd)
-    return True

@@ -26,7 +26,7 @@ from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
-from autobrrr.folders import let_go, peer_uid
+from autobrrr.folders import peer_uid
 from autobrrr.injected.wire import framing
 from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
@@ -106,8 +106,8 @@ def enter(
             place.write("code", compiled)
         place.write("source", code_bundle.source(made))
         place.write("boot.json", json.dumps(boot).encode())
-        with place.listen() as door, WayIn(target, place) as way:
-            link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
+        with WayIn(target, place) as way:
+            link, ring_fd, facts = _receive(place, target, token, way=way, on_wait=on_wait)
     return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
@@ -121,7 +121,6 @@ def enter(
 
 def _receive(
     place: TargetFolder,
-    door: socket.socket,
     target: triage.AttachTarget,
     token: str,
     *,
@@ -129,7 +128,7 @@ def _receive(
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
     def arrived(timeout_s: float) -> bool:
-        if is_readable(door, timeout_s):
+        if is_readable(place.door, timeout_s):
             return True
         _raise_complaint(place, target)
         return False
@@ -147,13 +146,13 @@ def _receive(
             go_beside=way.beside_the_main_thread,
             on_wait=on_wait,
         )
-        link, _ = door.accept()
+        link, _ = place.door.accept()
         try:
             if peer_uid(link) in (os.geteuid(), 0):
                 ring_fd, said, facts = hello_from(link)
                 if secrets.compare_digest(said, token):
                     return link, ring_fd, facts
-                let_go(ring_fd)
+                os.close(ring_fd)
         except (framing.BadFrame, framing.Closed, OSError) as error:
             link.close()
             _hear_out(place, target)
@@ -171,7 +170,7 @@ def _receive(
 def _raise_complaint(place: TargetFolder, target: triage.AttachTarget) -> None:
     """Raise what the injected code says of its failure, where it has failed."""
     said = place.said(FAILED)
-    if said:  # an empty file is still being written
+    if said is not None:
         raise load_failure.error_of(load_failure.parse(said), target.pid)
 
 
@@ -251,7 +250,7 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
 
 def _close(fds: list[int]) -> None:
     for fd in fds:
-        let_go(fd)
+        os.close(fd)
 
 
 def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> bytes:

@@ -117,8 +117,9 @@ def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
     folder = library.path.rsplit("/", 2)[0]
     text, odd = b"", None
     try:
-        with job_files.opened(pid, f"{folder}/version.py", proc) as fd:
-            text = os.read(fd, _VERSION_BYTES)
+        file = f"{folder}/version.py"
+        with open(job_files.readable(job_files.open_in(pid, file, os.O_PATH, proc), file), "rb") as opened:
+            text = opened.read(_VERSION_BYTES)
     except (FileNotFoundError, ProcessLookupError):
         pass
     except OSError as error:

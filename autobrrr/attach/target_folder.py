@@ -7,12 +7,11 @@ by the agent, else by whoever attaches next.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -23,7 +22,6 @@ from autobrrr.machine.job_files import open_in
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
-MOST_SAID_BYTES = 4095  # as a link
 MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -32,6 +30,10 @@ class TargetFolder:
     """One private folder, open. Use as a context: it is removed at the end.
 
     While it is open its lock is held: one without a holder was left by an attach that was killed.
+
+    Attributes:
+        path: Where the target sees it.
+        door: A listening socket at `SOCKET`, for the target's user and root alone.
 
     Raises:
         CannotAttach: none of the candidates can be written.
@@ -47,7 +49,7 @@ class TargetFolder:
             try:
                 self._parent = open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
                 try:
-                    self._fd = _made(self._parent, self._name)
+                    self._fd, self.door = _made(self._parent, self._name)
                 except OSError:
                     os.close(self._parent)
                     raise
@@ -66,31 +68,21 @@ class TargetFolder:
     def write(self, name: str, data: bytes) -> None:
         """A file for the target to read. Raises CannotAttach."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with self._room(), os.fdopen(os.open(name, flags, 0o600, dir_fd=self._fd), "wb") as file:
-            file.write(data)
+        try:
+            with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._fd), "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise CannotAttach(
+                f"{self.path}, as process {self._pid} sees it, can't be written: {error.strerror}",
+                f"make room in {os.path.dirname(self.path)} and try again",
+            ) from None
 
     def said(self, name: str) -> str | None:
-        """The text of a link that the target left: see `complaint`; None where there is none.
-
-        Where the target may make no links it has left a file.
-        """
+        """The text of a link that the target left: see `load_failure`; None where there is none."""
         try:
             return os.readlink(name, dir_fd=self._fd)
         except OSError:
-            pass
-        try:
-            fd = folders.open_plain(self._inside(name))
-        except OSError:
             return None
-        try:
-            return os.read(fd, MOST_SAID_BYTES).decode(errors="replace")
-        finally:
-            os.close(fd)
-
-    def listen(self) -> socket.socket:
-        """A listening socket at `SOCKET`, for the target's user and root alone. Raises CannotAttach."""
-        with self._room():
-            return folders.listen(self._inside(SOCKET), 2)
 
     @property
     def socket_path(self) -> str:
@@ -99,23 +91,11 @@ class TargetFolder:
 
     def remove(self) -> None:
         """Take away all of it. Files only: nothing in it is a folder of ours."""
+        self.door.close()
         with contextlib.suppress(OSError):
             folders.remove_folder(self._fd, self._parent, self._name)
         os.close(self._fd)
         os.close(self._parent)
-
-    @contextlib.contextmanager
-    def _room(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CannotAttach(
-                f"{self.path}, as process {self._pid} sees it, can't be written: {error.strerror}",
-                f"make room in {os.path.dirname(self.path)} and try again",
-            ) from None
-
-    def _inside(self, name: str) -> Path:
-        return Path(f"/proc/self/fd/{self._fd}", name)
 
     def __enter__(self) -> TargetFolder:
         return self
@@ -126,27 +106,24 @@ class TargetFolder:
         self.remove()
 
 
-def _made(parent: int, name: str) -> int:
-    """A new folder whose lock is held. Raises OSError where it can't be, or takes no sockets, as some file
-    systems of networks do not.
+def _made(parent: int, name: str) -> tuple[int, socket.socket]:
+    """A new folder whose lock is held, with a socket that listens in it.
+
+    Raises:
+        OSError: it can't be made, or takes no sockets, as some file systems of networks do not.
     """
     os.mkdir(name, 0o700, dir_fd=parent)
     fd = -1
     try:
         fd = os.open(name, _FOLDER, dir_fd=parent)
-        found = os.fstat(fd)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folders.is_held(fd):
-            raise PermissionError(errno.EPERM, "another folder took the place of the one just made")
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.bind(f"/proc/self/fd/{fd}/probe")
-        os.unlink("probe", dir_fd=fd)
+        folders.is_held(fd)
+        return fd, folders.listen(Path(f"/proc/self/fd/{fd}", SOCKET), 2)
     except OSError:
         if fd >= 0:
             os.close(fd)
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=parent)
         raise
-    return fd
 
 
 def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES) -> list[str]:

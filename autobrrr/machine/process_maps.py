@@ -86,7 +86,7 @@ def opened(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> Iterator[i
     try:
         found, wanted = os.open(proc / str(pid) / "map_files" / span, os.O_PATH | os.O_CLOEXEC), None
     except OSError:
-        found, wanted = job_files.named(pid, mapping.path, proc), mapping.unlinked
+        found, wanted = job_files.open_in(pid, mapping.path, os.O_PATH, proc), mapping.unlinked
     fd = job_files.readable(found, mapping.path)
     try:
         if wanted is not None and os.fstat(fd).st_ino != wanted:  # an upgrade puts another file at its path

@@ -20,7 +20,6 @@ from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import let_go
 from autobrrr.machine import control_groups
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
@@ -184,7 +183,7 @@ def _enter(
         entered.socket.close()
         raise
     finally:
-        let_go(entered.ring_fd)
+        os.close(entered.ring_fd)
     agent = AgentLink(entered.socket)
     same_numbers = entered.facts.pid == pid  # else it lives in a pid namespace of its own
 

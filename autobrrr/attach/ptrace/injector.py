@@ -37,10 +37,10 @@ except:
  pass
 """
 # The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
-# called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`. Where a
-# filter refuses links, files are made in their place; where a policy (Landlock, AppArmor) refuses both, the
-# agent itself sees to it that it is there once. gevent and eventlet put Python functions in the place
-# of the interpreter's own: a thread would be a greenlet on the training thread, a wait start an event loop.
+# called back. It can't be made where the folder is gone. Links take no descriptor: see `load_failure`. Where
+# a filter or a policy refuses links, the agent itself sees to it that it is there once.
+# gevent and eventlet put Python functions in the place of the interpreter's own: a thread would be a greenlet
+# on the training thread, a wait start an event loop.
 _INNER = """import _thread, posix, time
 try:
  if time.monotonic() < {deadline}:
@@ -63,10 +63,7 @@ _TAKEN = """  try:
   except (FileExistsError, FileNotFoundError):
    raise
   except OSError:
-   try:
-    open({taken!r}, 'x').close()
-   except PermissionError:
-    pass
+   pass
 """
 # First on the new thread: the job's signals are for the job's own threads.
 _THREAD = """try:
@@ -82,13 +79,7 @@ except BaseException as error:
 _SAY = """import posix
 said = '\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,
  str(getattr(error, 'errno', None)), str(error)))[:{most}]
-try:
- posix.symlink(said, {file!r})
-except FileExistsError:
- pass
-except OSError:
- with open({file!r}, 'x') as file:
-  file.write(said)
+posix.symlink(said, {file!r})
 """
 
 

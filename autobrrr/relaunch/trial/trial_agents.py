@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import let_go
 from autobrrr.injected.loop.device_stamps import STAMP_EACH
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.machine.file_readiness import is_readable
@@ -121,7 +120,7 @@ class TrialAgents:
         except (AutobrrrError, msgspec.ValidationError):
             self._ring = None
         finally:
-            let_go(fd)
+            os.close(fd)
         self.flush()
         self.link.command("stamp", lambda _: None, **STAMP_EACH)
 

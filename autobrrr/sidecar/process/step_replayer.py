@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from autobrrr.attach.bundle import code_bundle
-from autobrrr.folders import let_go
 from autobrrr.machine import procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
@@ -97,7 +96,7 @@ class StepReplayer:
         """Replay what lies behind `fd`, which is closed; `done` gets the answer later."""
         if self._replaying:  # one at a time: an agent may send as many as it likes
             if fd is not None:
-                let_go(fd)
+                os.close(fd)
             return
         self._replaying = True
         threading.Thread(target=self._work, args=(told, fd, done), name="replay", daemon=True).start()
@@ -127,7 +126,7 @@ def replayed(
     """
     if fd is None or told.get("status") != "ok":
         if fd is not None:
-            let_go(fd)
+            os.close(fd)
         why = told.get("why")
         return _abstained(why if isinstance(why, str) else "the step's record did not come with it")
     try:
@@ -136,7 +135,7 @@ def replayed(
             return _abstained(refusal)
         recording = os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
-        let_go(fd)
+        os.close(fd)
     python = code_bundle.interpreter_of(pid, version=None)
     if python is None:
         return _abstained("the job's own Python can't be run from here")

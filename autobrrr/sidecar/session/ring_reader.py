@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.errors import CannotAttach
-from autobrrr.folders import GET_SEALS
 from autobrrr.injected.wire import ring_layout
 
 RECORD = np.dtype(
@@ -37,7 +36,7 @@ def representative(records: Records) -> Records:
 
 
 # Of linux/fcntl.h; not every Python names them.
-_SEAL_SHRINK = 0x2
+_GET_SEALS, _SEAL_SHRINK = 1034, 0x2
 MOST_CAPACITY = 1 << 16
 MOST_SEQ = 1 << 48
 MOST_NS = 1 << 62
@@ -195,7 +194,7 @@ class RingReader:
 def _sealed_bytes(fd: int) -> int:
     """The size of a file in memory that can't shrink."""
     try:
-        seals = fcntl.fcntl(fd, GET_SEALS)  # first: of memory all else can be asked without a wait
+        seals = fcntl.fcntl(fd, _GET_SEALS)  # first: of memory all else can be asked without a wait
     except OSError:  # a file on a disk, or one that was not opened
         raise NoRing("is no file in memory") from None
     found = os.fstat(fd)

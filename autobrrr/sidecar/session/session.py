@@ -6,6 +6,7 @@ snapshots, commands. Never waits and knows no sockets: the event loop calls it, 
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Literal
 import msgspec
 
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
-from autobrrr.folders import let_go
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
@@ -209,7 +209,7 @@ class Session:
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
             if isinstance(fd := event.get("fd"), int):  # of a window that nobody reads
-                let_go(fd)
+                os.close(fd)
             if name not in self._odd_events:  # once is enough
                 self._odd_events.add(name)
                 self._note(f"the agent's event {name} can't be read: {error}")

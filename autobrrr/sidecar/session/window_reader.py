@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import let_go
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
 
 TOP_OPS = 40
@@ -149,7 +148,7 @@ def no_trace(fd: int) -> str | None:
 
 def _close(fd: int | None) -> None:
     if fd is not None:
-        let_go(fd)
+        os.close(fd)
 
 
 def _abstained(why: str) -> ProfilerWindow:

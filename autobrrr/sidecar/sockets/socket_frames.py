@@ -12,7 +12,6 @@ import socket
 import struct
 from collections import deque
 
-from autobrrr.folders import let_go
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
@@ -135,9 +134,9 @@ class Wire:
     def close(self) -> None:
         self.hang_up()
         if (link := self.link.detach()) >= 0:  # what came and was not read is closed with it
-            let_go(link)
+            os.close(link)
         while self.fds:
-            let_go(self.fds.popleft())
+            os.close(self.fds.popleft())
 
     def _take_fds(self, control: list[tuple[int, int, bytes]]) -> None:
         """Nobody may fill our file table: descriptors that nobody wants, or too many, are closed."""
@@ -149,5 +148,5 @@ class Wire:
                     if len(self.fds) < self._most_fds:
                         os.set_inheritable(fd, False)
                         self.fds.append(fd)
-                    elif not let_go(fd):
-                        raise BadFrame("files that can't be closed came with it")
+                    else:
+                        os.close(fd)

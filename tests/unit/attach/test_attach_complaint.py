@@ -137,15 +137,13 @@ def test_a_session_that_is_not_found_is_said_with_the_command_that_ends_it(
     assert said.hint.startswith(f"{command} detach {PID} ends it")
 
 
-def test_a_file_is_heard_once_it_is_written(tmp_path: Path) -> None:
-    """In place of a link, where the job may make none: it is empty for a moment."""
+def test_a_complaint_in_the_private_folder_is_raised(tmp_path: Path) -> None:
     (tmp_path / str(PID) / "root" / "tmp").mkdir(parents=True, mode=0o1777)
     (tmp_path / str(PID) / "root" / "tmp").chmod(0o1777)
     target = cast("AttachTarget", SimpleNamespace(pid=PID))
     with TargetFolder(PID, proc=tmp_path) as place:
         file = tmp_path / str(PID) / "root" / place.path.lstrip("/") / FAILED
-        file.touch()
         enter._raise_complaint(place, target)
-        file.write_text("ring\nOSError\n1\nnot permitted")
+        file.symlink_to("ring\nOSError\n1\nnot permitted")
         with pytest.raises(CannotAttach, match="memfd_create"):
             enter._raise_complaint(place, target)

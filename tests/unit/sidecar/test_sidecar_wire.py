@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
-import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr import folders
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
@@ -156,27 +153,3 @@ def test_an_agent_that_talks_nonsense_loses_its_link() -> None:
 def test_a_frame_in_another_encoding_is_no_frame(encoding: str) -> None:
     with pytest.raises(BadFrame, match="no JSON"):
         decode('{"v": 1, "do": "ping"}'.encode(encoding))
-
-
-@pytest.mark.parametrize("takes", [False, True])
-@pytest.mark.parametrize("read", [False, True])
-def test_a_socket_that_lingers_holds_nobody_up(takes: bool, read: bool) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        sent = socket.create_connection(listener.getsockname())
-        peer, _ = listener.accept()  # reads nothing
-    sent.setblocking(False)
-    while select.select([], [sent], [], 0)[1]:
-        sent.send(bytes(1 << 16))
-    sent.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3))
-    ours, theirs = socket.socketpair()
-    wire = Wire(ours, takes_fds=takes)
-    socket.send_fds(theirs, [encode({"do": "ping"})], [sent.fileno()])
-    sent.close()
-    if read:
-        assert [each["do"] for each in wire.read()] == ["ping"]
-    wire.close()
-    assert any(each.is_alive() for each in folders._letting_go)  # it lingers there, and nobody waits
-    peer.close()
-    theirs.close()
