@@ -15,7 +15,6 @@ from pathlib import Path
 from autobrrr.errors import AutobrrrError
 
 TMP = Path("/tmp")
-MOST_LINKS = 40  # as the kernel follows
 
 
 def runtime_dirs(env: Mapping[str, str] = os.environ) -> list[Path]:
@@ -163,29 +162,12 @@ def home_of(uid: int) -> Path | None:
 
 
 def is_roots(path: Path) -> bool:
-    """Whether root alone decides what lies at a path, as far as it is there.
+    """Whether root alone decides what lies at a path, as far as it is there; a link on the way is no yes.
 
     Under `sudo` the environment may still name folders of the user: whoever owns one on the way may put
-    there what they like, a link too. What is not there yet somebody may make first, where all may. Links are
-    followed one by one: one of root's may lead to one of somebody else's.
+    there what they like. What is not there yet somebody may make first, where all may.
     """
-    whole = path.absolute()
-    for _ in range(MOST_LINKS):
-        if not _is_kept_apart(whole):
-            return False
-        link = next((each for each in reversed((whole, *whole.parents)) if os.path.islink(each)), None)
-        if link is None:
-            return True
-        try:
-            whole = link.parent / os.readlink(link) / whole.relative_to(link)
-        except OSError:
-            return False
-    return False
-
-
-def _is_kept_apart(whole: Path) -> bool:
-    """Whether none but root may put something else at a path, or on the way to it, as it is written."""
-    missing = False
+    whole, missing = path.absolute(), False
     for each in (whole, *whole.parents):
         try:
             found = os.lstat(each)
@@ -195,7 +177,7 @@ def _is_kept_apart(whole: Path) -> bool:
         except OSError:
             return False
         kept_apart = found.st_mode & stat.S_ISVTX and not missing
-        if found.st_uid != 0 or (_open_to_others(found) and not kept_apart):
+        if stat.S_ISLNK(found.st_mode) or found.st_uid != 0 or (_open_to_others(found) and not kept_apart):
             return False
         missing = False
     return True

@@ -20,7 +20,6 @@ from autobrrr.records import JobLine
 
 USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes
 ANSWER_S = 15.0
-MOST_BYTES = 4 << 20
 AT_ONCE = 8
 
 
@@ -50,7 +49,6 @@ def _of_user(pids: Sequence[int]) -> list[JobLine]:
             own_modules.command("autobrrr", "ls", "--json"),
             input=b"",
             timeout=ANSWER_S,
-            most_bytes=MOST_BYTES,
             env={**own_modules.environment(), USER_OF: str(pids[0])},
             cwd="/",
         )

@@ -32,7 +32,6 @@ MODULES = (
 ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
-MOST_ANSWER_BYTES = 1 << 20
 # What decides how torch computes and takes memory there.
 VARIABLES = (
     *(
@@ -147,7 +146,6 @@ def replayed(
         [python.name, "-I", "-S", "-B", "-c", _PROGRAM],
         input=b"%d\n" % len(modules) + modules + recording,
         timeout=TIMEOUT_S,
-        most_bytes=MOST_ANSWER_BYTES,
         began=began,
         executable=python.program,
         env={**variables, **dict(python.variables), **PASSIVE},
