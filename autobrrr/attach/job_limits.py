@@ -1,4 +1,4 @@
-"""What a process may still take of what the agent needs: descriptors, threads, sizes, addresses, memory.
+"""What a process may still take of what the agent needs: descriptors, threads, addresses, memory.
 
 In goes a pid; out comes a `Shortage` where something is short. Nothing is stopped or changed.
 """
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from autobrrr.injected.wire import ring_layout
-from autobrrr.machine import control_groups, kernel_text, process_maps, procfs
+from autobrrr.machine import control_groups, kernel_text, procfs
 from autobrrr.machine.control_groups import GROUPS
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
@@ -26,13 +25,9 @@ DESCRIPTORS = 16
 THREADS = 2
 ADDRESS_BYTES = 160 << 20
 DATA_BYTES = 48 << 20
-MAPPINGS = 64  # a thread's stack, arena and guard, the ring, a profiler's buffers: some 16 are taken
 MEMORY_BYTES = 32 << 20
-_STACK_BYTES = 8 << 20  # of a thread, in what was measured
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
-_ADDRESSES = ("Max address space", "as", "map {} more (ulimit -v)", ADDRESS_BYTES)
-_DATA = ("Max data size", "data", "take {} more of data (ulimit -d)", DATA_BYTES)
 
 
 class Shortage(NamedTuple):
@@ -112,57 +107,32 @@ def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | No
     )
 
 
-def file_size(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
-    """Whether its limit on the size of files is below the ring of steps, which counts as one."""
-    most, wanted = limit(pid, "Max file size", proc), ring_layout.size_bytes()
-    if most is None or most.soft >= wanted:
-        return None
-    return Shortage(
-        f"process {pid} may write no file of more than {_mib(most.soft)} (ulimit -f), as which its "
-        f"shared memory counts; the agent needs {_mib(wanted)}",
-        most.raised(pid, "fsize", _round_up(wanted, _MIB)),
-    )
-
-
 def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code."""
-    pages = number((kernel_text.text(proc / str(pid) / "statm", _MOST_BYTES) or "").split(" ")[0])
-    bytes_now = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
-    return _sizes(pid, proc, _ADDRESSES, bytes_now)
+    return _sizes(pid, proc, ("Max address space", "as", "map {} more (ulimit -v)", ADDRESS_BYTES))
 
 
 def data(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
     """Whether its limit on private memory leaves too little: beyond it the job's own allocations fail."""
-    kilobytes = number((procfs.status(pid, proc).get("VmData") or "").split(" ")[0])
-    return _sizes(pid, proc, _DATA, None if kilobytes is None else kilobytes * 1024)
+    return _sizes(pid, proc, ("Max data size", "data", "take {} more of data (ulimit -d)", DATA_BYTES))
 
 
-def _sizes(pid: int, proc: Path, of: tuple[str, str, str, int], bytes_now: int | None) -> Shortage | None:
-    """Whether a limit leaves less than is wanted and what its stacks take, beyond what it had at its peak."""
+def _sizes(pid: int, proc: Path, of: tuple[str, str, str, int]) -> Shortage | None:
+    """Whether a limit leaves less than is wanted beyond the peak: the next step may need that again."""
     name, flag, told, wanted = of
-    most = limit(pid, name, proc)
-    if most is None or bytes_now is None:
+    most, found = limit(pid, name, proc), procfs.status(pid, proc)
+    peak, size, private = (
+        number(found.get(each, "").split(" ")[0]) for each in ("VmPeak", "VmSize", "VmData")
+    )
+    if most is None or peak is None or size is None or private is None:
         return None
-    taken, wanted = bytes_now + _given_back(pid, proc), wanted + _larger_stacks(pid, proc)
+    taken = 1024 * (peak if flag == "as" else private + max(0, peak - size))
     spare = max(0, most.soft - taken)
     if spare >= wanted:
         return None
     return Shortage(
         f"process {pid} may {told.format(_mib(spare))}; {_mib(wanted)} must be free",
         most.raised(pid, flag, _round_up(taken + 2 * wanted, _MIB)),
-    )
-
-
-def mappings(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
-    """Whether the kernel lets it have fewer than `MAPPINGS` more; every large tensor is one."""
-    most = number(kernel_text.text(proc / "sys" / "vm" / "max_map_count", 64))
-    taken = (kernel_text.data(proc / str(pid) / "maps", process_maps.MOST_BYTES) or b"").count(b"\n")
-    if most is None or most - taken >= MAPPINGS:
-        return None
-    return Shortage(
-        f"process {pid} may have {max(0, most - taken)} mappings more of the {most} that the kernel "
-        f"allows; {MAPPINGS} must be free",
-        f"sudo sysctl vm.max_map_count={2 * most}",
     )
 
 
@@ -177,19 +147,6 @@ def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | Non
         "raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
         f"{pid}",
     )
-
-
-def _given_back(pid: int, proc: Path) -> int:
-    """What it had mapped at its peak and has no more: its next step may need it again."""
-    found = procfs.status(pid, proc)
-    peak, now = (number(found.get(name, "").split(" ")[0]) for name in ("VmPeak", "VmSize"))
-    return 0 if peak is None or now is None else max(0, peak - now) * 1024
-
-
-def _larger_stacks(pid: int, proc: Path) -> int:
-    """What the agent's threads take beyond what was measured: a stack is as large as its limit says."""
-    most = limit(pid, "Max stack size", proc)  # where that is none, the C library gives 2 MiB
-    return 0 if most is None else THREADS * max(0, most.soft - _STACK_BYTES)
 
 
 def _real_uid(pid: int, proc: Path) -> int | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path, PurePosixPath
-from shlex import quote
+from pathlib import Path
 
 from autobrrr.attach import job_limits
 from autobrrr.errors import CannotAttach
@@ -83,7 +82,7 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
         return CannotAttach(
             f"process {pid} has a session already that can't be found from here{lies}: it was started with "
             "another XDG_RUNTIME_DIR, or from another container",
-            f"{_detach(complaint.text, pid)} ends it, if run as it was attached; then try again, {outside}",
+            f"autobrrr detach {pid} ends it, if run as it was attached; then try again, {outside}",
         )
     short = _shortage(complaint, pid, proc)
     if short is not None:
@@ -105,15 +104,8 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
     )
 
 
-def _detach(folder: str, pid: int) -> str:
-    """The command that finds the session whose socket lies in a folder."""
-    runtime = PurePosixPath(folder)
-    found = f"autobrrr detach {pid}"
-    return f"XDG_RUNTIME_DIR={quote(str(runtime.parent))} {found}" if runtime.name == "autobrrr" else found
-
-
 def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:
-    looks: tuple[job_limits.Look, ...] = (job_limits.addresses, job_limits.data, job_limits.mappings)
+    looks: tuple[job_limits.Look, ...] = (job_limits.addresses, job_limits.data)
     fix = f"look at its limits (prlimit --pid {pid}) and "
     if complaint.number == errno.EMFILE:
         looks, detail = (job_limits.descriptors,), "had no file descriptor left for the agent"

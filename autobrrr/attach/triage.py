@@ -223,14 +223,9 @@ def _may_be_traced(case: TriageCase) -> Finding | None:
             "started, or is of another user namespace",
             f"run autobrrr where the job runs (docker exec), or {RUN_HINT}",
         )
-    if scope == 2 and not here.may_trace_others:
+    if scope in (1, 2) and not here.may_trace_others:
         return Finding(
-            "attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
-            f"run autobrrr as root, or {RUN_HINT}",
-        )
-    if scope == 1 and not here.may_trace_others:
-        return Finding(
-            "attaching is blocked by ptrace_scope=1",
+            f"attaching is blocked by ptrace_scope={scope}",
             f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {RUN_HINT}",
         )
     if here.in_user_namespace and here.may_trace_others:
@@ -287,7 +282,7 @@ def _is_python(case: TriageCase) -> Finding | None:
 def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
     def examine(case: TriageCase) -> Finding | None:
         short = look(case.pid, case.proc, case.groups)
-        return None if short is None else Finding(short.detail, short.fix)
+        return None if short is None else Finding(*short)
 
     return examine
 
@@ -397,9 +392,7 @@ CHECKS = tuple(
         ("torch", "PyTorch is loaded", _has_torch),
         ("descriptors", "it may open more files", _short_of(job_limits.descriptors)),
         ("threads", "it may start more threads", _short_of(job_limits.threads)),
-        ("file size", "it may write a file of the ring's size", _short_of(job_limits.file_size)),
         ("addresses", "it may map more memory", _short_of(job_limits.addresses)),
-        ("mappings", "the kernel lets it map more", _short_of(job_limits.mappings)),
         ("data", "it may take more private memory", _short_of(job_limits.data)),
         ("memory", "its control group has room", _short_of(job_limits.memory)),
     )

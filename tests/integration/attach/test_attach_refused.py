@@ -149,18 +149,6 @@ def test_a_job_near_its_limit_of_private_memory_is_told_so(tmp_path: Path) -> No
         assert said.hint.startswith(f"prlimit --pid {target.pid} --data=")
 
 
-def test_a_job_that_may_write_small_files_only_is_told_so(tmp_path: Path) -> None:
-    take = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, -1))"
-    with trains(take) as target:
-        said = refusal(target, tmp_path)
-        assert "no file of more than 0.5 MiB (ulimit -f)" in said.message
-        assert said.hint == f"prlimit --pid {target.pid} --fsize=2097152:"
-        subprocess.run(said.hint.split(" "), check=True)
-        link = enter(target.pid, cache=tmp_path / "cache")
-        link.socket.close()
-        os.close(link.ring_fd)
-
-
 # What `enter` says to root, who is the job's user by then; at last, as it was told of the job's own failure.
 REFUSED = """
 import os, sys, tempfile

@@ -129,22 +129,25 @@ def full(
     limits: str,
     *,
     open_files: int = 0,
-    mapped_pages: int = 0,
+    mapped_kb: int = 0,
     data_kb: int = 0,
-    most_mappings: int = 65_530,
     group: dict[str, str] | None = None,
 ) -> Setup:
     """A process that can take no more of something."""
 
     def make(proc: FakeProc) -> triage.TriageCase:
-        folder = proc.add(PID, uid=US, torch=True, VmData=f"{data_kb} kB")
+        folder = proc.add(
+            PID,
+            uid=US,
+            torch=True,
+            VmData=f"{data_kb} kB",
+            VmPeak=f"{mapped_kb} kB",
+            VmSize=f"{mapped_kb} kB",
+        )
         (folder / "limits").write_text(limits)
         (folder / "fd").mkdir()
         for fd in range(open_files):
             (folder / "fd" / str(fd)).touch()
-        (proc.root / "sys" / "vm").mkdir(parents=True)
-        (proc.root / "sys" / "vm" / "max_map_count").write_text(f"{most_mappings}\n")
-        (folder / "statm").write_text(f"{mapped_pages} 1 1 1 0 1 0\n")
         (folder / "cgroup").write_text("0::/job\n")
         place = proc.root / "groups" / "job"
         place.mkdir(parents=True)
@@ -220,23 +223,13 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         "has 1 thread left of the 20",
         "pids.max",
     ),
-    "file size": (
-        full("Max file size             1024000              unlimited            bytes\n"),
-        r"no file of more than 1.0 MiB \(ulimit -f\)",
-        "prlimit --pid 4242 --fsize=2097152:",
-    ),
     "addresses": (
         full(
             f"Max address space         {1 << 30}           unlimited            bytes\n",
-            mapped_pages=(1 << 30) // 4096 - 2560,
+            mapped_kb=(1 << 20) - 10240,
         ),
         "may map 10 MiB more",
         "prlimit --pid 4242 --as=",
-    ),
-    "mappings": (
-        full("", most_mappings=40),
-        "may have 39 mappings more of the 40",
-        "sysctl vm.max_map_count=80",
     ),
     "data": (
         full(
@@ -356,24 +349,6 @@ def test_a_shell_under_whose_kernel_nothing_is_said_is_no_kernel_thread(proc: Fa
     assert triage.refusal(of({"VmSize": "5 kB", "ppid": 2})(proc)) is None
 
 
-@pytest.mark.parametrize(("stack_mib", "is_short"), [(8, False), (40, True), ("unlimited", False)])
-@pytest.mark.parametrize("kind", ["data", "addresses"])
-def test_stacks_larger_than_those_that_were_measured_need_more(
-    kind: str, stack_mib: int | str, is_short: bool, tmp_path: Path
-) -> None:
-    stack = stack_mib if isinstance(stack_mib, str) else stack_mib << 20
-    name, spare = ("Max data size", 60 << 20) if kind == "data" else ("Max address space", 180 << 20)
-    folder = tmp_path / "42"
-    folder.mkdir()
-    (folder / "limits").write_text(
-        f"Max stack size  {stack}  unlimited  bytes\n{name}  {1 << 30}  unlimited  bytes\n"
-    )
-    (folder / "status").write_text(f"VmData:\t{((1 << 30) - spare) >> 10} kB\n")
-    (folder / "statm").write_text(f"{((1 << 30) - spare) // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0 0\n")
-    look = job_limits.data if kind == "data" else job_limits.addresses
-    assert (look(42, tmp_path) is not None) is is_short
-
-
 @pytest.mark.parametrize("kind", ["data", "addresses"])
 def test_what_a_step_gives_back_is_not_free(kind: str, tmp_path: Path) -> None:
     now = 512 << 10  # KiB
@@ -381,7 +356,6 @@ def test_what_a_step_gives_back_is_not_free(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "42"
     folder.mkdir()
     (folder / "limits").write_text(f"{name}  {1 << 30}  unlimited  bytes\n")
-    (folder / "statm").write_text(f"{(now << 10) // os.sysconf('SC_PAGE_SIZE')} 0 0 0 0 0 0\n")
     look = job_limits.data if kind == "data" else job_limits.addresses
     for peak, is_short in ((now, False), (now + (500 << 10), True)):
         (folder / "status").write_text(f"VmPeak:\t{peak} kB\nVmSize:\t{now} kB\nVmData:\t{now} kB\n")
