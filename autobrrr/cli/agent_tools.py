@@ -141,7 +141,8 @@ async def prove(before: str, after: str, for_s: float = 120.0, allow: str | None
 
 
 READING: tuple[Callable[..., Any], ...] = (jobs, report, explain)
-ACTING: tuple[Callable[..., Any], ...] = (diagnose, what_to_try, tune, detach, prove)
+LOOKING: tuple[Callable[..., Any], ...] = (diagnose, what_to_try)  # they enter a job, and leave it as it was
+CHANGING: tuple[Callable[..., Any], ...] = (tune, detach, prove)
 
 
 def _bounded(for_s: Seconds) -> Seconds:
