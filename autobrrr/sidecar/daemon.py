@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -107,19 +106,12 @@ def serve(
     def figures() -> Published:
         return published(session.snapshot(), tuning.tuned)
 
-    words: deque[str] = deque()
+    def note(text: str) -> None:
+        line = ActivityLine(text=text)
+        log.write("note", line)  # nobody may be listening
+        service.say(line)
 
-    def note() -> None:
-        while words:
-            line = ActivityLine(text=words.popleft())
-            log.write("note", line)  # nobody may be listening
-            service.say(line)
-
-    def say(text: str) -> None:
-        words.append(text)
-        calls(note)
-
-    told = publisher(options, say)
+    told = publisher(options, lambda text: calls(partial(note, text)))
     service.metrics = told.url
     try:
         agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
@@ -150,7 +142,6 @@ def serve(
         tuning.cancel()
         tuning.join(TUNER_S)
         told.close(None if session.state is not State.ENDED else figures)
-        note()  # what came of the last figures: the loop is over
         session.intake.turn.give()
         gpu.close()
         signals.restore()

@@ -8,12 +8,8 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import re
-import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.sidecar.published.published_figures import Published
@@ -66,32 +62,6 @@ def _for_this_machine(app: Application) -> Application:
     return answer
 
 
-class _Request(WSGIRequestHandler):
-    timeout = PATIENCE_S  # of each read: who connects and says nothing does not stay
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """A session has no log of who reads its figures."""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """Each reader has a thread, so that a slow one delays neither the others nor the session."""
-
-    daemon_threads, block_on_close = True, False
-
-    def __init__(self, where: tuple[str, int]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        super().__init__(where, _Request)
-
-    def server_bind(self) -> None:
-        """Without asking a name server who we are, as WSGIServer does."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that breaks off is no fault."""
-
-
 class PrometheusListener:
     """Listens from the start, so that a port that is taken is said before the job is entered.
 
@@ -107,26 +77,28 @@ class PrometheusListener:
         host, port = address_of(where)
         if importlib.util.find_spec("prometheus_client") is None:
             raise NotInstalled("prometheus-client", "attach --metrics", "metrics")
-        from prometheus_client import CollectorRegistry, make_wsgi_app
+        from prometheus_client import CollectorRegistry, make_wsgi_app, start_wsgi_server
 
         self._latest: Published | None = None
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
-            self._server = _Server((host, port))
+            self._server, self._thread = start_wsgi_server(port, host, registry)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None
-        app = make_wsgi_app(registry)
-        self._server.set_app(_for_this_machine(app) if _is_loopback(self._server.server_name) else app)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
+        self._host, self._port = self._server.server_address[:2]
+        # Of each read: who connects and says nothing does not stay, and is no fault.
+        self._server.RequestHandlerClass.timeout = PATIENCE_S  # type: ignore[attr-defined]
+        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
+        if _is_loopback(str(self._host)):
+            self._server.set_app(_for_this_machine(make_wsgi_app(registry)))
 
     @property
     def url(self) -> str:
         """Where the figures are."""
-        host = self._server.server_name
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}/metrics"
+        host = str(self._host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/metrics"
 
     def take(self, told: Published) -> None:
         """From here on these are shown."""
@@ -146,11 +118,10 @@ class PrometheusListener:
         families: dict[str, Metric] = {}
         for figure in () if told is None else told.figures:
             counts = figure.unit == "total"
+            labels = dict((*told.job, *figure.labels)) if told else {}
             name = f"{PREFIX}_{figure.name}" + (f"_{figure.unit}" if figure.unit and not counts else "")
-            names = [name for name, _ in (*told.job, *figure.labels)] if told else []
             if name not in families:
                 family = CounterMetricFamily if counts else GaugeMetricFamily
-                families[name] = family(name, figure.help, labels=names)
-            values = [value for _, value in (*told.job, *figure.labels)] if told else []
-            families[name].add_metric(values, figure.value)  # type: ignore[attr-defined]
+                families[name] = family(name, figure.help, labels=list(labels))
+            families[name].add_metric(list(labels.values()), figure.value)  # type: ignore[attr-defined]
         yield from families.values()

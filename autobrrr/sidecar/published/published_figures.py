@@ -16,6 +16,7 @@ from autobrrr.records import Diagnosis, Limit, Regime, Tuning
 
 MOST_LABEL = 200
 Label = tuple[str, str]
+Unit = Literal["seconds", "ratio", "total", ""]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,24 +26,16 @@ class Figure:
     name: str
     value: float
     help: str
-    unit: Literal["seconds", "ratio", "total", ""] = ""
+    unit: Unit = ""
     labels: tuple[Label, ...] = ()
-
-    @property
-    def path(self) -> str:
-        """`step_seconds`, `share_ratio/overhead`: for who has no labels."""
-        name = f"{self.name}_{self.unit}" if self.unit else self.name
-        return "/".join([name, *(value for _, value in self.labels)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """Everything at one moment."""
 
-    steps: int
     figures: tuple[Figure, ...]
     job: tuple[Label, ...]  # of all figures: whose they are
-    verdict: str
 
 
 def published(found: Diagnosis, tuned: Tuning | None) -> Published:
@@ -50,66 +43,48 @@ def published(found: Diagnosis, tuned: Tuning | None) -> Published:
     script = "" if found.job is None else readable(found.job.script, MOST_LABEL)
     rank = "" if found.job is None or found.job.rank is None else str(found.job.rank)
     return Published(
-        steps=found.steps or 0,
-        figures=tuple(_figures(found, tuned)),
+        figures=tuple(
+            Figure(
+                name=name,
+                value=value / 1e9 if unit == "seconds" else value,
+                help=help_,
+                unit=unit,
+                labels=labels,
+            )
+            for name, unit, labels, value, help_ in _figures(found, tuned)
+            if value is not None
+        ),
         job=(("pid", str(found.pid)), ("script", script), ("rank", rank)),
-        verdict=f"{found.limit} ({found.limit_confidence}); {found.regime} ({found.confidence})",
     )
 
 
-def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[Figure]:
-    median_ns = found.step_ns.median
-    yield from _one("step", median_ns, "median step", scale=1e-9, unit="seconds")
-    yield from _one("step_p99", found.step_ns.p99, "99th percentile of steps", scale=1e-9, unit="seconds")
-    yield from _one("steps", found.steps, "steps since attach", unit="total")
-    if median_ns and found.batch_probe.batch:
-        rate = found.batch_probe.batch * 1e9 / median_ns
-        yield Figure(name="samples_per_second", value=rate, help="samples that a second trains")
+def _figures(
+    found: Diagnosis, tuned: Tuning | None
+) -> Iterator[tuple[str, Unit, tuple[Label, ...], float | None, str]]:
+    """Name, unit, labels, value and what it is; times in ns."""
+    median_ns, batch = found.step_ns.median, found.batch_probe.batch
+    rate = batch * 1e9 / median_ns if median_ns and batch else None
+    yield "step", "seconds", (), median_ns, "median step"
+    yield "step_p99", "seconds", (), found.step_ns.p99, "99th percentile of steps"
+    yield "steps", "total", (), found.steps, "steps since attach"
+    yield "samples_per_second", "", (), rate, "samples that a second trains"
     for part, share in msgspec.structs.asdict(found.shares).items():
-        yield from _one("share", share, "part of the step", unit="ratio", labels=(("part", part),))
+        yield "share", "ratio", (("part", part),), share, "part of the step"
     for phase, ns in msgspec.structs.asdict(found.phases_ns).items():
-        labels = (("phase", phase),)
-        yield from _one(
-            "phase", ns, "mean time in a phase of the step", scale=1e-9, unit="seconds", labels=labels
-        )
+        yield "phase", "seconds", (("phase", phase),), ns, "mean time in a phase of the step"
     for regime in get_args(Regime):
-        yield Figure(
-            name="regime", value=regime == found.regime, help="1: the regime", labels=(("regime", regime),)
-        )
+        yield "regime", "", (("regime", regime),), regime == found.regime, "1: the regime"
     for limit in get_args(Limit):
-        yield Figure(
-            name="limit", value=limit == found.limit, help="1: who limits", labels=(("limit", limit),)
-        )
+        yield "limit", "", (("limit", limit),), limit == found.limit, "1: who limits"
     sure = found.confidence == "high" or found.limit_confidence == "high"
-    yield Figure(name="confident", value=sure, help="1: limit or regime is sure")
-    if tuned is not None and set(tuned.kept) <= set(found.active):  # else what has gained is no longer on
-        yield from _gain(tuned)
-    yield Figure(name="remedies_on", value=len(found.active), help="remedies that are on")
-    yield from _one("own_cost", found.cost.share, "what autobrrr itself costs in each step", unit="ratio")
-    pauses = found.cost.one_off_ns
-    yield from _one("own_pauses", pauses, "all pauses that measuring caused", scale=1e-9, unit="seconds")
+    yield "confident", "", (), sure, "1: limit or regime is sure"
+    # Else what has gained is no longer on.
+    if tuned is not None and tuned.interval is not None and set(tuned.kept) <= set(found.active):
+        low, high = tuned.interval
+        for bound, gain in (("estimate", tuned.speedup), ("low", low), ("high", high)):
+            yield "gain", "ratio", (("bound", bound),), gain, "proven speed-up"
     delay = None if found.host is None else found.host.run_delay_share
-    yield from _one("cpu_wait", delay, "time that the training thread waits for a CPU", unit="ratio")
-
-
-def _gain(tuned: Tuning) -> Iterator[Figure]:
-    if tuned.interval is None:
-        return
-    low, high = tuned.interval
-    for bound, value in (("estimate", tuned.speedup), ("low", low), ("high", high)):
-        yield Figure(
-            name="gain", value=value, help="proven speed-up", unit="ratio", labels=(("bound", bound),)
-        )
-
-
-def _one(
-    name: str,
-    value: float | None,
-    help_: str,
-    *,
-    scale: float = 1.0,
-    unit: Literal["seconds", "ratio", "total", ""] = "",
-    labels: tuple[Label, ...] = (),
-) -> Iterator[Figure]:
-    if value is not None:
-        yield Figure(name=name, value=value * scale, help=help_, unit=unit, labels=labels)
+    yield "remedies_on", "", (), len(found.active), "remedies that are on"
+    yield "own_cost", "ratio", (), found.cost.share, "what autobrrr itself costs in each step"
+    yield "own_pauses", "seconds", (), found.cost.one_off_ns, "all pauses that measuring caused"
+    yield "cpu_wait", "ratio", (), delay, "time that the training thread waits for a CPU"

@@ -53,7 +53,7 @@ class TelemetryExport:
             exporter = OTLPMetricExporter()
         self._latest: Published | None = None
         self._known: set[str] = set()
-        self._say, self._lost, self._under_way = say, 0, False
+        self._say, self._lost = say, False
         exporter.export = self._counted(exporter.export)
         self._provider = MeterProvider([PeriodicExportingMetricReader(exporter)], shutdown_on_exit=False)
         self._meter = self._provider.get_meter("autobrrr")
@@ -73,8 +73,9 @@ class TelemetryExport:
 
     def close(self) -> None:
         """Send the last figures, for so long as that may take."""
-        self._provider.shutdown(CLOSE_MS)
-        if self._under_way:  # the SDK does not wait for longer
+        try:
+            self._provider.shutdown(CLOSE_MS)
+        except Exception:  # noqa: BLE001 - a library of others, at the end of a session
             self._tell(False)
 
     def _counted(self, export: Callable[..., object]) -> Callable[..., object]:
@@ -82,26 +83,23 @@ class TelemetryExport:
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         def counted(*args: object, **more: object) -> object:
-            self._under_way = True
             try:
                 result = export(*args, **more)
             except Exception:
                 self._tell(False)
                 raise
-            finally:
-                self._under_way = False
             self._tell(result is MetricExportResult.SUCCESS)
             return result
 
         return counted
 
     def _tell(self, arrived: bool) -> None:
-        if not arrived and not self._lost:
+        """Once when figures begin to be lost, and once when they arrive again."""
+        if arrived and self._lost:
+            self._say("metrics are sent again")
+        elif not arrived and not self._lost:
             self._say("metrics could not be sent where OTEL_… says; they are tried again with each export")
-        elif arrived and self._lost:
-            times = "once" if self._lost == 1 else f"{self._lost} times"
-            self._say(f"metrics are sent again; {times} they were lost")
-        self._lost = 0 if arrived else self._lost + 1
+        self._lost = not arrived
 
     def _of(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(options: CallbackOptions) -> Iterable[Observation]:
