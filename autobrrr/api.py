@@ -31,7 +31,7 @@ from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
 if TYPE_CHECKING:
-    from autobrrr.records.wire_answers import Ended, SessionEnding
+    from autobrrr.records.wire_answers import SessionEnding
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -291,7 +291,7 @@ class JobSession:
                 self._for_each(lambda client: client.leave()).refuse_none()
         self.close()
 
-    def _ending(self) -> Ended | None:
+    def _ending(self) -> SessionEnding | None:
         """How it ended: None where a rank goes on."""
         endings = [client.ending for client in self._clients.values()]
         return None if None in endings else endings[0]

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from autobrrr import api, paths
-from autobrrr.cli.terminal_screen import explained, logged_session
+from autobrrr.cli.terminal_screen import logged_session
 from autobrrr.cli.verbs import ls
+from autobrrr.diagnosis.glossary import explained
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis
 from autobrrr.report.past_session import past_session, session_data

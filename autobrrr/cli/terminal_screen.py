@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from autobrrr import own_modules
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, NotInstalled, UsageError
-from autobrrr.records.wire_answers import Ended, Explained
+from autobrrr.records.wire_answers import SessionEnding
 
 if TYPE_CHECKING:
     from autobrrr_tui.sources.replay_source import ReplaySource
@@ -35,7 +35,7 @@ def wants_screen() -> bool:
 
 def show_session(
     pid: int, opened: Callable[[OnText], Client], *, readonly: bool, for_s: float | None
-) -> Ended | None:
+) -> SessionEnding | None:
     """Show a session until the user leaves.
 
     Returns:
@@ -62,6 +62,7 @@ def past_session(name: str, *, speed: float | None = None) -> ReplaySource:
     Raises:
         UsageError: it can't be read.
     """
+    from autobrrr.diagnosis.glossary import explained
     from autobrrr_tui.sources.recorded_view import read
     from autobrrr_tui.sources.replay_source import ReplaySource
 
@@ -103,26 +104,6 @@ def logged_session(name: str) -> Path:
         latest = f"the latest is {logs[-1].stem}" if logs else f"{folder} holds none"
         raise UsageError(f"there is no session {name!r}", f"{latest}; autobrrr report lists them")
     return fitting[-1]
-
-
-def explained(name: str) -> Explained:
-    """What a signal means, where no session is there to be asked.
-
-    Raises:
-        UsageError: there is no such name.
-    """
-    from autobrrr.diagnosis.glossary import EXPLANATIONS
-
-    entry = EXPLANATIONS.get(name)
-    if entry is None:
-        raise UsageError(f"nothing is called {name!r}")
-    return Explained(
-        name=entry.name,
-        kind=entry.kind,
-        meaning=entry.meaning,
-        source=entry.source,
-        guards=list(entry.guards),
-    )
 
 
 def serve(words: Sequence[str], port: int) -> int:

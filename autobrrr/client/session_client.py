@@ -26,7 +26,6 @@ from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
-    Ended,
     Explained,
     LogTail,
     RemedyChoice,
@@ -85,7 +84,7 @@ class Client:
 
     def __init__(self, link: socket.socket, *, started: bool = False) -> None:
         self.started = started
-        self.ending: Ended | None = None
+        self.ending: SessionEnding | None = None
         self._wire = Wire(link)
         self._number = 0
         self._inbox: deque[Fields] = deque()
@@ -381,7 +380,7 @@ class Client:
                 raise error_from(message.get("error"))  # what was to come can't: nothing is to be waited for
             return
         if message["event"] == "ended":
-            self.ending = _typed(message.get("ending"), Ended)
+            self.ending = _typed(message.get("ending"), SessionEnding)
         self._events.append(message)
 
     def _receive(self, timeout_s: float | None) -> list[Fields]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import string
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,10 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import host_slack, uneven_steps
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT
+from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Option, Remedy
+from autobrrr.records.wire_answers import Explained
 from autobrrr.trace.causes import time_slices
 from autobrrr.trace.verdict import trace_signals
 from autobrrr.trace.verdict.trace_limit import KERNELS_NAMED_AT
@@ -59,17 +60,6 @@ CONSTANTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """One entry: `kind` is one of `KINDS`."""
-
-    name: str
-    kind: str
-    meaning: str
-    source: str
-    guards: tuple[str, ...] = ()
-
-
 class _Filled(string.Formatter):
     """Puts the program's own constants into a row: `!p` in per cent, `!n` in hundredths, `!m` ns in ms."""
 
@@ -84,25 +74,25 @@ class _Filled(string.Formatter):
         return super().convert_field(value, conversion)
 
 
-def _rows() -> Iterator[Explanation]:
+def _rows() -> Iterator[Explained]:
     text = Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8")
     for kind, table in tomllib.loads(text).items():
         for name, row in table.items():
             if kind == "regime":
                 yield _of_regime(name, row)
             elif kind in SOURCES:
-                yield Explanation(name=name, kind=kind, meaning=row, source=SOURCES[kind])
+                yield Explained(name=name, kind=kind, meaning=row, source=SOURCES[kind])
             else:
                 filled = {key: _filled(row[key]) for key in ("meaning", "source")}
                 guards = tuple(map(_filled, row.get("guards", ())))
-                yield Explanation(name=name, kind=kind, guards=guards, **filled)
+                yield Explained(name=name, kind=kind, guards=guards, **filled)
 
 
 def _filled(text: str) -> str:
     return _Filled().vformat(text, (), CONSTANTS)
 
 
-def _of_regime(name: str, meaning: str) -> Explanation:
+def _of_regime(name: str, meaning: str) -> Explained:
     pairs = [f"{pair.first} + {pair.second}" for pair in AGREEMENT if pair.regime == name]
     of_device = [" + ".join(pair) for pair in trace_signals.AGREEMENT.get(name, ())]
     named = [
@@ -119,10 +109,10 @@ def _of_regime(name: str, meaning: str) -> Explanation:
         if pairs
         else ()
     )
-    return Explanation(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
+    return Explained(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
 
 
-def _of_remedy(remedy: Remedy) -> Explanation:
+def _of_remedy(remedy: Remedy) -> Explained:
     guards = [f"reach {remedy.reach}, class {remedy.cls}", *map(_option, remedy.options)]
     if remedy.unproven:
         guards.append("never run on a GPU yet: tried only by name (--only)")
@@ -130,7 +120,7 @@ def _of_remedy(remedy: Remedy) -> Explanation:
         guards.append("tried only by name (--only)")
     elif remedy.only_predicted:
         guards.append("tried only where the diagnosis predicts a gain, or by name (--only)")
-    return Explanation(
+    return Explained(
         name=remedy.name,
         kind="remedy",
         meaning=remedy.doc,
@@ -150,6 +140,13 @@ def _option(option: Option) -> str:
     return f"option {option.name}: {values}{default}"
 
 
-EXPLANATIONS: dict[str, Explanation] = {
+EXPLANATIONS: dict[str, Explained] = {
     entry.name: entry for entry in (*map(_of_remedy, REGISTRY.values()), *_rows())
 }
+
+
+def explained(name: str) -> Explained:
+    """What a word means. Raises UsageError: nothing is called so."""
+    if name not in EXPLANATIONS:
+        raise UsageError(f"nothing is called {name!r}")
+    return EXPLANATIONS[name]

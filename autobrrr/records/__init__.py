@@ -65,7 +65,6 @@ from autobrrr.records.verdict_records import (
     Shares,
     Trend,
     Verdict,
-    VerdictLine,
     Where,
     limited_by,
     verdict_head,

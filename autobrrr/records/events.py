@@ -24,8 +24,8 @@ from autobrrr.records.agent_records import (
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.records.session_records import Diagnosis
 from autobrrr.records.tuning_records import Reverted, Trial, TuneProgress, Tuning
-from autobrrr.records.verdict_records import VerdictLine
-from autobrrr.records.wire_answers import ActivityLine, Details, Ended, SessionEnding, StepHistory, TuneFailed
+from autobrrr.records.verdict_records import Verdict
+from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory, TuneFailed
 
 Told = Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
 
@@ -34,7 +34,7 @@ class SessionOver(Record, frozen=True, kw_only=True, omit_defaults=True):
     """The last that a client is sent."""
 
     snapshot: Diagnosis
-    ending: Ended | None = None
+    ending: SessionEnding | None = None
 
 
 class GuardUndid(Record, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ ENTRIES: dict[str, type[Record]] = {
     **{name: record for name, (record, _) in EVENTS.items()},
     "details": Details,
     "note": ActivityLine,
-    "verdict": VerdictLine,
+    "verdict": Verdict,
     "history": StepHistory,
     "guard": Reverted,
     "ended": SessionEnding,

@@ -154,31 +154,19 @@ class Verdict(Record, frozen=True, kw_only=True):
     trends: list[Trend] = []
 
 
-class VerdictLine(Record, frozen=True, kw_only=True):
-    """What of a verdict its line in a log takes."""
-
-    reason: str = ""
-    limit: Limit = "unknown"
-    limit_confidence: Confidence = "low"
-    limit_reason: str = ""
-    adds: str = ""
-    shares: Shares = Shares()
-    advice: list[Advice] = []
-
-
-def verdict_line(found: Verdict | VerdictLine | Diagnosis) -> str:
+def verdict_line(found: Verdict | Diagnosis) -> str:
     """`Limited by computation: 76 % matrix products (high confidence). Best bets: ...`, with what it adds."""
     adds = f"; {found.adds}" if found.adds else ""
     return f"{verdict_head(found)}{adds}{best_bets(found.advice)}"
 
 
-def verdict_head(found: Verdict | VerdictLine | Diagnosis) -> str:
+def verdict_head(found: Verdict | Diagnosis) -> str:
     """The verdict in its fewest words: who limits the step, with what, how sure."""
     sure = "" if found.limit in NAMES_NOBODY else f" ({found.limit_confidence} confidence)"
     return f"{limited_by(found)}{sure}"
 
 
-def limited_by(found: Verdict | VerdictLine | Diagnosis) -> str:
+def limited_by(found: Verdict | Diagnosis) -> str:
     """The same without how sure: `Limited by host: 68 % Python and dispatch`."""
     if found.limit == "unknown":
         return f"No verdict: {found.reason}"

@@ -25,14 +25,6 @@ class SessionFacts(Record, frozen=True, kw_only=True):
     metrics: str | None = None  # where Prometheus may fetch its figures
 
 
-class Ended(Record, frozen=True, kw_only=True):
-    """How a session ended. `decided`: there was something to say about the job."""
-
-    kind: str
-    why: str
-    decided: bool = False
-
-
 class RemedyOutcome(Record, frozen=True, kw_only=True):
     """What became of one remedy; `why` is None where it is on."""
 
@@ -48,7 +40,8 @@ class SessionEnding(Record, frozen=True, kw_only=True):
 
     `left` is what could not be taken off the target, `stays` what all ranks of the job keep, `on` what is on
     afterwards of all remedies, `under` what was on as the job ended, `oom_kill` whether the kernel killed one
-    of its processes for memory, `lost_lines` how many lines of the session's log could not be written.
+    of its processes for memory, `lost_lines` how many lines of the session's log could not be written,
+    `decided` whether there was something to say about the job.
     """
 
     kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
@@ -59,6 +52,7 @@ class SessionEnding(Record, frozen=True, kw_only=True):
     under: tuple[str, ...] = ()
     oom_kill: bool | None = None  # None where it can't be told
     lost_lines: int | None = None  # as told at a detach; the log itself does not say
+    decided: bool = False
 
 
 class LogTail(Record, frozen=True, kw_only=True):
@@ -69,13 +63,13 @@ class LogTail(Record, frozen=True, kw_only=True):
 
 
 class Explained(Record, frozen=True, kw_only=True):
-    """What a signal, a regime or a figure means."""
+    """What a word that is shown means, where it comes from, what may silence it."""
 
     name: str
-    kind: str
+    kind: str  # one of the glossary's
     meaning: str
     source: str
-    guards: list[str] = []
+    guards: tuple[str, ...] = ()
 
 
 class ActivityLine(Record, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,7 +23,7 @@ from autobrrr.readable import cleaned
 from autobrrr.records import RanksCompared
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
-from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice, RemedyOutcome, SessionEnding
+from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
@@ -195,9 +195,7 @@ class Service:
 
     def end(self) -> None:
         """The session is over: a last snapshot for everybody, then goodbye."""
-        session, ending = self._session, self._session.ending
-        ended = None if ending is None else Ended(kind=ending.kind, why=ending.why, decided=session.decided)
-        last = event_of(SessionOver(snapshot=session.snapshot(), ending=ended))
+        last = event_of(SessionOver(snapshot=self._session.snapshot(), ending=self._session.ending))
         for client in self.clients:
             client.send(last)
             client.leaving = True
@@ -385,18 +383,9 @@ class Service:
 
     def _explain(self, reply: Reply, message: Fields) -> None:
         """What a signal, a regime or a figure means."""
-        from autobrrr.diagnosis.glossary import EXPLANATIONS
+        from autobrrr.diagnosis.glossary import explained
 
-        entry = EXPLANATIONS.get(str(message.get("name")))
-        if entry is None:
-            raise UsageError(f"nothing is called {message.get('name')!r}")
-        reply.done(
-            name=entry.name,
-            kind=entry.kind,
-            meaning=entry.meaning,
-            source=entry.source,
-            guards=list(entry.guards),
-        )
+        reply.done(**as_fields(explained(str(message.get("name")))))
 
     def _own(self, reply: Reply, message: Fields) -> None:
         """The session ends with this client, unless it is wanted by then; or stays, whoever owned it."""

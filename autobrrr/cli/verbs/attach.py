@@ -28,7 +28,7 @@ from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, RankLine, to_json
-from autobrrr.records.wire_answers import Ended, RemedyChoice
+from autobrrr.records.wire_answers import RemedyChoice, SessionEnding
 from autobrrr.report.text.live_line import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -238,7 +238,7 @@ def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None
     return interrupted
 
 
-def _farewell(pid: int, ending: Ended | None, interrupted: bool, ended_with_us: bool) -> int:
+def _farewell(pid: int, ending: SessionEnding | None, interrupted: bool, ended_with_us: bool) -> int:
     if ending is not None and not ended_with_us:
         narrate(f"the session ended: {ending.why}")
         if ending.kind == "job ended" and not ending.decided:

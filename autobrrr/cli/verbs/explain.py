@@ -13,7 +13,7 @@ from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import nearest
 
 if TYPE_CHECKING:
-    from autobrrr.diagnosis.glossary import Explanation
+    from autobrrr.records.wire_answers import Explained
 
 PLURALS = {"remedy": "remedies", "class": "classes", "reach": "reaches"}
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def listing(explanations: Mapping[str, Explanation], kinds: Sequence[str]) -> str:
+def listing(explanations: Mapping[str, Explained], kinds: Sequence[str]) -> str:
     """All names with the first sentence of each."""
     lines = []
     for kind in kinds:
@@ -62,7 +62,7 @@ def listing(explanations: Mapping[str, Explanation], kinds: Sequence[str]) -> st
     return "\n".join(lines)
 
 
-def text(entry: Explanation) -> str:
+def text(entry: Explained) -> str:
     """One explanation in full."""
     lines = [f"{entry.name} ({entry.kind})", f"  {entry.meaning}", f"  From: {entry.source}"]
     if entry.guards:

@@ -513,9 +513,9 @@ class Session:
         self._judge_if_stepped(self._clock_ns())
         if self.active is not None and not self._keeps and "the agent" not in ending.left:
             self.active.only((*ending.left, *ending.stays))
-        if self.active is not None:
-            ending = msgspec.structs.replace(ending, on=tuple(self.active.names))
-        self.ending, self._state = ending, State.ENDED
+        on = () if self.active is None else tuple(self.active.names)
+        self.ending = ending = msgspec.structs.replace(ending, on=on, decided=self.decided)
+        self._state = State.ENDED
         self.intake.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", ending)

@@ -44,31 +44,18 @@ def snapshot(
         trials: What remedies have brought, as far as they were tried.
     """
     stats = step_stats(measured.step_ns)
-    verdict = judgement.verdict
+    verdict = msgspec.structs.asdict(judgement.verdict)
+    verdict["advice"] = after_trials(judgement.verdict.advice, trials, active)
     return Diagnosis(
+        **verdict,
         pid=measured.pid,
-        regime=verdict.regime,
-        confidence=verdict.confidence,
-        reason=verdict.reason,
-        shares=verdict.shares,
         step_ns=stats,
         device_ns=stats if measured.facts is not None and measured.facts.is_asynchronous else None,
         phases_ns=shown_phases(measured),
-        evidence=verdict.evidence,
         batch_probe=judgement.batch_probe,
         attach=attach,
         cost=msgspec.structs.replace(_cost(measured, attach, stats.mean, steps), cpu_ns=own_cpu_ns),
         device=device_figures(measured.gpu),
-        advice=after_trials(verdict.advice, trials, active),
-        decide_with=verdict.decide_with,
-        limit=verdict.limit,
-        limit_confidence=verdict.limit_confidence,
-        limit_reason=verdict.limit_reason,
-        adds=verdict.adds,
-        provisional=verdict.provisional,
-        where=verdict.where,
-        ledger=verdict.ledger,
-        trends=verdict.trends,
         memory=memory_parts(measured),
         contention=contention(measured),
         job=measured.facts,

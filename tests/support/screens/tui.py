@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from autobrrr.cli.terminal_screen import explained
+from autobrrr.diagnosis.glossary import explained
 from autobrrr.records import (
     Advice,
     Attach,

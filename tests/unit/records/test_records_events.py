@@ -18,7 +18,7 @@ from autobrrr.records.events import (
     from_event,
 )
 from autobrrr.records.record_base import as_record
-from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding, TuneFailed
 from support.screens import tui
 
 EXAMPLES: list[Event] = [
@@ -29,7 +29,7 @@ EXAMPLES: list[Event] = [
     tui.tuned(),
     TuneFailed(message="no step ends", exit_code=1),
     GuardUndid(undid=[Reverted(remedy="gc.freeze", why="the gain has gone")]),
-    SessionOver(snapshot=tui.snapshot(), ending=Ended(kind="detached", why="detached", decided=True)),
+    SessionOver(snapshot=tui.snapshot(), ending=SessionEnding(kind="detached", why="detached", decided=True)),
 ]
 
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from autobrrr.cli import main, terminal_screen
+from autobrrr.diagnosis.glossary import explained
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.records.wire_answers import StepHistory
@@ -208,9 +209,9 @@ def test_a_served_screen_is_for_who_started_it_and_for_root(monkeypatch: pytest.
 
 
 def test_what_a_signal_means_is_known_without_a_session() -> None:
-    assert terminal_screen.explained("traced_steps").guards
+    assert explained("traced_steps").guards
     with pytest.raises(UsageError):
-        terminal_screen.explained("nonsense")
+        explained("nonsense")
 
 
 def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode
 from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_CLIENTS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
@@ -265,7 +265,8 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     office.service.end()
     last = watcher.hear()
     assert last["event"] == "ended"
-    assert last["ending"] == {"kind": "detached", "why": "detached", "decided": False}
+    ending = msgspec.convert(last["ending"], SessionEnding)
+    assert (ending.kind, ending.why, ending.decided) == ("detached", "detached", False)
     assert last["snapshot"]["final"] is True  # type: ignore[index]
     assert office.service.free() == [watcher.client, guest.client]
 

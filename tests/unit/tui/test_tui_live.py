@@ -13,7 +13,6 @@ from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
-    Ended,
     Explained,
     LogTail,
     RemedyChoice,
@@ -43,8 +42,8 @@ class FakeClient:
             "outside": False,
         }
         self.facts = SessionFacts(**{**known, "probing": "on", **facts})  # type: ignore[arg-type]
-        self.ending: Ended | None = None
-        self.inbox: SimpleQueue[Event | Exception | Ended] = SimpleQueue()
+        self.ending: SessionEnding | None = None
+        self.inbox: SimpleQueue[Event | Exception | SessionEnding] = SimpleQueue()
         self.calls: list[tuple[str, object]] = []
         self.refusal: AutobrrrError | None = None
         self.logged: list[str] = []
@@ -57,7 +56,7 @@ class FakeClient:
             return
         if isinstance(word, Exception):
             raise word
-        if isinstance(word, Ended):
+        if isinstance(word, SessionEnding):
             self.ending = word
             return
         yield word
@@ -167,7 +166,7 @@ def test_a_session_that_may_not_act_makes_a_screen_that_does_not(facts: dict[str
     view = Watcher(client).start().until(lambda view: view.snapshot is not None)
     assert view.readonly
     assert not view.acting
-    client.inbox.put(Ended(kind="detached", why="detached"))
+    client.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_readonly_of_the_command_holds_on_a_session_that_could_act() -> None:
@@ -175,7 +174,7 @@ def test_readonly_of_the_command_holds_on_a_session_that_could_act() -> None:
     client.inbox.put(tui.snapshot())
     watcher = Watcher(client, readonly=True).start()
     assert not watcher.until(lambda view: view.snapshot is not None).acting
-    client.inbox.put(Ended(kind="detached", why="detached"))
+    client.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_what_was_logged_before_is_there_from_the_start() -> None:
@@ -188,13 +187,13 @@ def test_what_was_logged_before_is_there_from_the_start() -> None:
     view = Watcher(client).start().until(lambda view: view.snapshot is not None)
     assert view.log[0].text == "optimizer.fused is on"
     assert view.log_path == "/state/a.jsonl"
-    client.inbox.put(Ended(kind="detached", why="detached"))
+    client.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_a_job_that_ends_leaves_its_last_picture() -> None:
     client = FakeClient()
     client.inbox.put(tui.snapshot())
-    client.inbox.put(Ended(kind="job ended", why="process 8091 ended", decided=True))
+    client.inbox.put(SessionEnding(kind="job ended", why="process 8091 ended", decided=True))
     watcher = Watcher(client).start()
     view = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
     assert (view.why, view.regime, view.acting) == ("process 8091 ended", "overhead", False)
@@ -210,7 +209,7 @@ def test_what_a_detach_undid_is_not_shown_as_on() -> None:
     on = watcher.until(lambda view: view.details is not None and bool(view.details.active))
     assert on.details is not None
     client.inbox.put(tui.snapshot(active=[]))
-    client.inbox.put(Ended(kind="detached", why="detached"))
+    client.inbox.put(SessionEnding(kind="detached", why="detached"))
     over = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
     assert over.details is not None
     assert over.details.active == []
@@ -236,7 +235,7 @@ def test_a_sidecar_that_is_gone_is_waited_for_and_joined_again() -> None:
     second.inbox.put(tui.snapshot())
     again = watcher.until(lambda view: view.standing is ScreenStanding.LIVE)
     assert again.why == ""
-    second.inbox.put(Ended(kind="detached", why="detached"))
+    second.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_a_job_that_ends_while_its_sidecar_is_gone_ends_the_search() -> None:
@@ -294,7 +293,7 @@ def test_a_request_is_done_on_a_connection_of_its_own(asked: ViewRequest, call: 
     assert hand.left.wait(PATIENCE_S)
     assert listener.calls == []
     watcher.source.close()
-    listener.inbox.put(Ended(kind="detached", why="detached"))
+    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
@@ -314,7 +313,7 @@ def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
         "there is no session of this job any more",
     ]
     watcher.source.close()
-    listener.inbox.put(Ended(kind="detached", why="detached"))
+    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 @pytest.mark.parametrize(("do", "call"), [(Do.DETACH, "detach"), (Do.CANCEL, "cancel")])
@@ -340,7 +339,7 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
     go.set()
     assert told.get(timeout=PATIENCE_S) == "x is off"
     watcher.source.close()
-    listener.inbox.put(Ended(kind="detached", why="detached"))
+    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
 def test_a_meaning_is_asked_of_the_session() -> None:
@@ -354,4 +353,4 @@ def test_a_meaning_is_asked_of_the_session() -> None:
     assert isinstance(found, Explained)
     assert found.name == "op_cost"
     watcher.source.close()
-    listener.inbox.put(Ended(kind="detached", why="detached"))
+    listener.inbox.put(SessionEnding(kind="detached", why="detached"))

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice
+from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.recorded_view import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
@@ -50,7 +50,7 @@ class LiveSource:
     ) -> None:
         self.title = f"pid {pid}"
         self.error: AutobrrrError | None = None  # what kept it from opening
-        self.ending: Ended | None = None
+        self.ending: SessionEnding | None = None
         self._pid, self._open, self._rejoin = pid, open_session, rejoin
         self._siblings = siblings
         self._view = View(pid=pid, readonly=readonly)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.records import Diagnosis, Reverted, VerdictLine, verdict_line
+from autobrrr.records import Diagnosis, Reverted, Verdict, verdict_line
 from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
@@ -59,7 +59,7 @@ class ViewReader:
         t_ns = int((entry.at_s - self._attached_s) * 1e9)
         if isinstance(found, ActivityLine):
             self.view = heard(self.view, found, t_ns)
-        elif isinstance(found, VerdictLine):
+        elif isinstance(found, Verdict):
             self.view = said(self.view, verdict_line(found), t_ns)
         elif isinstance(found, StepHistory):
             known = self.view.details or Details(history=found)
