@@ -20,7 +20,13 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="PID",
         help="the training process (default: the only job)",
     )
-    add_probing(parser)
+    probe = parser.add_mutually_exclusive_group()
+    probe.add_argument(
+        "--probe",
+        action="store_true",
+        help="run the batch probe, also in a session that was started without it",
+    )
+    probe.add_argument("--no-probe", action="store_true", help="do not run the batch probe")
 
 
 def process_number(text: str) -> int:
@@ -33,17 +39,6 @@ def process_number(text: str) -> int:
     if found is None or found < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a process number; autobrrr ls lists the jobs")
     return found
-
-
-def add_probing(parser: argparse.ArgumentParser) -> None:
-    """`--probe` and `--no-probe`."""
-    probe = parser.add_mutually_exclusive_group()
-    probe.add_argument(
-        "--probe",
-        action="store_true",
-        help="run the batch probe even where the model's code prints or writes files",
-    )
-    probe.add_argument("--no-probe", action="store_true", help="do not run the batch probe")
 
 
 def one_pid(args: argparse.Namespace) -> int:
@@ -91,21 +86,18 @@ def session_options(args: argparse.Namespace) -> SessionOptions:
     """
     readonly = bool(getattr(args, "readonly", False))
     outside = bool(getattr(args, "outside", False))
-    probing = wanted_probing(args)
-    if probing == "overridden" and (readonly or outside):
+    if args.probe and (readonly or outside):
         raise UsageError(
             "--probe replays a step; --readonly and --outside do not allow that", "drop one of the two flags"
         )
     return SessionOptions(
         readonly=readonly,
         outside=outside,
-        probing=probing,
+        probing=wanted_probing(args),
         metrics=getattr(args, "metrics", None),
     )
 
 
 def wanted_probing(args: argparse.Namespace) -> Probing:
     """What `--probe` and `--no-probe` say."""
-    if args.no_probe:
-        return "off"
-    return "overridden" if args.probe else "on"
+    return "off" if args.no_probe else "on"

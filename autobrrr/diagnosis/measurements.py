@@ -36,7 +36,7 @@ from autobrrr.roofline.quick_peaks import MeasuredPeaks
 T = TypeVar("T")
 R = TypeVar("R")
 Durations = NDArray[np.int64]
-Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`
+Probing = Literal["on", "off"]  # off: `--no-probe`
 
 PHASE_NAMES = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
 NO_STEPS: Durations = np.empty(0, dtype=np.int64)

@@ -21,7 +21,7 @@ class SessionFacts(Record, frozen=True, kw_only=True):
     activity: str
     readonly: bool
     outside: bool
-    probing: Literal["on", "off", "overridden"]
+    probing: Literal["on", "off"]
     metrics: str | None = None  # where Prometheus may fetch its figures
 
 

@@ -1,4 +1,4 @@
-"""`python -m autobrrr.sidecar PID ...`: the background process of one job; started by the client."""
+"""`python -m autobrrr.sidecar PID ORDER`: the background process of one job; started by the client."""
 
 import sys
 

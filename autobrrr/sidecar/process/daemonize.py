@@ -1,4 +1,4 @@
-"""How a sidecar comes into the world: arguments, leaving the terminal, and telling its starter.
+"""How a sidecar comes into the world: its order, leaving the terminal, and telling its starter.
 
 The starter reads lines of JSON from a pipe: `{"wait": ...}` while the target is being entered, then
 `{"ready": true}`, `{"served": true}` or `{"error": {message, hint, exit_code}}`. The rest of the
@@ -7,7 +7,6 @@ program is imported only after the forks: threads of imported libraries would no
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import EXIT_FAILED, AutobrrrError
-from autobrrr.sidecar.process.session_options import add_arguments, from_arguments
+from autobrrr.sidecar.process.session_options import order_from
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target
 
 MOST_LOG_BYTES = 1 << 20
@@ -74,35 +73,26 @@ class Announcement:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Become the sidecar of one job; returns when its session is over."""
-    parser = argparse.ArgumentParser(prog="python -m autobrrr.sidecar", description=__doc__)
-    parser.add_argument("pid", type=int)
-    parser.add_argument("--ready-fd", type=int, default=None)
-    parser.add_argument("--lock-fd", type=int, default=None)
-    parser.add_argument("--tracer-fd", type=int, default=None)
-    parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
-    parser.add_argument("--owned", action="store_true", help="end unless a client soon owns the session")
-    add_arguments(parser)
-    args = parser.parse_args(argv)
-    announcement = Announcement(args.ready_fd)
+    word, given = sys.argv[1:] if argv is None else argv
+    pid, order = int(word), order_from(given)
+    announcement = Announcement(order.ready_fd)
     log = _open_log()
-    if args.foreground:
+    if order.foreground:
         _die_with_parent()
     else:
         leave_terminal(log)
     try:
-        if args.tracer_fd is not None:
-            kept_tracer.adopt(args.tracer_fd)
-        door.go_through(
-            args.pid
-        )  # of what is no command line; root of a container is all that is left to become
-        endpoint = SessionSocket(find_target(args.pid), lock=args.lock_fd)
+        if order.tracer_fd is not None:
+            kept_tracer.adopt(order.tracer_fd)
+        door.go_through(pid)  # of what is no command line; root of a container is all that is left to become
+        endpoint = SessionSocket(find_target(pid), lock=order.lock_fd)
         try:
             from autobrrr.sidecar.daemon import serve
 
             serve(
                 endpoint,
-                from_arguments(args),
-                owned=args.owned,
+                order.options,
+                owned=order.owned,
                 wait=announcement.wait,
                 ready=announcement.ready,
             )

@@ -5,11 +5,11 @@ Imports nothing heavy: the command line and a sidecar that is about to fork read
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass
-from typing import Literal, get_args
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
 
-Probing = Literal["on", "off", "overridden"]
+Probing = Literal["on", "off"]
 Sweep = Literal["batch"]
 
 
@@ -20,36 +20,34 @@ class SessionOptions:
     readonly: bool = False
     """Neither traced steps nor probe nor remedies."""
     probing: Probing = "on"
-    """Whether the batch probe runs; `overridden`: also over code that prints or writes."""
+    """Whether the batch probe runs."""
     outside: bool = False
     """No code in the target at all."""
     metrics: str | None = None
     """Where Prometheus may fetch figures: a port of this machine, or HOST:PORT."""
 
-    def words(self) -> list[str]:
-        """As arguments of `python -m autobrrr.sidecar`."""
-        words = ["--probing", self.probing]
-        if self.readonly:
-            words.append("--readonly")
-        if self.outside:
-            words.append("--outside")
-        if self.metrics is not None:
-            words.append(f"--metrics={self.metrics}")
-        return words
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarOrder:
+    """What a background process is started for: as JSON, the argument behind the pid."""
+
+    options: SessionOptions
+    foreground: bool = False
+    """It stays a child of the starter, and ends with it."""
+    owned: bool = False
+    """It ends unless a client soon owns the session."""
+    ready_fd: int | None = None
+    """Where the starter listens."""
+    lock_fd: int | None = None
+    """The session's lock, as the starter took it."""
+    tracer_fd: int | None = None
+    """Of the process that keeps root's right to make the one borrowed call."""
+
+    def word(self) -> str:
+        return json.dumps(asdict(self))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that `SessionOptions.words` gives."""
-    parser.add_argument("--probing", choices=get_args(Probing), default="on")
-    parser.add_argument("--readonly", action="store_true")
-    parser.add_argument("--outside", action="store_true")
-    parser.add_argument("--metrics")
-
-
-def from_arguments(args: argparse.Namespace) -> SessionOptions:
-    return SessionOptions(
-        readonly=args.readonly,
-        probing=args.probing,
-        outside=args.outside,
-        metrics=args.metrics,
-    )
+def order_from(word: str) -> SidecarOrder:
+    """The order that a word holds."""
+    fields = json.loads(word)
+    return SidecarOrder(**{**fields, "options": SessionOptions(**fields["options"])})

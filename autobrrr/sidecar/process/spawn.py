@@ -10,11 +10,12 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from autobrrr import own_modules
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import OF_ERRORS, AutobrrrError
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
 
 
@@ -39,8 +40,8 @@ def start(
         claim = SessionSocket(target)
     except AlreadyServed:
         return False
-    flags = [*(["--foreground"] if foreground else []), *(["--owned"] if owned else [])]
-    with _starting(claim, [*options.words(), *flags], foreground) as announcements:
+    order = SidecarOrder(options=options, foreground=foreground, owned=owned)
+    with _starting(claim, order) as announcements:
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -58,26 +59,23 @@ def start(
 
 
 @contextmanager
-def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Iterator[Iterator[str]]:
+def _starting(claim: SessionSocket, order: SidecarOrder) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
     tracer = kept_tracer.link_for(claim.target.pid)
-    given = {"--ready-fd": writer, "--lock-fd": claim.lock_fd}
-    if tracer is not None:
-        given["--tracer-fd"] = tracer.fileno()
-    named = [f"{flag}={fd}" for flag, fd in given.items()]
-    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), *named, *words)
+    tracer_fd = None if tracer is None else tracer.fileno()
+    given = replace(order, ready_fd=writer, lock_fd=claim.lock_fd, tracer_fd=tracer_fd)
+    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), given.word())
+    hidden = not order.foreground or tracer is not None  # root's terminal is root's
     with os.fdopen(reader) as lines:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=None
-                if foreground and tracer is None
-                else subprocess.DEVNULL,  # root's terminal is root's
+                stderr=subprocess.DEVNULL if hidden else None,
                 cwd="/",
                 env=environment(),
-                pass_fds=tuple(given.values()),
+                pass_fds=[fd for fd in (writer, claim.lock_fd, tracer_fd) if fd is not None],
                 start_new_session=True,  # Ctrl-C is for this command, not for the session
             )
         except OSError:
@@ -91,7 +89,7 @@ def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Itera
         try:
             yield iter(lines.readline, "")
         finally:
-            if not foreground:
+            if not order.foreground:
                 process.wait()  # it has left a grandchild behind, and is gone at once
 
 

@@ -20,7 +20,7 @@ from autobrrr import paths
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.wire.framing import encode, receive
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
 from support.attach import eventually
 from support.sessions.sidecar import raw_frame
@@ -344,7 +344,8 @@ def test_a_sidecar_whose_starter_has_given_up_leaves_again(
     job = fake()
     reader, writer = os.pipe()
     os.close(reader)
-    words = [sys.executable, "-m", "autobrrr.sidecar", str(job.pid), "--ready-fd", str(writer)]
+    order = SidecarOrder(options=SessionOptions(), ready_fd=writer)
+    words = [sys.executable, "-m", "autobrrr.sidecar", str(job.pid), order.word()]
     subprocess.run(words, pass_fds=(writer,), env=environment(tmp_path), check=True)
     os.close(writer)
     assert job.link_ended()["ended"] == "link lost"

@@ -177,7 +177,7 @@ def absurd(draw: st.DrawFn) -> Measurements:
         gpu=draw(ABSURD_GPU),
         readonly=draw(st.booleans()),
         outside=draw(st.booleans()),
-        probing=draw(st.sampled_from(["on", "off", "overridden"])),
+        probing=draw(st.sampled_from(["on", "off"])),
         cores=draw(st.none() | NUMBER),
         peaks=draw(st.none() | ABSURD_PEAKS | st.just(diagnosis.peaks_of_machine())),
         fault_ns=draw(st.none() | REAL),
@@ -222,7 +222,7 @@ def possible(draw: st.DrawFn, trace: bool = True) -> Measurements:
         stacks=draw(st.none() | st.just(stacks)),
         workers=draw(st.sampled_from([None, 0, 2])),
         host=diagnosis.machine(draw(st.sampled_from([0.0, 0.0, 0.05, 0.15, 0.4]))),
-        probing=draw(st.sampled_from(["on", "off", "overridden"])),
+        probing=draw(st.sampled_from(["on", "off"])),
         steps=draw(st.sampled_from([4, 60])),
     )
 

@@ -18,7 +18,7 @@ from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
-from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
+from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder, order_from
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support.judged import verdicts
 from support.judged.diagnosis import facts
@@ -64,7 +64,7 @@ def test_no_text_at_all_makes_it_raise_anything_else(text: str) -> None:
     [
         ((), SessionOptions()),
         (("--no-probe",), SessionOptions(probing="off")),
-        (("--probe",), SessionOptions(probing="overridden")),
+        (("--probe",), SessionOptions()),
         (("--readonly",), SessionOptions(readonly=True)),
         (("--metrics", "[::1]:9464"), SessionOptions(metrics="[::1]:9464")),
         (("--outside", "--no-probe"), SessionOptions(outside=True, probing="off")),
@@ -74,9 +74,8 @@ def test_arguments_become_options_and_survive_the_way_to_the_sidecar(
     words: tuple[str, ...], options: SessionOptions
 ) -> None:
     assert session_options(parsed(attach, "7", *words)) == options
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert from_arguments(parser.parse_args(options.words())) == options
+    order = SidecarOrder(options=options, owned=True, lock_fd=7)
+    assert order_from(order.word()) == order
 
 
 @pytest.mark.parametrize("flag", ["--readonly", "--outside"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.process.daemonize import Announcement, StarterGone, main
+from autobrrr.sidecar.process.daemonize import Announcement, StarterGone
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import environment, error_from, start
 from autobrrr.sidecar.sockets.session_socket import find_target
@@ -77,13 +77,6 @@ def test_a_fault_of_the_starter_s_own_words_is_still_anerror_from() -> None:
     assert error_from({"message": "x", "exit_code": "?"}).message == "x"
     codes = [error_from({"exit_code": code}).exit_code for code in (0, -256, 10**30, 4)]
     assert codes == [1, 1, 1, 4]
-
-
-@pytest.mark.parametrize("words", [[], ["x"], ["7", "--probing", "maybe"]])
-def test_arguments_that_make_no_sense_are_refused_before_any_fork(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(words)
-    assert caught.value.code == 2
 
 
 def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: pytest.MonkeyPatch) -> None:

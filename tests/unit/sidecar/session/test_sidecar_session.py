@@ -168,8 +168,8 @@ def test_a_file_that_came_with_what_is_no_window_is_closed(stage: Stage) -> None
 
 def test_who_has_it_measured_anew_changes_nothing_else_that_it_was_asked_for(tmp_path: Path) -> None:
     stage = Stage(tmp_path, metrics="9464").enter()
-    stage.session.measure_again("overridden")
-    asked = SessionOptions(probing="overridden", metrics="9464")
+    stage.session.measure_again("off")
+    asked = SessionOptions(probing="off", metrics="9464")
     assert stage.session.findings.options == asked
 
 
