@@ -8,22 +8,33 @@ not read, loses its own connection and nothing else.
 
 from __future__ import annotations
 
+import inspect
 import socket
 import traceback
 from collections.abc import Callable, Iterable
-from typing import get_args
+from functools import cache
+from typing import Annotated, Final, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.remedies.registry import up_to
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.readable import cleaned
-from autobrrr.records import RanksCompared
+from autobrrr.records import RanksCompared, Record
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
-from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, RemedyOutcome, SessionEnding
+from autobrrr.records.wire_answers import (
+    ActivityLine,
+    Explained,
+    LogTail,
+    RemedyChoice,
+    RemedyOutcome,
+    SessionEnding,
+    SessionFacts,
+)
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
@@ -35,7 +46,7 @@ from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 MOST_CLIENTS = 64
-EVERY_NS = 500_000_000
+EVERY_MS = 500
 FASTEST_NS = 100_000_000
 HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
 CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it is read
@@ -43,6 +54,10 @@ CUT_FRAME_NS = 10_000_000_000  # a frame must be complete after this time
 UNREAD_NS = 60_000_000_000  # nothing was taken for so long: the client is dropped
 MOST_LOG_LINES = 500
 OWNER_NS = 20_000_000_000  # for the command that started the session to join it, on a crowded machine
+
+Count = Annotated[int, Meta(ge=0)]
+Later = Literal["later"]
+LATER: Final = "later"  # the answer is sent once it is there
 
 
 class Service:
@@ -57,31 +72,7 @@ class Service:
         self._orphaned = False  # who started it has left it to those who were there
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
-        self._do = {
-            "ping": self._ping,
-            "snapshot": self._snapshot,
-            "subscribe": self._subscribe,
-            "diagnose": self._diagnose,
-            "apply": self._apply,
-            "undo": self._undo,
-            "together": self._together,
-            "tune": self._tune,
-            "cancel": self._cancel,
-            "window": self._window,
-            "sweep": self._sweep,
-            "hold": self._hold,
-            "go_on": self._go_on,
-            "compare": self._compare,
-            "compared": self._compared,
-            "pause": self._pause,
-            "resume": self._resume,
-            "details": self._details,
-            "explain": self._explain,
-            "own": self._own,
-            "leave": self._leave,
-            "detach": self._detach,
-            "log": self._read_log,
-        }
+        self._handlers = {name[3:]: getattr(self, name) for name in vars(Service) if name.startswith("do_")}
 
     @property
     def watched(self) -> bool:
@@ -206,61 +197,55 @@ class Service:
         client.cut_since_ns = None
 
     def _answer(self, client: ClientConnection, message: Fields) -> None:
-        number = message.get("id")
-        reply = Reply(client, number if isinstance(number, int) else None)
+        number, do = message.get("id"), str(message.get("do"))
+        reply = Reply(client, number if isinstance(number, int) else None, message)
         try:
-            handler = self._do.get(str(message.get("do")))
+            handler = self._handlers.get(do)
             if handler is None:
-                known = ", ".join(self._do)
+                known = ", ".join(self._handlers)
                 raise UsageError(f"unknown request {message.get('do')!r}", f"known are {known}")
-            handler(reply, message)
+            given = as_record(message, _fields_of(handler.__func__))
+            answer = handler(reply, **msgspec.structs.asdict(given))
+            if answer is not LATER:
+                reply.done(**(as_fields(answer) if isinstance(answer, Record) else answer or {}))
+        except msgspec.ValidationError as error:
+            reply.fail(UsageError(f"{do}: {error}"))
         except AutobrrrError as error:
             reply.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever one client asks for, the session goes on
             traceback.print_exc()
             reply.fail(AutobrrrError(f"this can't be answered: {type(error).__name__}: {error}"))
 
-    def _ping(self, reply: Reply, message: Fields) -> None:
-        session = self._session
-        reply.done(
+    # The requests. The keyword parameters of each are the fields that it takes, checked by their types.
+
+    def do_ping(self, reply: Reply) -> SessionFacts:
+        """Which session this is."""
+        session, options = self._session, self._session.findings.options
+        return SessionFacts(
             version=__version__,
             pid=session.findings.pid,
             state=session.state.value,
             activity=session.activity,
-            readonly=session.findings.options.readonly,
-            outside=session.findings.options.outside,
-            probing=session.findings.options.probing,
+            readonly=options.readonly,
+            outside=options.outside,
+            probing=options.probing,
             metrics=self.metrics,
         )
 
-    def _snapshot(self, reply: Reply, message: Fields) -> None:
-        reply.done(snapshot=as_fields(self._session.snapshot()))
+    def do_snapshot(self, reply: Reply) -> Fields:
+        """The session at this moment."""
+        return {"snapshot": as_fields(self._session.snapshot())}
 
-    def _subscribe(self, reply: Reply, message: Fields) -> None:
+    def do_subscribe(self, reply: Reply, *, every_ms: Count | None = EVERY_MS) -> None:
         """Snapshots from now on, every so many milliseconds; none where that is None."""
-        every_ms = message.get("every_ms", EVERY_NS // 1_000_000)
-        if every_ms is None:
-            reply.done()
-            reply.client.every_ns = None
-            return
-        if not isinstance(every_ms, int) or isinstance(every_ms, bool) or every_ms < 0:
-            raise UsageError(f"every_ms is {every_ms!r}; a whole number of milliseconds is needed")
-        reply.done()
-        reply.client.every_ns = max(FASTEST_NS, every_ms * 1_000_000)
+        reply.client.every_ns = None if every_ms is None else max(FASTEST_NS, every_ms * 1_000_000)
 
-    def _diagnose(self, reply: Reply, message: Fields) -> None:
-        probing = message.get("probing")
-        if probing is not None and probing not in get_args(Probing):
-            raise UsageError(f"probing is {probing!r}; {', '.join(get_args(Probing))} are known")
-        self._session.measure_again(msgspec.convert(probing, Probing | None))
-        reply.done(state=self._session.state.value)
+    def do_diagnose(self, reply: Reply, *, probing: Probing | None = None) -> None:
+        """Measure again, or go on measuring."""
+        self._session.measure_again(probing)
 
-    def _apply(self, reply: Reply, message: Fields) -> None:
+    def do_apply(self, reply: Reply, *, remedies: list[RemedyChoice]) -> Later:
         """Remedies one after the other; a refusal of one is said and does not stop the rest."""
-        try:
-            waiting = as_record(message.get("remedies"), list[RemedyChoice])
-        except msgspec.ValidationError:
-            raise UsageError("remedies must be a list of {remedy, options}") from None
         self._leave_the_tuner_alone()
         reply.client.switches = True
         outcome: list[Fields] = []
@@ -268,12 +253,12 @@ class Service:
         def go_on() -> None:
             if self._session.state is State.TUNING:  # began meanwhile: the rest would spoil it
                 why = "the job is being tuned"
-                outcome.extend(as_fields(RemedyOutcome(remedy=each.remedy, why=why)) for each in waiting)
-                waiting.clear()
-            if not waiting:
+                outcome.extend(as_fields(RemedyOutcome(remedy=each.remedy, why=why)) for each in remedies)
+                remedies.clear()
+            if not remedies:
                 reply.done(outcome=outcome)
                 return
-            choice = waiting.pop(0)
+            choice = remedies.pop(0)
 
             def switched(done: Switched) -> None:
                 told = RemedyOutcome(
@@ -291,143 +276,132 @@ class Service:
             self._session.apply(choice.remedy, options, switched, allowed)
 
         go_on()
+        return LATER
 
-    def _undo(self, reply: Reply, message: Fields) -> None:
+    def do_undo(self, reply: Reply, *, token: int) -> Later:
         """One remedy, by its token."""
-        token = message.get("token")
-        if not isinstance(token, int) or isinstance(token, bool):
-            raise UsageError(f"token is {token!r}; the number of a remedy is needed")
         self._leave_the_tuner_alone()
         self._session.undo(token, lambda done: reply.done(why=done.why))
+        return LATER
 
     def _leave_the_tuner_alone(self) -> None:
         """Raises AutobrrrError while a tuner compares: a remedy of somebody else's would spoil it."""
         if self._session.state is State.TUNING:
             raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
 
-    def _together(self, reply: Reply, message: Fields) -> None:
+    def do_together(self, reply: Reply, *, log: str = "") -> Later:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
-        log = message.get("log", "")
-        if not isinstance(log, str):
-            raise UsageError("log is a text")
         self._session.together(log, lambda done: reply.done(why=done.why, log=done.log))
+        return LATER
 
-    def _tune(self, reply: Reply, message: Fields) -> None:
-        self._tuning.begin(reply.client, message, self.push)
+    def do_tune(self, reply: Reply) -> None:
+        """Start a tuning (`TuneRequest`); what comes of it are events."""
+        self._tuning.begin(reply.client, reply.asked, self.push)
         reply.client.switches = True
         self._stays = self._stays or self._tuning.asked_by is None
-        reply.done()
 
-    def _cancel(self, reply: Reply, message: Fields) -> None:
+    def do_cancel(self, reply: Reply) -> None:
+        """Stop the tuner as soon as the job is in a state that can be left."""
         self._tuning.cancel()
-        reply.done()
 
-    def _window(self, reply: Reply, message: Fields) -> None:
+    def do_pause(self, reply: Reply) -> None:
+        """Let the tuner rest after the pair of blocks that runs."""
+        self._tuning.hold(True)
+
+    def do_resume(self, reply: Reply) -> None:
+        """Let it go on."""
+        self._tuning.hold(False)
+
+    def do_window(self, reply: Reply) -> None:
         """A few steps under the profiler; what they show comes with the snapshots."""
-        refusal = self._session.open_window()
-        if refusal is not None:
-            raise AutobrrrError(f"no profiler window: {refusal}")
-        reply.done()
+        _granted("profiler window", self._session.open_window())
 
-    def _sweep(self, reply: Reply, message: Fields) -> None:
+    def do_sweep(self, reply: Reply, *, along: Sweep) -> None:
         """A step replayed at many sizes; what it shows comes with the snapshots."""
-        along = message.get("along")
-        if along not in get_args(Sweep):
-            raise UsageError(f"along is {along!r}; {', '.join(get_args(Sweep))} are known")
-        refusal = self._session.sweep(msgspec.convert(along, Sweep))
-        if refusal is not None:
-            raise AutobrrrError(f"no sweep: {refusal}")
-        reply.done()
+        _granted("sweep", self._session.sweep(along))
 
-    def _hold(self, reply: Reply, message: Fields) -> None:
+    def do_hold(self, reply: Reply) -> None:
         """Nothing is measured until the ranks are compared, or for a minute."""
         self._session.hold()
-        reply.done()
 
-    def _go_on(self, reply: Reply, message: Fields) -> None:
+    def do_go_on(self, reply: Reply) -> None:
         """What it was held for does not come about."""
         self._session.go_on()
-        reply.done()
 
-    def _compare(self, reply: Reply, message: Fields) -> None:
+    def do_compare(self, reply: Reply, *, for_ns: Count) -> Later:
         """Timed steps of this rank, while the others are asked for theirs; answered once they are there."""
-        for_ns = message.get("for_ns")
-        if not isinstance(for_ns, int) or isinstance(for_ns, bool) or for_ns < 0:
-            raise UsageError(f"for_ns is {for_ns!r}; nanoseconds are needed")
         refusal = self._session.compare(for_ns, lambda found: reply.done(steps=as_fields(found)))
-        if refusal is not None:
-            raise AutobrrrError(f"no comparison of ranks: {refusal}")
+        _granted("comparison of ranks", refusal)
+        return LATER
 
-    def _compared(self, reply: Reply, message: Fields) -> None:
+    def do_compared(self, reply: Reply, *, found: RanksCompared) -> None:
         """What came of the comparison: snapshots show it."""
-        try:
-            found = as_record(message.get("found"), RanksCompared)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"found is no comparison of ranks: {error}") from None
         self._session.take_comparison(found)
-        reply.done()
 
-    def _pause(self, reply: Reply, message: Fields) -> None:
-        self._tuning.hold(True)
-        reply.done()
-
-    def _resume(self, reply: Reply, message: Fields) -> None:
-        self._tuning.hold(False)
-        reply.done()
-
-    def _details(self, reply: Reply, message: Fields) -> None:
+    def do_details(self, reply: Reply) -> Fields:
+        """What a screen shows beside the snapshot."""
         tuning = self._tuning
         found = details(self._session, tuning.tuned, tuning.progress, tuning.paused, tuning.asked)
-        reply.done(details=as_fields(found))
+        return {"details": as_fields(found)}
 
-    def _explain(self, reply: Reply, message: Fields) -> None:
+    def do_explain(self, reply: Reply, *, name: str) -> Explained:
         """What a signal, a regime or a figure means."""
         from autobrrr.diagnosis.glossary import explained
 
-        reply.done(**as_fields(explained(str(message.get("name")))))
+        return explained(name)
 
-    def _own(self, reply: Reply, message: Fields) -> None:
+    def do_own(self, reply: Reply, *, owned: bool = True) -> None:
         """The session ends with this client, unless it is wanted by then; or stays, whoever owned it."""
-        owned = message.get("owned", True)
-        if not isinstance(owned, bool):
-            raise UsageError(f"owned is {owned!r}; true or false is needed")
         reply.client.owner, self._stays = owned, self._stays or not owned
         self._unowned_until_ns = None
-        reply.done()
 
-    def _leave(self, reply: Reply, message: Fields) -> None:
+    def do_leave(self, reply: Reply) -> Fields | Later:
         """A command is through with the session: it ends where nobody else wants it, and who started it is
         this one, or was one that has left, and nothing is on; else there is no ending."""
         owned = reply.client.owner or (self._orphaned and not self._has_on)
         if not owned or self._is_wanted(reply.client):
             self._orphaned = self._orphaned or reply.client.owner
             reply.client.owner = False
-            reply.done(ending=None)
-        else:
-            self._session.detach(False, lambda ending: reply.done(ending=as_fields(self._told(ending))))
+            return {"ending": None}
+        self._session.detach(False, lambda ending: reply.done(ending=self._told(ending)))
+        return LATER
 
-    def _detach(self, reply: Reply, message: Fields) -> None:
-        keep = message.get("keep", False)
-        if not isinstance(keep, bool):
-            raise UsageError(f"keep is {keep!r}; true or false is needed")
+    def do_detach(self, reply: Reply, *, keep: bool = False) -> Later:
+        """End the session; answered once it is over."""
 
-        def ended(ending: SessionEnding) -> None:
-            reply.done(**as_fields(self._told(ending)))
+        def end() -> None:
+            self._session.detach(keep, lambda ending: reply.done(**self._told(ending)))
 
         if keep:  # what is being tried is not proven: it goes off first
-            self._tuning.stop(lambda: self._session.detach(True, ended))
+            self._tuning.stop(end)
         else:
             self._tuning.cancel()
-            self._session.detach(False, ended)
+            end()
+        return LATER
 
-    def _told(self, ending: SessionEnding) -> SessionEnding:
-        return msgspec.structs.replace(ending, lost_lines=self._log.lost_lines)
+    def _told(self, ending: SessionEnding) -> Fields:
+        return as_fields(msgspec.structs.replace(ending, lost_lines=self._log.lost_lines))
 
-    def _read_log(self, reply: Reply, message: Fields) -> None:
-        lines = message.get("lines", 50)
-        if not isinstance(lines, int) or not 0 <= lines <= MOST_LOG_LINES:
-            raise UsageError(f"lines is {lines!r}; a number up to {MOST_LOG_LINES} is needed")
-        reply.done(
-            path=str(self._log.path), lost_lines=self._log.lost_lines, lines=tail(self._log.path, lines)
-        )
+    def do_log(self, reply: Reply, *, lines: Annotated[int, Meta(ge=0, le=MOST_LOG_LINES)] = 50) -> LogTail:
+        """The end of the session's log."""
+        return LogTail(path=str(self._log.path), lines=tail(self._log.path, lines))
+
+
+@cache
+def _fields_of(handler: Callable[..., object]) -> type[msgspec.Struct]:
+    """The fields of a request: its handler's keyword parameters."""
+    hints, none = get_type_hints(handler, include_extras=True), inspect.Parameter.empty
+    taken = [
+        each for each in inspect.signature(handler).parameters.values() if each.kind is each.KEYWORD_ONLY
+    ]
+    return msgspec.defstruct(
+        handler.__name__,
+        [(p.name, hints[p.name]) if p.default is none else (p.name, hints[p.name], p.default) for p in taken],
+        kw_only=True,
+    )
+
+
+def _granted(what: str, refusal: str | None) -> None:
+    if refusal is not None:
+        raise AutobrrrError(f"no {what}: {refusal}")

@@ -43,10 +43,11 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Where the answer to one request goes."""
+    """Where the answer to one request goes, and the request itself."""
 
     client: ClientConnection
     number: int | None
+    asked: Fields
 
     def done(self, **fields: object) -> None:
         self.client.send({"ok": True, "id": self.number, **fields})
@@ -61,10 +62,7 @@ def as_fields(record: Record) -> Fields:
     return fields
 
 
-def error_fields(error: AutobrrrError) -> Fields:
-    """An error as it travels to a client."""
-    return {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
-
-
 def failure(error: AutobrrrError) -> Fields:
-    return {"ok": False, "error": error_fields(error)}
+    """An error as it travels to a client."""
+    told = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+    return {"ok": False, "error": told}
