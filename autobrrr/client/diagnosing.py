@@ -23,7 +23,7 @@ from autobrrr.client.job_peaks import (
     threads_at_once,
 )
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.session_client import Client, left_behind, on_its_way
+from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration
@@ -106,8 +106,7 @@ def diagnosed(
 
     on_cpu = has_torch(pid) and not may_use_a_device(pid)
     if on_cpu and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
-        with on_its_way(pid):
-            peaks.measure(likely_threads(pid))
+        peaks.measure(likely_threads(pid))
     if doing is not None:
         doing(f"attaching to process {pid}", options.for_s)
     with opened(pid, session, say) as client:

@@ -10,7 +10,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -37,8 +36,6 @@ from autobrrr.records.wire_answers import (
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
-    AlreadyServed,
-    SessionSocket,
     connect,
     connect_anywhere,
     find_target,
@@ -58,7 +55,6 @@ FAREWELL_S = 1.0  # for each further question to a session that has not answered
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
-HANDED_S = 2.0  # between what is done before a session is started (`on_its_way`) and its start
 
 
 def lost_log_lines(count: int) -> str:
@@ -429,20 +425,6 @@ def under_way(pid: int) -> bool:
     return is_under_way(find_target(pid))
 
 
-@contextmanager
-def on_its_way(pid: int) -> Iterator[None]:
-    """What is done before a session is started: a `detach` waits meanwhile, as for one that starts."""
-    try:
-        claim = SessionSocket(find_target(pid))
-    except AlreadyServed:
-        yield
-        return
-    try:
-        yield
-    finally:
-        claim.close()
-
-
 def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
     """The session of a job, also one that another command is just starting; None where there is none.
 
@@ -454,12 +436,9 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
         AutobrrrError: the session neither starts nor fails.
     """
     target = find_target(pid)
-    end_s, until_s = time.monotonic() + JOIN_S, 0.0
-    waited = False
+    end_s, waited = time.monotonic() + JOIN_S, False
     while True:
-        now_s = time.monotonic()
-        if is_under_way(target):  # before the socket is tried: it may answer in between
-            until_s = now_s + HANDED_S
+        coming = is_under_way(target)  # before the socket is tried: it may answer in between
         link = connect_anywhere(target)
         if link is not None:
             try:
@@ -467,9 +446,9 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
             except TargetGone:
                 if not is_alive(target):
                     raise
-        if now_s >= until_s:
+        if not coming:
             return None
-        if now_s > end_s:
+        if time.monotonic() > end_s:
             raise AutobrrrError(
                 f"the session of process {pid} that is being started does not answer",
                 "end the command that attaches, then detach again",

@@ -7,7 +7,6 @@ What else lies in its place is passed over, and said (`passed_over`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import socket
@@ -141,8 +140,7 @@ class SessionSocket:
         if lock is not None:
             os.set_inheritable(lock, False)
         else:
-            with _room_in(self.folder):
-                lock = folders.lock(self._lock)
+            lock = folders.lock(self._lock)
         if lock is None:
             raise AlreadyServed(f"process {target.pid} has a session already")
         self.lock_fd = lock
@@ -158,8 +156,7 @@ class SessionSocket:
     def listen(self) -> socket.socket:
         """Bind the socket, which is ours alone; one left behind by a dead session is removed."""
         self._socket.unlink(missing_ok=True)
-        with _room_in(self.folder):
-            self._listener = folders.listen(self._socket, BACKLOG)
+        self._listener = folders.listen(self._socket, BACKLOG)
         self._listener.setblocking(False)
         return self._listener
 
@@ -244,20 +241,6 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-@contextlib.contextmanager
-def _room_in(folder: Path) -> Iterator[None]:
-    """Say where there is none, and what helps."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise AutobrrrError(
-            f"there is no room for a session in {folder}: {error.strerror}",
-            "make room there, or set XDG_RUNTIME_DIR to a private folder elsewhere",
-        ) from None
 
 
 def _sweep_lock(path: Path) -> bool:

@@ -10,7 +10,6 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from autobrrr.attach import triage
 from autobrrr.cli import main
 from autobrrr.client import diagnosing, session_client
 from autobrrr.errors import AutobrrrError, TargetGone
@@ -66,22 +65,8 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
     assert said == [f"another command is attaching to process {os.getpid()}: waiting for it, then detaching"]
 
 
-def test_a_lock_that_changes_hands_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After measuring the machine, and before the session starts, nobody holds it for some 50 ms."""
-    me = find_target(os.getpid())
-    held = [SessionSocket(me)]
-    then = iter((lambda: held.pop().close(), lambda: held.append(SessionSocket(me)), None))
-    monkeypatch.setattr(session_client, "Client", lambda link: link)
-    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: (next(then) or held[0].listen)())
-    link = session_client.join_under_way(me.pid, on_wait=lambda text: None)
-    assert link is not None
-    link.close()
-    held[0].close()
-
-
 def _closed_meanwhile(endpoint: SessionSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     closes = iter((endpoint.close,))
-    monkeypatch.setattr(session_client, "HANDED_S", 0.05)
     monkeypatch.setattr(session_client.time, "sleep", lambda seconds: next(closes, lambda: None)())
 
 
@@ -162,30 +147,6 @@ def test_the_lock_stays_held_by_whom_it_was_handed_to() -> None:
     with pytest.raises(AlreadyServed):
         SessionSocket(me)
     sidecar.close()
-    assert not is_under_way(me)
-
-
-@pytest.mark.parametrize("served", [False, True], ids=["nobody else", "another has it"])
-def test_a_diagnosis_that_measures_the_machine_first_is_on_its_way(
-    monkeypatch: pytest.MonkeyPatch, served: bool
-) -> None:
-    """It takes seconds, once: a `detach` meanwhile found no session, and the diagnosis attached after it."""
-    me, seen = find_target(os.getpid()), []
-    others = SessionSocket(me) if served else None
-
-    def opened(*asked: object) -> session_client.Client:
-        seen.append(is_under_way(me))
-        raise AutobrrrError("enough")
-
-    monkeypatch.setattr(diagnosing, "has_torch", lambda pid: True)
-    monkeypatch.setattr(diagnosing, "may_use_a_device", lambda pid: False)
-    monkeypatch.setattr(triage, "refusal", lambda case: None)
-    monkeypatch.setattr(diagnosing, "make_sure_of_peaks", lambda *_, **__: seen.append(is_under_way(me)))
-    with pytest.raises(AutobrrrError, match="enough"):
-        diagnosing.diagnosed(me.pid, diagnosing.DiagnosisOptions(), print, opened)
-    assert seen == [True, served]
-    if others is not None:
-        others.close()
     assert not is_under_way(me)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import socket
 import subprocess
@@ -321,20 +319,3 @@ def test_a_session_and_an_agent_of_another_container_keep_their_sockets(env: dic
     os.close(held)
     sweep(folder)
     assert os.listdir(folder) == []
-
-
-@pytest.mark.parametrize("what", ["lock", "listen"])
-@pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EDQUOT])
-def test_a_folder_without_room_is_named_and_so_is_what_helps(
-    me: SessionTarget, env: dict[str, str], what: str, cause: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(cause, os.strerror(cause))
-
-    monkeypatch.setattr(folders, what, full)
-    with (
-        pytest.raises(AutobrrrError, match=f"no room .* in {env['XDG_RUNTIME_DIR']}") as told,
-        contextlib.closing(SessionSocket(me, env)) as session,
-    ):
-        session.listen()
-    assert "XDG_RUNTIME_DIR" in told.value.hint
