@@ -207,9 +207,9 @@ def _drawings(parts: Sequence[Part]) -> Iterator[Drawing]:
             yield part
 
 
-def words(*texts: str) -> list[Cell]:
-    """Cells of plain text."""
-    return [Cell(text=text) for text in texts]
+def cells(*each: Cell | str) -> list[Cell]:
+    """A row; bare strings are cells of plain text."""
+    return [Cell(text=one) if isinstance(one, str) else one for one in each]
 
 
 def figure(text: str, value: float | None) -> Cell:

@@ -13,7 +13,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import PackageChange, Proof, Sameness, SlowerCause, WorkDone
-from autobrrr.report.page_model import Line, LineGroup, PageTable, ReportPage, filled, listed, section, words
+from autobrrr.report.page_model import Line, LineGroup, PageTable, ReportPage, cells, filled, listed, section
 from autobrrr.report.page_text import page_text
 
 MOST_PACKAGES = 8
@@ -47,7 +47,7 @@ COUNTED = {
 def proof_page(proof: Proof) -> ReportPage:
     """The page."""
     also, facts = _also(proof), [Line(name=name, text=value) for name, value in _facts(proof)]
-    rows = [words(*row) for row in _work(proof)]
+    rows = [cells(*row) for row in _work(proof)]
     commands = [Line(text=each, tone="code") for each in (proof.before, proof.after)]
     return ReportPage(
         kind="prove",

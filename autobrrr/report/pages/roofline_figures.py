@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from autobrrr.quantities import NOT_MEASURED, digits, duration
 from autobrrr.quantities import share as percent
 from autobrrr.records.busy_words import takers_words
+from autobrrr.records.gain_words import factor_words
 from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-Row = tuple[str, Callable[[Roofline], str]]
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}
 SWEEP_BYTES = 8  # of an element of the repeated pass: read and written once, in fp32
 VECTOR = "vector units, float32"
@@ -93,31 +92,34 @@ def rate(value: float | None, unit: str) -> str:
     return f"{digits(value / scale)} {prefix}{unit}"
 
 
-def rows(found: Roofline) -> list[Row]:
-    """What the table says, one figure a row; only what was measured at some number of threads."""
-    wanted: list[Row] = [
-        ("Python additions", lambda run: rate(run.python_adds_per_s, "/s")),
-        ("torch additions, one element", lambda run: rate(run.torch_ops_per_s, "/s")),
-        ("kernel launch, queued", lambda run: duration(run.launch.queued_ns if run.launch else None)),
-        ("kernel launch, waited for", lambda run: duration(run.launch.awaited_ns if run.launch else None)),
-        ("memory, copy", lambda run: rate(run.copy_bytes_per_s, "B/s")),
-        ("memory, triad", lambda run: rate(run.triad_bytes_per_s, "B/s")),
-        ("vector units, multiplying", lambda run: rate(_vector(run, fused=False), "FLOP/s")),
-        ("vector units, multiply-add", lambda run: rate(_vector(run, fused=True), "FLOP/s")),
-    ]
-    wanted += [(f"matmul, {dtype}", partial(_peak, dtype)) for dtype in found.peak_flops]
-    wanted += [
-        ("ridge point, operations per element", lambda run: _plain(run.ridge_ops_per_element)),
-        ("FLOPs possible in a Python addition", lambda run: rate(run.flops_per_python_add, "")),
-        ("speed-up of x.cos().cos(), fused", lambda run: _times(run.fusion.ratio if run.fusion else None)),
-        ("speed-up of x * 2 + 1, fused", lambda run: _times(run.fusion.light_ratio if run.fusion else None)),
-        (
-            "time of gelu, that of relu being 1x",
-            lambda run: _times(run.activations.ratio if run.activations else None),
-        ),
-    ]
-    every = runs(found)
-    return [row for row in wanted if any(row[1](run) != NOT_MEASURED for run in every)]
+def rows(found: Roofline) -> Iterator[tuple[str, ...]]:
+    """What the table says: a name, and the figure of each run; only what was measured in one of them."""
+    figures = [_figures(run, tuple(found.peak_flops)) for run in runs(found)]
+    for name in figures[0]:
+        told = [each[name] for each in figures]
+        if any(each != NOT_MEASURED for each in told):
+            yield (name, *told)
+
+
+def _figures(run: Roofline, dtypes: tuple[str, ...]) -> dict[str, str]:
+    launch, fusion, gelu = run.launch, run.fusion, run.activations
+    ridge = run.ridge_ops_per_element
+    return {
+        "Python additions": rate(run.python_adds_per_s, "/s"),
+        "torch additions, one element": rate(run.torch_ops_per_s, "/s"),
+        "kernel launch, queued": duration(launch.queued_ns if launch else None),
+        "kernel launch, waited for": duration(launch.awaited_ns if launch else None),
+        "memory, copy": rate(run.copy_bytes_per_s, "B/s"),
+        "memory, triad": rate(run.triad_bytes_per_s, "B/s"),
+        "vector units, multiplying": rate(_vector(run, fused=False), "FLOP/s"),
+        "vector units, multiply-add": rate(_vector(run, fused=True), "FLOP/s"),
+        **{f"matmul, {dtype}": rate(run.peak_flops.get(dtype), "FLOP/s") for dtype in dtypes},
+        "ridge point, operations per element": NOT_MEASURED if ridge is None else digits(ridge),
+        "FLOPs possible in a Python addition": rate(run.flops_per_python_add, ""),
+        "speed-up of x.cos().cos(), fused": factor_words(fusion.ratio if fusion else None),
+        "speed-up of x * 2 + 1, fused": factor_words(fusion.light_ratio if fusion else None),
+        "time of gelu, that of relu being 1x": factor_words(gelu.ratio if gelu else None),
+    }
 
 
 def runs(found: Roofline) -> list[Roofline]:
@@ -180,19 +182,7 @@ def sentences(found: Roofline) -> Iterator[str]:
         yield f"Left out, {name.replace('_', ' ')}: {why}."
 
 
-def _peak(dtype: str, run: Roofline) -> str:
-    return rate(run.peak_flops.get(dtype), "FLOP/s")
-
-
 def _vector(run: Roofline, *, fused: bool) -> float | None:
     if run.multiply_add is None:
         return None
     return run.multiply_add.multiply_add_flops if fused else run.multiply_add.multiply_flops
-
-
-def _plain(value: float | None) -> str:
-    return NOT_MEASURED if value is None else digits(value)
-
-
-def _times(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{value:.2f}x"

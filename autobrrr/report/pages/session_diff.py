@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -15,7 +14,10 @@ from autobrrr.report.pages.side_by_side import (
     ComparedSessions,
     ComparedWord,
     SideBySide,
+    Unit,
+    compared,
     judged,
+    said,
 )
 from autobrrr.report.past_session import NO_END, SessionData
 from autobrrr.report.text.trial_words import trial_label
@@ -29,9 +31,9 @@ def compare_sessions(before: SessionData, after: SessionData) -> ComparedSession
         kind="sessions",
         before=_title(before),
         after=_title(after),
-        words=list(_words(before, after)),
-        figures=list(_figures(before.snapshot, after.snapshot)),
-        caveats=[*_caveats(before, after), NO_AB_TEST],
+        words=list(_words((before, after))),
+        figures=list(_figures((before.snapshot, after.snapshot))),
+        caveats=[*_caveats((before, after)), NO_AB_TEST],
     )
     return ComparedSessions(sessions=[before, after], comparison=comparison)
 
@@ -41,18 +43,16 @@ def _title(session: SessionData) -> str:
     return f"{session.session}: {job.script if job is not None else 'job'} (pid {session.snapshot.pid})"
 
 
-def _words(before: SessionData, after: SessionData) -> Iterator[ComparedWord]:
-    yield from judged(before.snapshot, after.snapshot)
-    yield ComparedWord(name="kept", before=_kept(before), after=_kept(after))
-    ends = [each.ended or NO_END for each in (before, after)]
-    yield ComparedWord(name="ended", before=ends[0], after=ends[1])
+def _words(both: Sequence[SessionData]) -> Iterator[ComparedWord]:
+    yield from judged([each.snapshot for each in both])
+    yield said("kept", [_kept(each) for each in both])
+    yield said("ended", [each.ended or NO_END for each in both])
     trials = [
         {trial_label(each): gain_words(each.achieved, each.interval) for each in _tried(session)}
-        for session in (before, after)
+        for session in both
     ]
     for remedy in list(dict.fromkeys([*trials[0], *trials[1]]))[:MANY]:
-        said = [each.get(remedy, "not tried") for each in trials]
-        yield ComparedWord(name=remedy, before=said[0], after=said[1])
+        yield said(remedy, [each.get(remedy, "not tried") for each in trials])
 
 
 def _tried(session: SessionData) -> list[Trial]:
@@ -65,58 +65,36 @@ def _kept(session: SessionData) -> str:
         return "not tuned"
     if not tuned.kept:
         return "nothing"
-    said = "no speed-up claimed" if tuned.interval is None else gain_words(tuned.speedup, tuned.interval)
-    return f"{', '.join(tuned.kept)}: {said}"
+    gain = "no speed-up claimed" if tuned.interval is None else gain_words(tuned.speedup, tuned.interval)
+    return f"{', '.join(tuned.kept)}: {gain}"
 
 
-def _figures(before: Diagnosis, after: Diagnosis) -> Iterator[ComparedFigure]:
+def _figures(both: Sequence[Diagnosis]) -> Iterator[ComparedFigure]:
     for name in ("median", "mean", "p99"):
-        yield ComparedFigure(
-            group="step",
-            name=name,
-            unit="ns",
-            before=getattr(before.step_ns, name),
-            after=getattr(after.step_ns, name),
-            less_is_better=True,
-        )
-    yield from _parts("phases", "ns", before.phases_ns, after.phases_ns)
-    yield from _parts("shares of the step", "share", before.shares, after.shares)
-    yield ComparedFigure(
-        group="autobrrr",
-        name="own cost",
-        unit="share",
-        before=before.cost.session_share,
-        after=after.cost.session_share,
-        less_is_better=True,
-    )
+        yield compared("step", "ns", name, [getattr(each.step_ns, name) for each in both], True)
+    yield from _parts("phases", "ns", [each.phases_ns for each in both])
+    yield from _parts("shares of the step", "share", [each.shares for each in both])
+    yield compared("autobrrr", "share", "own cost", [each.cost.session_share for each in both], True)
 
 
-def _parts(
-    group: str, unit: Literal["ns", "share"], before: Phases | Shares, after: Phases | Shares
-) -> Iterator[ComparedFigure]:
+def _parts(group: str, unit: Unit, both: Sequence[Phases | Shares]) -> Iterator[ComparedFigure]:
     """The fields of two records that either has measured."""
-    ours, theirs = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
+    ours, theirs = map(msgspec.structs.asdict, both)
     for name, value in ours.items():
         if value is not None or theirs[name] is not None:
-            yield ComparedFigure(
-                group=group,
-                name=name.replace("_", " "),
-                unit=unit,
-                before=value,
-                after=theirs[name],
-                less_is_better=True if unit == "ns" else None,
-            )
+            less = True if unit == "ns" else None
+            yield compared(group, unit, name.replace("_", " "), (value, theirs[name]), less)
 
 
-def _caveats(before: SessionData, after: SessionData) -> Iterator[str]:
+def _caveats(both: Sequence[SessionData]) -> Iterator[str]:
     """What differs beside the job's speed."""
-    jobs = [each.snapshot.job for each in (before, after)]
-    if jobs[0] is not None and jobs[1] is not None:
+    jobs = [each.snapshot.job for each in both]
+    if None not in jobs:
         for name in ("script", "argv", "torch", "python", "threads", "device", "world_size"):
-            one, other = getattr(jobs[0], name), getattr(jobs[1], name)
+            one, other = (getattr(job, name) for job in jobs)
             if one != other:
                 yield f"The jobs differ in {name.replace('_', ' ')}: {one}, then {other}."
-    for session in (before, after):
+    for session in both:
         takers = session.timeline.contention
         if takers:
             yield f"In {session.session} others took CPU time from the job: {takers[0].command} most."

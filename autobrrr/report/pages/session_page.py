@@ -17,23 +17,7 @@ from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Tuning, limited_by, verdict_head
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
-from autobrrr.report.page_model import (
-    Bar,
-    Cell,
-    Drawing,
-    Line,
-    LineGroup,
-    PageTable,
-    ReportPage,
-    Section,
-    factor,
-    figure,
-    filled,
-    listed,
-    section,
-    time,
-    words,
-)
+from autobrrr.report import page_model as pm
 from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
 from autobrrr.report.past_session import PastSession, past_session, session_data
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
@@ -46,31 +30,29 @@ UNSAVED = "fast.toml"  # for a recipe that the session did not write
 MOST_SLOW = 15
 
 
-def session_page(session: PastSession) -> ReportPage:
+def session_page(session: PastSession) -> pm.ReportPage:
     """The page."""
     found, data = session.last, session_data(session)
     trials = session.tuned.trials if session.tuned is not None else session.trials
-    own = [Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
+    own = [pm.Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
     if found.cost.session_share is not None:
-        own.append(Line(text=f"That is {share(found.cost.session_share)} of the session."))
-    return ReportPage(
+        own.append(pm.Line(text=f"That is {share(found.cost.session_share)} of the session."))
+    return pm.ReportPage(
         kind="session",
         title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
         about=list(_about(session)),
-        sections=filled(
-            section("", Line(text=session.unread, tone="worse") if session.unread else None),
-            section("", LineGroup(lines=answers(session), shape="glance")),
+        sections=pm.filled(
+            pm.section("", pm.Line(text=session.unread, tone="worse") if session.unread else None),
+            pm.section("", pm.LineGroup(lines=answers(session), shape="glance")),
             _verdict(found),
             _steps(session),
             tuning_section(trials, session.tuned),
-            section("Remedies", _advice(found)),
-            section("Own cost", *(own or [Line(text="Not measured.", tone="muted")]), beside=True),
+            pm.section("Remedies", _advice(found)),
+            pm.section("Own cost", *(own or [_muted("Not measured.")]), beside=True),
             _others(session),
-            section("Slow steps", _slow(session)),
-            section("Signals", _signals(found)),
-            section(
-                "Do it again", *(Line(name=why, text=said, tone="code") for why, said in _commands(session))
-            ),
+            pm.section("Slow steps", _slow(session)),
+            pm.section("Signals", _signals(found)),
+            pm.section("Do it again", *_commands(session)),
         ),
         data=data,
         file=f"{data.session or 'session'}.json",
@@ -111,7 +93,7 @@ def _about(session: PastSession) -> Iterator[str]:
     yield session.ending
 
 
-def answers(session: PastSession) -> list[Line]:
+def answers(session: PastSession) -> list[pm.Line]:
     """Six questions, in the order in which they are asked: the answer, and what is behind it."""
     named, age = session.judged or session.last, ""
     if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
@@ -122,34 +104,24 @@ def answers(session: PastSession) -> list[Line]:
         safe = CLASS_WORDS.get(session.tuned.class_, session.tuned.class_)
     else:
         safe = "no tuning kept what is on" if on else "no remedy was kept"
+    where = "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds]))
+    still_on = f"on at the end: {', '.join(on)}" if on else "no remedy is on"
+    watching = "" if cost.share is None else f"watching took {share(cost.share)} of each step"
     told = [
-        (
-            "What is slow?",
-            limited_by(named),
-            "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds])),
-        ),
+        ("What is slow?", limited_by(named), where),
         ("How sure?", "no verdict" if named.limit == "unknown" else sure, age or signals_words(named)),
         ("What to do?", *_to_do(session)),
-        (
-            "How does it stand?",
-            session.ending,
-            f"on at the end: {', '.join(on)}" if on else "no remedy is on",
-        ),
+        ("How does it stand?", session.ending, still_on),
         ("What was gained?", *_gained(session)),
-        (
-            "Is it safe?",
-            safe,
-            "" if cost.share is None else f"watching took {share(cost.share)} of each step",
-        ),
+        ("Is it safe?", safe, watching),
     ]
-    return [Line(name=question, text=said, note=more) for question, said, more in told]
+    return [pm.Line(name=question, text=said, note=more) for question, said, more in told]
 
 
 def _to_do(session: PastSession) -> tuple[str, str]:
-    tuned, job = session.tuned, session.last.job
-    command = ["python", *job.argv] if job is not None and job.argv else []
+    tuned = session.tuned
     if tuned is not None and tuned.kept:
-        more = started_with(tuned.recipe or UNSAVED, command)
+        more = started_with(tuned.recipe or UNSAVED, _command(session))
         held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of this page)"
         return "start with what was kept", more + held
     found = session.judged or session.last
@@ -175,39 +147,40 @@ def _gained(session: PastSession) -> tuple[str, str]:
     return f"{gain_words(tuned.speedup, tuned.interval)} proven", ", ".join(behind)
 
 
-def _verdict(found: Diagnosis) -> Section:
+def _verdict(found: Diagnosis) -> pm.Section:
     from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
 
     spent, word = parts(found.shares, 0.005), EXPLANATIONS.get(found.regime)
     phases = [each for each in phase_shares(found.phases_ns) if each[1] > 0]
     asked = f"What does “{found.regime}” mean?"
-    return section(
+    return pm.section(
         "Verdict at the end",
-        Line(text=verdict_head(found), tone="head"),
-        LineGroup(lines=list(verdict_lines(found, verbose=True)), shape="facts"),
-        None if word is None else section(asked, Line(text=word.meaning), fold="closed"),
-        Bar(title="Where the step goes", parts=spent) if spent else None,
-        Bar(title="Phases", parts=phases) if phases else None,
+        pm.Line(text=verdict_head(found), tone="head"),
+        pm.LineGroup(lines=list(verdict_lines(found, verbose=True)), shape="facts"),
+        None if word is None else pm.section(asked, pm.Line(text=word.meaning), fold="closed"),
+        pm.Bar(title="Where the step goes", parts=spent) if spent else None,
+        pm.Bar(title="Phases", parts=phases) if phases else None,
     )
 
 
-def _others(session: PastSession) -> Section:
-    title, took = "Others on the machine", "These programs took CPU time while the job waited for a CPU:"
+def _muted(text: str) -> pm.Line:
+    return pm.Line(text=text, tone="muted")
+
+
+def _others(session: PastSession) -> pm.Section:
     seen = [
         f"{each.command} (pid {each.pid}): at most {share(each.share)} of a core"
         for each in session.timeline.contention
     ]
-    if not seen:
-        return section(
-            title, Line(text="No other program kept the job from a CPU.", tone="muted"), beside=True
-        )
-    return section(title, Line(text=took), listed(seen), beside=True)
+    none, took = "No other program kept the job from a CPU.", "These programs took CPU time while the job "
+    told = [pm.Line(text=f"{took}waited for a CPU:"), pm.listed(seen)] if seen else [_muted(none)]
+    return pm.section("Others on the machine", *told, beside=True)
 
 
-def _steps(session: PastSession) -> Section:
+def _steps(session: PastSession) -> pm.Section:
     timeline = session.timeline
     if len(timeline.seconds) < 2:
-        return section("Steps over time")
+        return pm.section("Steps over time")
     told = [
         f"{band.from_s:.1f}–{band.to_s:.1f} s: {band.text} {'was on' if band.kind == 'on' else 'was tried'}"
         + (f": {band.outcome}" if band.outcome else "")
@@ -215,10 +188,10 @@ def _steps(session: PastSession) -> Section:
     ] + [f"{mark.at_s:.1f} s: {mark.text}" for mark in timeline.marks]
     says = f"Median and longest step of each second over {timeline.length_s:.0f} s; "
     says += "what was tried and when stands in the tables below"
-    return section(
+    return pm.section(
         "Steps over time",
-        Drawing(shape="steps", name="step", says=says, data=_step_data(session)),
-        section("The same as a list", listed(told), fold="closed") if told else None,
+        pm.Drawing(shape="steps", name="step", says=says, data=_step_data(session)),
+        pm.section("The same as a list", pm.listed(told), fold="closed") if told else None,
     )
 
 
@@ -237,52 +210,47 @@ def _step_data(session: PastSession) -> str:
     return msgspec.json.encode(drawn).decode()
 
 
-def _signals(found: Diagnosis) -> PageTable:
+def _signals(found: Diagnosis) -> pm.PageTable:
     carry = [each.signal for each in carrying(found)]
     ranked = sorted(found.evidence, key=lambda each: (each.signal not in carry, each.value is None))
-    return PageTable(
+    return pm.PageTable(
         title="What each signal says; those that carry the verdict stand first.",
         heads=("signal", "says", "what it saw"),
         rows=[
-            [
-                *words(each.signal.replace("_", " "), each.says or ""),
-                Cell(text=each.note, tone="muted" if each.value is None else ""),
-            ]
+            pm.cells(each.signal.replace("_", " "), each.says or "", _note(each.note, each.value is not None))
             for each in ranked
         ],
     )
 
 
-def _advice(found: Diagnosis) -> PageTable:
-    return PageTable(
+def _advice(found: Diagnosis) -> pm.PageTable:
+    return pm.PageTable(
         title="What the diagnosis advises, and what it predicts.",
         heads=("remedy", "#predicted", "when it takes effect", "class", "why"),
         rows=[
-            [
-                Cell(text=one.remedy),
-                factor(one.expected),
-                *words(one.reach.replace("_", " "), one.class_, one.why),
-            ]
+            pm.cells(one.remedy, pm.factor(one.expected), one.reach.replace("_", " "), one.class_, one.why)
             for one in found.advice
         ],
     )
 
 
-def _slow(session: PastSession) -> PageTable:
+def _slow(session: PastSession) -> pm.PageTable:
     slow = sorted(session.timeline.slow, key=lambda each: -each.ns)[:MOST_SLOW]
     rows = []
     for each in slow:
         times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, session.timeline.bands)
-        figures = (figure(f"{each.at_s:.1f} s", each.at_s), time(each.ns), time(each.usual_ns))
-        rows.append(
-            [*figures, figure(f"{times:.1f}x", times), Cell(text=why, tone="" if each.why else "muted")]
-        )
+        figures = (pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.time(each.ns), pm.time(each.usual_ns))
+        rows.append([*figures, pm.figure(f"{times:.1f}x", times), _note(why, bool(each.why))])
     counted = (
         f"{len(session.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
     )
-    return PageTable(
+    return pm.PageTable(
         title=counted, heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"), rows=rows
     )
+
+
+def _note(text: str, known: bool) -> pm.Cell:
+    return pm.Cell(text=text, tone="" if known else "muted")
 
 
 def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
@@ -297,16 +265,23 @@ def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
     return "not known"
 
 
-def _commands(session: PastSession) -> Iterator[tuple[str, str]]:
+def _commands(session: PastSession) -> list[pm.Line]:
     """What it is for, and the command."""
-    found, tuned = session.last, session.tuned
-    command = ["python", *found.job.argv] if found.job is not None and found.job.argv else []
+    tuned, told = session.tuned, {}
     if tuned is not None and tuned.kept:
         if not tuned.recipe:
-            yield f"Save what was kept as {UNSAVED}:", _recipe_text(tuned)
-        yield "Start the job with what was kept:", started_with(tuned.recipe or UNSAVED, command)
-    yield "Measure again, on a running job:", "autobrrr tune PID"
-    yield "Read this session again:", f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
+            told[f"Save what was kept as {UNSAVED}:"] = _recipe_text(tuned)
+        command = started_with(tuned.recipe or UNSAVED, _command(session))
+        told["Start the job with what was kept:"] = command
+    told["Measure again, on a running job:"] = "autobrrr tune PID"
+    told["Read this session again:"] = f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
+    return [pm.Line(name=why, text=said, tone="code") for why, said in told.items()]
+
+
+def _command(session: PastSession) -> list[str]:
+    """How the job was started."""
+    job = session.last.job
+    return ["python", *job.argv] if job is not None and job.argv else []
 
 
 def _recipe_text(tuned: Tuning) -> str:

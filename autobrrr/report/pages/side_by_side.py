@@ -5,17 +5,19 @@ Two runs at two times are no A/B test: nothing here claims a speed-up.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from autobrrr.quantities import duration, share
 from autobrrr.records import SCHEMA, Diagnosis, Record, limit_words
-from autobrrr.report.page_model import Cell, Line, PageTable, ReportPage, bar, figure, listed, section, words
+from autobrrr.report.page_model import Cell, Line, PageTable, ReportPage, bar, cells, figure, listed, section
 from autobrrr.report.past_session import SessionData
 from autobrrr.trace.trace_records import Analysis, TraceAnalysis
 
 NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."
 SAME = 0.02  # figures that differ by less count as the same
 SAME_POINTS = 0.005  # the same of shares
+Unit: TypeAlias = Literal["ns", "share", "count"]
 
 
 class ComparedFigure(Record, frozen=True, kw_only=True):
@@ -23,7 +25,7 @@ class ComparedFigure(Record, frozen=True, kw_only=True):
 
     group: str
     name: str
-    unit: Literal["ns", "share", "count"]
+    unit: Unit
     before: float | None
     after: float | None
     less_is_better: bool | None = None  # None: it is no matter of better or worse
@@ -68,6 +70,25 @@ class SideBySide(Record, frozen=True, kw_only=True):
     caveats: list[str]
 
 
+def compared(
+    group: str,
+    unit: Unit,
+    name: str,
+    both: Sequence[float | None],
+    less_is_better: bool | None = None,
+) -> ComparedFigure:
+    """A figure of both."""
+    before, after = both
+    return ComparedFigure(
+        group=group, name=name, unit=unit, before=before, after=after, less_is_better=less_is_better
+    )
+
+
+def said(name: str, both: Sequence[str]) -> ComparedWord:
+    """What both say."""
+    return ComparedWord(name=name, before=both[0], after=both[1])
+
+
 class ComparedSessions(Record, frozen=True, kw_only=True):
     """`report --diff A B --json`."""
 
@@ -82,20 +103,16 @@ class ComparedAnalysis(Analysis, frozen=True, kw_only=True):
     comparison: SideBySide
 
 
-def judged(one: Diagnosis | TraceAnalysis, other: Diagnosis | TraceAnalysis) -> list[ComparedWord]:
+def judged(both: Sequence[Diagnosis | TraceAnalysis]) -> list[ComparedWord]:
     """What limits each, and its regime."""
     limits = [
         "unknown" if each.limit == "unknown" else limit_words(each.limit, each.limit_confidence)
-        for each in (one, other)
+        for each in both
     ]
-    regimes = [f"{each.regime} ({each.confidence})" for each in (one, other)]
-    return [
-        ComparedWord(name="limit", before=limits[0], after=limits[1]),
-        ComparedWord(name="regime", before=regimes[0], after=regimes[1]),
-    ]
+    return [said("limit", limits), said("regime", [f"{each.regime} ({each.confidence})" for each in both])]
 
 
-def quantity(value: float | None, unit: Literal["ns", "share", "count"]) -> str:
+def quantity(value: float | None, unit: Unit) -> str:
     """A figure with its unit."""
     if value is None:
         return "-"
@@ -117,7 +134,7 @@ def change(figure: ComparedFigure) -> str:
 def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> ReportPage:
     """Both beside each other."""
     found = compared.comparison
-    words_of = [words(each.name, each.before, each.after) for each in found.words]
+    words_of = [cells(each.name, each.before, each.after) for each in found.words]
     median = [each for each in found.figures if each.group == "step" and each.name == "median"]
     groups = dict.fromkeys(each.group for each in found.figures)
     return ReportPage(

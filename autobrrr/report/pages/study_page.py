@@ -9,26 +9,8 @@ from autobrrr.machine.kernel_text import number
 from autobrrr.quantities import share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
+from autobrrr.report import page_model as pm
 from autobrrr.report.log_scale import gain_scale
-from autobrrr.report.page_model import (
-    Cell,
-    Chart,
-    Forest,
-    Gain,
-    Line,
-    LineGroup,
-    PageTable,
-    Point,
-    ReportPage,
-    Section,
-    Series,
-    bar,
-    figure,
-    filled,
-    section,
-    time,
-    words,
-)
 from autobrrr.report.pages.tuning_parts import interval_of
 
 UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}
@@ -43,34 +25,34 @@ MOST_LEVELS = 24  # of a parameter, in a slice
 WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
 
 
-def study_page(tuning: Tuning) -> ReportPage:
+def study_page(tuning: Tuning) -> pm.ReportPage:
     """The page."""
     ranked = sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0))
     measured = [each for each in tuning.trials if each.achieved]
-    return ReportPage(
+    return pm.ReportPage(
         kind="tune",
         title=tuning.job.script if tuning.job is not None else "a study of relaunched trials",
         about=[
             f"{len(tuning.trials)} trials, {len(measured)} measured",
             f"judged by {OBJECTIVES.get(tuning.objective, tuning.objective)}",
         ],
-        sections=filled(
+        sections=pm.filled(
             _result(tuning),
-            section(
+            pm.section(
                 "Trials against the command as given", _gains(tuning, ranked) if measured else None, on="page"
             ),
-            section("What made the difference", _importance(importance(tuning.trials))),
-            section("By parameter", *_slices(measured), on="page"),
-            section("History", _history(tuning.trials) if measured else None, on="page"),
-            section("All trials", _table(ranked)),
+            pm.section("What made the difference", _importance(importance(tuning.trials))),
+            pm.section("By parameter", *_slices(measured), on="page"),
+            pm.section("History", _history(tuning.trials) if measured else None, on="page"),
+            pm.section("All trials", _table(ranked)),
         ),
         data=tuning,
         file="study.json",
     )
 
 
-def _result(tuning: Tuning) -> Section:
-    figures = [Line(text=_rate(tuning, tuning.baseline), name="as given")]
+def _result(tuning: Tuning) -> pm.Section:
+    figures = [pm.Line(text=_rate(tuning, tuning.baseline), name="as given")]
     command = f"autobrrr run --recipe {tuning.recipe} -- CMD"
     if not tuning.kept:
         ran = sum(trial.outcome != "skipped" for trial in tuning.trials)
@@ -78,15 +60,15 @@ def _result(tuning: Tuning) -> Section:
     else:
         said = f"{gain_words(tuning.speedup, tuning.interval)} as fast with {', '.join(tuning.kept)}"
         said += f" (class {tuning.class_}), proven by fresh starts side by side."
-        figures.append(Line(text=_rate(tuning, tuning.best), name=f"with {', '.join(tuning.kept)}"))
-        figures.append(Line(text=tuning.class_, name=CLASS_WORDS.get(tuning.class_, "")))
+        figures.append(pm.Line(text=_rate(tuning, tuning.best), name=f"with {', '.join(tuning.kept)}"))
+        figures.append(pm.Line(text=tuning.class_, name=CLASS_WORDS.get(tuning.class_, "")))
     is_faster = bool(tuning.kept and tuning.interval and tuning.interval[0] > 1)
-    return section(
+    return pm.section(
         "Result",
-        Line(text=said, tone="better" if is_faster else ""),
-        Line(text=tuning.note, tone="muted") if tuning.note else None,
-        LineGroup(lines=figures, shape="figures"),
-        Line(name="Start the job with it", text=command, tone="code") if tuning.recipe else None,
+        pm.Line(text=said, tone="better" if is_faster else ""),
+        pm.Line(text=tuning.note, tone="muted") if tuning.note else None,
+        pm.LineGroup(lines=figures, shape="figures"),
+        pm.Line(name="Start the job with it", text=command, tone="code") if tuning.recipe else None,
     )
 
 
@@ -136,41 +118,42 @@ def _differ(measured: Sequence[Trial]) -> bool:
     return max(low for low, _ in intervals) > min(high for _, high in intervals)
 
 
-def _importance(weights: Mapping[str, float]) -> PageTable:
-    return PageTable(
+def _importance(weights: Mapping[str, float]) -> pm.PageTable:
+    return pm.PageTable(
         title="How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only.",
         heads=("parameter", "#importance", "-"),
         rows=[
-            [*words(name), figure(share(part), part), bar(part, "memory")] for name, part in weights.items()
+            pm.cells(name, pm.figure(share(part), part), pm.bar(part, "memory"))
+            for name, part in weights.items()
         ],
     )
 
 
-def _gains(tuning: Tuning, ranked: Sequence[Trial]) -> Forest:
+def _gains(tuning: Tuning, ranked: Sequence[Trial]) -> pm.Forest:
     rows = [interval_of(each, each.remedy, outcome(each)) for each in ranked if each.achieved]
     if tuning.kept and tuning.interval is not None:
         confirmed = f"{', '.join(tuning.kept)}: fresh starts"
-        rows.append(Gain(name=confirmed, achieved=tuning.speedup, interval=tuning.interval, is_total=True))
-    return Forest(rows=rows)
+        rows.append(pm.Gain(name=confirmed, achieved=tuning.speedup, interval=tuning.interval, is_total=True))
+    return pm.Forest(rows=rows)
 
 
-def _history(trials: Sequence[Trial]) -> Chart:
+def _history(trials: Sequence[Trial]) -> pm.Chart:
     """Every trial in its order, and the best so far."""
     points, best, path = [], 1.0, []
     for index, trial in enumerate(trials):
         if trial.achieved:
             best = max(best, trial.achieved)
             points.append(_point(trial, index))
-        path.append(Point(x=index, y=best))
+        path.append(pm.Point(x=index, y=best))
     lines = [
-        Series(name="best so far", colour="overhead", points=path, is_dotted=False),
-        Series(name="trial, with its interval", colour="memory", points=points, is_joined=False),
+        pm.Series(name="best so far", colour="overhead", points=path, is_dotted=False),
+        pm.Series(name="trial, with its interval", colour="memory", points=points, is_joined=False),
     ]
     says = f"Speed of {len(points)} trials in their order; the best reaches {factor_words(best)}."
     return _speeds("", says, [str(i + 1) for i in range(len(trials))], lines, WIDE)
 
 
-def _slices(measured: Sequence[Trial]) -> Iterator[Chart]:
+def _slices(measured: Sequence[Trial]) -> Iterator[pm.Chart]:
     """One chart a parameter: the speed of each trial by the level it had."""
     for name in dict.fromkeys(name for each in measured for name in each.options):
         levels = list(dict.fromkeys(str(each.options.get(name)) for each in measured))
@@ -184,22 +167,22 @@ def _slices(measured: Sequence[Trial]) -> Iterator[Chart]:
             points += [
                 _point(each, place + apart * (i - (len(at_level) - 1) / 2)) for i, each in enumerate(at_level)
             ]
-        line = Series(name="", colour="memory", points=points, is_joined=False)
+        line = pm.Series(name="", colour="memory", points=points, is_joined=False)
         yield _speeds(name, f"Speed of the trials by {name}", levels, [line], SLICE)
 
 
-def _point(trial: Trial, at: float) -> Point:
+def _point(trial: Trial, at: float) -> pm.Point:
     said = f"{trial.remedy}: {gain_words(trial.achieved, trial.interval)}"
-    return Point(x=at, y=trial.achieved or 1.0, words=said, interval=trial.interval)
+    return pm.Point(x=at, y=trial.achieved or 1.0, words=said, interval=trial.interval)
 
 
 def _speeds(
-    title: str, says: str, places: Sequence[str], lines: Sequence[Series], size: tuple[float, float]
-) -> Chart:
+    title: str, says: str, places: Sequence[str], lines: Sequence[pm.Series], size: tuple[float, float]
+) -> pm.Chart:
     """Speeds over named places, logarithmic around 1x; every interval is held whole."""
     points = [point for line in lines for point in line.points]
     scale = gain_scale(value for point in points for value in (point.y, *(point.interval or ())))
-    return Chart(
+    return pm.Chart(
         title=title,
         says=says,
         lines=lines,
@@ -213,17 +196,16 @@ def _speeds(
     )
 
 
-def _table(trials: Sequence[Trial]) -> PageTable:
-    return PageTable(
+def _table(trials: Sequence[Trial]) -> pm.PageTable:
+    return pm.PageTable(
         title="Every trial, the fastest first.",
         heads=("trial", "#speed", "class", "outcome", "#memory", "~#predicted memory", "~#took", "why"),
         rows=[
-            [
-                *(Cell(text=each.remedy), figure(gain_words(each.achieved, each.interval), each.achieved)),
-                *words(each.class_, outcome(each)),
-                *(_memory(each.memory_bytes), _memory(each.predicted_memory_bytes), time(each.duration_ns)),
-                Cell(text=each.why),
-            ]
+            pm.cells(
+                *(each.remedy, pm.figure(gain_words(each.achieved, each.interval), each.achieved)),
+                *(each.class_, outcome(each), _memory(each.memory_bytes)),
+                *(_memory(each.predicted_memory_bytes), pm.time(each.duration_ns), each.why),
+            )
             for each in trials
         ],
     )
@@ -233,10 +215,10 @@ def outcome(trial: Trial) -> str:
     return OUTCOMES.get(trial.outcome, trial.outcome)
 
 
-def _memory(count: int | None) -> Cell:
+def _memory(count: int | None) -> pm.Cell:
     """What a trial took, for people."""
     if count is None:
-        return figure("-", None)
-    return figure(
+        return pm.figure("-", None)
+    return pm.figure(
         f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB", count
     )

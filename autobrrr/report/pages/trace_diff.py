@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -15,13 +14,16 @@ from autobrrr.report.pages.side_by_side import (
     ComparedFigure,
     ComparedWord,
     SideBySide,
+    compared,
     judged,
+    said,
 )
 from autobrrr.report.pages.trace_page import idle_causes, plain
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, TraceAnalysis
 
 MOST_KERNELS = 12
 NAME_LETTERS = 60
+LESS_IS_BETTER = ("idle", "communication, exposed", "copies, exposed")
 
 
 def compare_traces(before: Analysis, after: Analysis) -> ComparedAnalysis:
@@ -30,16 +32,16 @@ def compare_traces(before: Analysis, after: Analysis) -> ComparedAnalysis:
     Raises:
         UsageError: one of them is not one trace of one device.
     """
-    one, other = _only(before), _only(after)
+    both = [_only(before), _only(after)]
     comparison = SideBySide(
         kind="traces",
-        before=one.file,
-        after=other.file,
-        words=list(_words(one, other)),
-        figures=list(_figures(one, other)),
-        caveats=[*_caveats(one, other), NO_AB_TEST],
+        before=both[0].file,
+        after=both[1].file,
+        words=list(_words(both)),
+        figures=list(_figures(both)),
+        caveats=[*_caveats(*both), NO_AB_TEST],
     )
-    return ComparedAnalysis(traces=[one, other], comparison=comparison)
+    return ComparedAnalysis(traces=both, comparison=comparison)
 
 
 def _only(analysis: Analysis) -> TraceAnalysis:
@@ -50,47 +52,47 @@ def _only(analysis: Analysis) -> TraceAnalysis:
     return analysis.traces[0]
 
 
-def _words(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[ComparedWord]:
-    yield ComparedWord(name="GPU", before=before.gpu or "unknown", after=after.gpu or "unknown")
-    yield from judged(before, after)
+def _words(both: Sequence[TraceAnalysis]) -> Iterator[ComparedWord]:
+    yield said("GPU", [each.gpu or "unknown" for each in both])
+    yield from judged(both)
 
 
-def _figures(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[ComparedFigure]:
+def _figures(both: Sequence[TraceAnalysis]) -> Iterator[ComparedFigure]:
     """Steps in time; what is known of the whole trace alone as shares: traces differ in length."""
-    ours, theirs = before.devices[0], after.devices[0]
-    whole = (step_medians(before), step_medians(after))
+    devices, whole = [each.devices[0] for each in both], [step_medians(each) for each in both]
     for name, less in (("step", True), ("busy", None), ("idle", True)):
-        times = (whole[0].get(name), whole[1].get(name))
-        yield ComparedFigure(
-            group="step",
-            name="median" if name == "step" else f"of it {name}",
-            unit="ns",
-            before=times[0],
-            after=times[1],
-            less_is_better=less,
-        )
-    shares = partial(_share, (max(ours.span_ns, 1), max(theirs.span_ns, 1)))
-    for name, one, other, less in (
-        ("busy", ours.busy_ns, theirs.busy_ns, None),
-        ("idle", ours.idle_ns, theirs.idle_ns, True),
-        ("communication, exposed", ours.exposed_communication_ns, theirs.exposed_communication_ns, True),
-        ("copies, exposed", ours.exposed_memcpy_ns, theirs.exposed_memcpy_ns, True),
-    ):
-        yield shares("device, share of its time", name, (one, other), less)
-    idle = [{said: ns for ns, _, said in idle_causes(each)} for each in (ours, theirs)]
-    for name in dict.fromkeys([*idle[0], *idle[1]]):
-        pair = (idle[0].get(name, 0), idle[1].get(name, 0))
-        yield shares("idle by cause, share of all time", name, pair, None)
-    for name in dict.fromkeys([*ours.kernels, *theirs.kernels]):
-        spent = [each.kernels[name].ns if name in each.kernels else 0 for each in (ours, theirs)]
-        yield shares("kernels by class, share of all time", name, (spent[0], spent[1]), None)
-    for name, first, second in (
-        ("kernels", ours.kernel_count, theirs.kernel_count),
-        ("launches", ours.launches, theirs.launches),
-        ("steps measured", before.step_ns.count, after.step_ns.count),
-    ):
-        yield ComparedFigure(group="in the whole trace", name=name, unit="count", before=first, after=second)
-    yield from _kernels(ours, theirs)
+        told = "median" if name == "step" else f"of it {name}"
+        yield compared("step", "ns", told, [each.get(name) for each in whole], less)
+    yield from _shares("device, share of its time", devices, [_device_times(each) for each in devices])
+    idle = [{told: ns for ns, _, told in idle_causes(each)} for each in devices]
+    yield from _shares("idle by cause, share of all time", devices, idle)
+    kernels = [{name: kind.ns for name, kind in each.kernels.items()} for each in devices]
+    yield from _shares("kernels by class, share of all time", devices, kernels)
+    counted = "in the whole trace"
+    yield compared(counted, "count", "kernels", [each.kernel_count for each in devices])
+    yield compared(counted, "count", "launches", [each.launches for each in devices])
+    yield compared(counted, "count", "steps measured", [each.step_ns.count for each in both])
+    yield from _kernels(*devices)
+
+
+def _device_times(device: DeviceAnalysis) -> dict[str, int]:
+    return {
+        "busy": device.busy_ns,
+        "idle": device.idle_ns,
+        "communication, exposed": device.exposed_communication_ns,
+        "copies, exposed": device.exposed_memcpy_ns,
+    }
+
+
+def _shares(
+    group: str, devices: Sequence[DeviceAnalysis], times_ns: Sequence[Mapping[str, int]]
+) -> Iterator[ComparedFigure]:
+    """Of each device's span; a name that one of them lacks took none."""
+    for name in dict.fromkeys([*times_ns[0], *times_ns[1]]):
+        parts = [
+            times.get(name, 0) / max(each.span_ns, 1) for times, each in zip(times_ns, devices, strict=True)
+        ]
+        yield compared(group, "share", name, parts, True if name in LESS_IS_BETTER else None)
 
 
 def step_medians(trace: TraceAnalysis) -> dict[str, float]:
@@ -105,32 +107,13 @@ def step_medians(trace: TraceAnalysis) -> dict[str, float]:
     return found
 
 
-def _share(
-    spans_ns: tuple[int, int], group: str, name: str, times: tuple[int, int], less: bool | None
-) -> ComparedFigure:
-    return ComparedFigure(
-        group=group,
-        name=name,
-        unit="share",
-        before=times[0] / spans_ns[0],
-        after=times[1] / spans_ns[1],
-        less_is_better=less,
-    )
-
-
 def _kernels(before: DeviceAnalysis, after: DeviceAnalysis) -> Iterator[ComparedFigure]:
     """Those that are among the longest of both: median time of one."""
     theirs = {kernel.name: kernel for kernel in after.top_kernels}
     both = [kernel for kernel in before.top_kernels if kernel.name in theirs]
     for kernel in both[:MOST_KERNELS]:
-        yield ComparedFigure(
-            group="one kernel, median",
-            name=plain(kernel.name)[:NAME_LETTERS],
-            unit="ns",
-            before=kernel.median_ns,
-            after=theirs[kernel.name].median_ns,
-            less_is_better=True,
-        )
+        times = (kernel.median_ns, theirs[kernel.name].median_ns)
+        yield compared("one kernel, median", "ns", plain(kernel.name)[:NAME_LETTERS], times, True)
 
 
 def _caveats(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[str]:

@@ -13,26 +13,7 @@ from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.records import Evidence, limit_words
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
-from autobrrr.report.page_model import (
-    Bar,
-    Cell,
-    Drawing,
-    Line,
-    LineGroup,
-    PageTable,
-    ReportPage,
-    Section,
-    bar,
-    count,
-    figure,
-    filled,
-    listed,
-    part_of,
-    section,
-    swatch,
-    time,
-    words,
-)
+from autobrrr.report import page_model as pm
 from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.report.step_shares import parts
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
@@ -53,7 +34,7 @@ NO_SURENESS = ("mixed", "unknown")
 BOUND = "Each figure is a bound by itself: the speed if all of the time that it names were gone."
 
 
-def trace_page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> ReportPage:
+def trace_page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> pm.ReportPage:
     """The page.
 
     Args:
@@ -68,8 +49,8 @@ def trace_page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> R
             for at, (trace, found) in enumerate(zip(traces, parts, strict=True))
         ]
     ranks = [] if analysis.ranks is None else [_ranks(analysis.ranks)]
-    skipped = [section("Passed over", listed(analysis.skipped))] if analysis.skipped else []
-    return ReportPage(
+    skipped = [pm.section("Passed over", pm.listed(analysis.skipped))] if analysis.skipped else []
+    return pm.ReportPage(
         kind="analyze",
         title=traces[0].file if len(traces) == 1 else f"{len(traces)} traces",
         about=_about(traces[0]) if len(traces) == 1 else [],
@@ -84,61 +65,61 @@ def _about(trace: TraceAnalysis) -> list[str]:
     return [trace.gpu or "GPU unknown", *rank, f"{trace.events} events", f"{trace.json_bytes / 1e6:.1f} MB"]
 
 
-def _folded(trace: TraceAnalysis, sections: Sequence[Section], *, is_first: bool) -> Section:
+def _folded(trace: TraceAnalysis, sections: Sequence[pm.Section], *, is_first: bool) -> pm.Section:
     head = f"{trace.file}: {limit_words(trace.limit, trace.limit_confidence)}, regime {trace.regime}"
-    about = Line(text=" · ".join(_about(trace)), tone="muted")
-    return section(head, about, *sections, fold="open" if is_first else "closed")
+    about = pm.Line(text=" · ".join(_about(trace)), tone="muted")
+    return pm.section(head, about, *sections, fold="open" if is_first else "closed")
 
 
-def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[Section]:
+def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[pm.Section]:
     names = {view.device: f"view-{index}-{number}" for number, view in enumerate(views)}
     several = len(trace.devices) > 1
-    return filled(
+    return pm.filled(
         _verdict(trace),
-        section("Advice (up to how many times as fast)", *_advice(trace)),
-        section("What stands out", listed(trace.findings) if trace.findings else None),
+        pm.section("Advice (up to how many times as fast)", *_advice(trace)),
+        pm.section("What stands out", pm.listed(trace.findings) if trace.findings else None),
         *(_timeline(view, names[view.device]) for view in views),
         *(each for device in trace.devices for each in _device(device, several, names.get(device.device))),
-        section("Steps", _steps(trace)),
-        section("Signals", _signals(trace), on="page"),
-        section("Notes on this trace", listed(trace.warnings) if trace.warnings else None),
+        pm.section("Steps", _steps(trace)),
+        pm.section("Signals", _signals(trace), on="page"),
+        pm.section("Notes on this trace", pm.listed(trace.warnings) if trace.warnings else None),
     )
 
 
-def _verdict(trace: TraceAnalysis) -> Section:
+def _verdict(trace: TraceAnalysis) -> pm.Section:
     alone = trace.devices[0] if len(trace.devices) == 1 else None
     sure = "" if trace.limit in NAMES_NOBODY else f"{trace.limit_confidence} confidence"
     regime = "" if trace.regime in NO_SURENESS else f"{trace.confidence} confidence"
-    return section(
+    return pm.section(
         "Verdict",
-        Line(text=limit_name(trace.limit), note=sure, tone="head"),
-        None if alone is None else Line(text=_idle_words(alone), tone="strong"),
-        Line(text=trace.limit_reason),
-        Line(text=f"regime: {trace.regime}", note=regime),
-        Line(text=trace.reason),
-        Line(text=f"What would decide: {trace.decide_with}", tone="muted") if trace.decide_with else None,
+        pm.Line(text=limit_name(trace.limit), note=sure, tone="head"),
+        None if alone is None else pm.Line(text=_idle_words(alone), tone="strong"),
+        pm.Line(text=trace.limit_reason),
+        pm.Line(text=f"regime: {trace.regime}", note=regime),
+        pm.Line(text=trace.reason),
+        pm.Line(text=f"What would decide: {trace.decide_with}", tone="muted") if trace.decide_with else None,
         _shares(trace) if trace.devices else None,
     )
 
 
-def _shares(found: TraceAnalysis | DeviceAnalysis) -> Bar:
-    return Bar(title="Where the time goes", parts=parts(found.shares, 0.001))
+def _shares(found: TraceAnalysis | DeviceAnalysis) -> pm.Bar:
+    return pm.Bar(title="Where the time goes", parts=parts(found.shares, 0.001))
 
 
-def _advice(trace: TraceAnalysis) -> list[Line | LineGroup]:
+def _advice(trace: TraceAnalysis) -> list[pm.Line | pm.LineGroup]:
     if not trace.advice:
         return []
     said = [
-        Line(
+        pm.Line(
             name="" if each.gain is None else f"{each.gain:.2f}x",
             text=each.text + (f" Where: {each.where}." if each.where else ""),
         )
         for each in trace.advice
     ]
-    return [LineGroup(lines=said, shape="advice"), Line(text=BOUND, tone="muted")]
+    return [pm.LineGroup(lines=said, shape="advice"), pm.Line(text=BOUND, tone="muted")]
 
 
-def _timeline(view: StepView, name: str) -> Section:
+def _timeline(view: StepView, name: str) -> pm.Section:
     shown = view.stretches[0]
     says = (
         f"Timeline of device {view.device}: {len(view.operations)} operations on {len(view.streams)} "
@@ -147,7 +128,7 @@ def _timeline(view: StepView, name: str) -> Section:
     )
     data = msgspec.json.encode(view).decode()
     title = f"Timeline: {view.title}, device {view.device}"
-    return section(title, Drawing(shape="timeline", name=name, says=says, data=data))
+    return pm.section(title, pm.Drawing(shape="timeline", name=name, says=says, data=data))
 
 
 def idle_causes(device: DeviceAnalysis) -> list[tuple[int, str, str]]:
@@ -174,7 +155,7 @@ def _idle_words(device: DeviceAnalysis) -> str:
     return f"{said}."
 
 
-def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[Section]:
+def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[pm.Section]:
     limit = limit_words(device.limit, device.limit_confidence)
     judged = f"{limit}: {device.limit_reason}; regime {device.regime}: {device.reason}. {_idle_words(device)}"
     exposed, span = device.exposed_communication_ns, max(device.span_ns, 1)
@@ -183,55 +164,55 @@ def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[Sec
     waited = device.host_late_after_synchronisation_ns
     begun = f"{duration(waited)} of host late began in a wait for the device."
     return [
-        *([section(f"Device {device.device}", Line(text=judged), _shares(device))] if several else []),
-        *filled(
-            section(
+        *([pm.section(f"Device {device.device}", pm.Line(text=judged), _shares(device))] if several else []),
+        *pm.filled(
+            pm.section(
                 "",
                 _causes(device),
-                Line(text=begun, tone="muted") if waited > 0.01 * device.idle_ns else None,
+                pm.Line(text=begun, tone="muted") if waited > 0.01 * device.idle_ns else None,
                 beside=True,
             ),
-            section("", _kernels(device), beside=True),
-            section("", Line(text=communication) if device.communication_ns else None),
-            section("", _stalls(device, view)),
-            section("", _flops(device)),
-            section("", _waits(device)),
-            section("", _python(device)),
-            section("", _alike(device)),
-            section("", _top_kernels(device), on="page"),
+            pm.section("", _kernels(device), beside=True),
+            pm.section("", pm.Line(text=communication) if device.communication_ns else None),
+            pm.section("", _stalls(device, view)),
+            pm.section("", _flops(device)),
+            pm.section("", _waits(device)),
+            pm.section("", _python(device)),
+            pm.section("", _alike(device)),
+            pm.section("", _top_kernels(device), on="page"),
         ),
     ]
 
 
-def _causes(device: DeviceAnalysis) -> PageTable:
+def _causes(device: DeviceAnalysis) -> pm.PageTable:
     total = max(device.idle_ns, 1)
     moved = " (with the device's clock moved by a constant)" if device.idle_clock_corrected else ""
-    return PageTable(
+    return pm.PageTable(
         title=f"Why the device was idle{moved}: {duration(device.idle_ns)} in {device.gaps} gaps",
         heads=("cause", "#time", "#of idle", "-"),
         rows=[
-            [swatch(said, name), time(ns), part_of(ns / total), bar(ns / total, name)]
+            [pm.swatch(said, name), pm.time(ns), pm.part_of(ns / total), pm.bar(ns / total, name)]
             for ns, name, said in idle_causes(device)
         ],
     )
 
 
-def _kernels(device: DeviceAnalysis) -> PageTable:
-    return PageTable(
+def _kernels(device: DeviceAnalysis) -> pm.PageTable:
+    rows = []
+    for name, each in device.kernels.items():
+        rate = each.flops / each.counted_ns if each.flops and each.counted_ns else None
+        told = (pm.swatch(name, name), pm.time(each.ns), pm.part_of(each.share), pm.count(each.count))
+        note = pm.Cell(text=_of_class(name, each), tone="muted")
+        rows.append([*told, _teraflops(rate), pm.bar(each.share, name), note])
+    return pm.PageTable(
         title=f"Kernels by class: {device.kernel_count} from {device.launches} launches",
         heads=("class", "#time", "#share", "#count", "#TFLOP/s", "-", "note"),
-        rows=[
-            [
-                *(swatch(name, name), time(each.ns), part_of(each.share), count(each.count)),
-                figure(f"{each.flops / each.counted_ns / 1e3:.3g}", each.flops / each.counted_ns)
-                if each.flops and each.counted_ns
-                else Cell(),
-                bar(each.share, name),
-                Cell(text=_of_class(name, each), tone="muted"),
-            ]
-            for name, each in device.kernels.items()
-        ],
+        rows=rows,
     )
+
+
+def _teraflops(flops_per_ns: float | None) -> pm.Cell:
+    return pm.figure("" if flops_per_ns is None else f"{flops_per_ns / 1e3:.3g}", flops_per_ns)
 
 
 def _of_class(name: str, found: KernelClass) -> str:
@@ -244,109 +225,96 @@ def _of_class(name: str, found: KernelClass) -> str:
     return ", ".join(said)
 
 
-def _flops(device: DeviceAnalysis) -> PageTable:
-    return PageTable(
+def _flops(device: DeviceAnalysis) -> pm.PageTable:
+    rows = []
+    for row in flops_rows(device):
+        share, slower = row.flops_share, row.times_slower
+        made = pm.figure("" if share is None else fine_share(share), share)
+        drawn = pm.Cell() if share is None else pm.bar(share, row.name)
+        took = (pm.part_of(row.time_share), pm.bar(row.time_share, row.name))
+        times = pm.figure("" if slower is None else f"{slower:.3g}x", slower)
+        rate = _teraflops(None if row.flops_per_s is None else row.flops_per_s / 1e9)
+        told = pm.Cell(text=note(row), tone="muted")
+        rows.append([pm.swatch(row.name, row.name), made, drawn, *took, rate, times, told])
+    return pm.PageTable(
         title=f"FLOPs against time, of what could be counted. {FOOTNOTE}",
         heads=("class", "#FLOPs", "-", "#kernel time", "-", "#TFLOP/s", "#slower", "note"),
-        rows=[
-            [
-                swatch(row.name, row.name),
-                figure("" if row.flops_share is None else fine_share(row.flops_share), row.flops_share),
-                Cell() if row.flops_share is None else bar(row.flops_share, row.name),
-                *(part_of(row.time_share), bar(row.time_share, row.name)),
-                figure("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}", row.flops_per_s),
-                figure("" if row.times_slower is None else f"{row.times_slower:.3g}x", row.times_slower),
-                Cell(text=note(row), tone="muted"),
-            ]
-            for row in flops_rows(device)
-        ],
+        rows=rows,
     )
 
 
-def _waits(device: DeviceAnalysis) -> PageTable:
-    return PageTable(
+def _waits(device: DeviceAnalysis) -> pm.PageTable:
+    return pm.PageTable(
         title="Waits of the host for the device",
         heads=("call", "where", "#count", "#blocked", "#idle after"),
         rows=[
-            [
-                *words(place.call, place.python or place.operator or ""),
-                *(count(place.count), time(place.blocked_ns), time(place.idle_ns)),
-            ]
-            for place in device.synchronisations
+            pm.cells(
+                *(each.call, each.python or each.operator or ""),
+                *(pm.count(each.count), pm.time(each.blocked_ns), pm.time(each.idle_ns)),
+            )
+            for each in device.synchronisations
         ],
         most=5,
     )
 
 
-def _python(device: DeviceAnalysis) -> PageTable:
-    return PageTable(
+def _python(device: DeviceAnalysis) -> pm.PageTable:
+    return pm.PageTable(
         title="Python that holds the host while the device idles",
         heads=("#count", "#idle", "where"),
-        rows=[[count(each.count), time(each.idle_ns), *words(each.python)] for each in device.host_code],
-    )
-
-
-def _alike(device: DeviceAnalysis) -> PageTable:
-    groups = device.gap_groups if device.gap_groups and device.gap_groups[0].count > 1 else []
-    return PageTable(
-        title="Gaps that are alike, by what ends them",
-        heads=("#of idle", "#count", "#median", "before", "in"),
         rows=[
-            [
-                *(part_of(each.share), count(each.count), time(each.median_ns), _kernel(each.ended_by)),
-                Cell(text=", ".join(where for where in (each.python, each.annotation) if where)),
-            ]
-            for each in groups
+            pm.cells(pm.count(each.count), pm.time(each.idle_ns), each.python) for each in device.host_code
         ],
-        most=5,
     )
 
 
-def _stalls(device: DeviceAnalysis, view: str | None) -> PageTable:
+def _alike(device: DeviceAnalysis) -> pm.PageTable:
+    groups = device.gap_groups if device.gap_groups and device.gap_groups[0].count > 1 else []
+    rows = []
+    for each in groups:
+        where = ", ".join(filter(None, (each.python, each.annotation)))
+        figures = (pm.part_of(each.share), pm.count(each.count), pm.time(each.median_ns))
+        rows.append(pm.cells(*figures, _kernel(each.ended_by), where))
+    heads = ("#of idle", "#count", "#median", "before", "in")
+    return pm.PageTable(title="Gaps that are alike, by what ends them", heads=heads, rows=rows, most=5)
+
+
+def _stalls(device: DeviceAnalysis, view: str | None) -> pm.PageTable:
     rows = []
     for stall in device.stalls[:10]:
         part, jump = stall.part.replace("_", " "), (view or "", stall.start_ns, stall.start_ns + stall.ns)
         late = f": {CAUSE_WORDS.get(stall.cause, stall.cause)}" if stall.cause and part == "host late" else ""
-        length = Cell(text=duration(stall.ns), sort=stall.ns, jump=jump if view else None)
-        by = stall.python or stall.operator or ""
-        rows.append(
-            [length, time(stall.start_ns), *words(f"{part}{late}"), _kernel(stall.ended_by), *words(by)]
-        )
-    return PageTable(
-        title="Longest gaps; each leads into the timeline" if view else "Longest gaps",
-        heads=("#length", "#at", "why", "until", "launched by"),
-        rows=rows,
-        most=5,
+        length = pm.Cell(text=duration(stall.ns), sort=stall.ns, jump=jump if view else None)
+        until, by = _kernel(stall.ended_by), stall.python or stall.operator or ""
+        rows.append(pm.cells(length, pm.time(stall.start_ns), f"{part}{late}", until, by))
+    title = "Longest gaps; each leads into the timeline" if view else "Longest gaps"
+    return pm.PageTable(
+        title=title, heads=("#length", "#at", "why", "until", "launched by"), rows=rows, most=5
     )
 
 
-def _top_kernels(device: DeviceAnalysis) -> PageTable:
-    return PageTable(
-        title="Longest kernels",
-        heads=("kernel", "operator", "#time", "#count", "#median"),
-        rows=[
-            [
-                Cell(text=plain(each.name)[:240], title=each.name, colour=each.class_),
-                *words(each.operator or ""),
-                *(time(each.ns), count(each.count), time(each.median_ns)),
-            ]
-            for each in device.top_kernels
-        ],
-    )
+def _top_kernels(device: DeviceAnalysis) -> pm.PageTable:
+    rows = []
+    for each in device.top_kernels:
+        named = pm.Cell(text=plain(each.name)[:240], title=each.name, colour=each.class_)
+        figures = (pm.time(each.ns), pm.count(each.count), pm.time(each.median_ns))
+        rows.append(pm.cells(named, each.operator or "", *figures))
+    heads = ("kernel", "operator", "#time", "#count", "#median")
+    return pm.PageTable(title="Longest kernels", heads=heads, rows=rows)
 
 
-def _steps(trace: TraceAnalysis) -> PageTable:
-    longest = max((step.duration_ns for step in trace.steps), default=1)
+def _steps(trace: TraceAnalysis) -> pm.PageTable:
+    longest = max([1, *(step.duration_ns for step in trace.steps)])
     stats, early = trace.step_ns, sum(step.early for step in trace.steps)
     counted = f"{stats.count} step{'' if stats.count == 1 else 's'}"
     left_out = f" ({early} early ones left out)" if early else ""
     rows = []
     for step in trace.steps[:MOST_STEPS]:
         busy = step.devices[0].busy_ns / max(step.duration_ns, 1) if step.devices else None
-        spent = bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory")
-        named = Cell(text=f"{step.name}{' (early)' if step.early else ''}")
-        rows.append([named, time(step.duration_ns), spent, part_of(busy)])
-    return PageTable(
+        spent = pm.bar(step.duration_ns / longest, "other" if step.early else "memory")
+        named = f"{step.name}{' (early)' if step.early else ''}"
+        rows.append(pm.cells(named, pm.time(step.duration_ns), spent, pm.part_of(busy)))
+    return pm.PageTable(
         title=f"{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}{left_out}",
         heads=("step", "#duration", "-", "#device busy"),
         rows=rows,
@@ -354,20 +322,14 @@ def _steps(trace: TraceAnalysis) -> PageTable:
     )
 
 
-def _signals(trace: TraceAnalysis) -> PageTable:
-    return PageTable(
-        title="What each signal says",
-        heads=("signal", "says", "#value", "of", "note"),
-        rows=[
-            [
-                *words(each.signal.replace("_", " "), each.says or ""),
-                figure(_value(each), each.value),
-                *words("" if each.unit == "ns" or each.value is None else each.unit.removeprefix(SHARE_OF)),
-                *words(each.note),
-            ]
-            for each in trace.evidence
-        ],
-    )
+def _signals(trace: TraceAnalysis) -> pm.PageTable:
+    rows = []
+    for each in trace.evidence:
+        of = "" if each.unit == "ns" or each.value is None else each.unit.removeprefix(SHARE_OF)
+        value = pm.figure(_value(each), each.value)
+        rows.append(pm.cells(each.signal.replace("_", " "), each.says or "", value, of, each.note))
+    heads = ("signal", "says", "#value", "of", "note")
+    return pm.PageTable(title="What each signal says", heads=heads, rows=rows)
 
 
 def _value(each: Evidence) -> str:
@@ -378,33 +340,25 @@ def _value(each: Evidence) -> str:
     return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
 
 
-def _ranks(ranks: RankComparison) -> Section:
+def _ranks(ranks: RankComparison) -> pm.Section:
     longest, rows = max([1, *(each.busy_ns for each in ranks.ranks)]), []
     for each in ranks.ranks:
         work_ns = None if each.waiting_ns is None else max(each.busy_ns - each.waiting_ns, 0)
-        rows.append(
-            [
-                *(
-                    count(each.rank),
-                    figure(str(each.device), None),
-                    time(each.step_median_ns),
-                    time(each.busy_ns),
-                ),
-                *(time(each.communication_ns), time(each.waiting_ns)),
-                *(bar((each.waiting_ns or 0) / longest, "communication"), time(work_ns)),
-                *(bar((work_ns or 0) / longest, "compute"), time(each.late_ns), count(each.last_in)),
-            ]
-        )
+        waits = (pm.time(each.waiting_ns), pm.bar((each.waiting_ns or 0) / longest, "communication"))
+        works = (pm.time(work_ns), pm.bar((work_ns or 0) / longest, "compute"))
+        which = (pm.count(each.rank), pm.figure(str(each.device), None))
+        times = [pm.time(ns) for ns in (each.step_median_ns, each.busy_ns, each.communication_ns)]
+        rows.append([*which, *times, *waits, *works, pm.time(each.late_ns), pm.count(each.last_in)])
     said = rank_sentence(ranks)
     heads = "#rank,#device,#step,#busy in all,#collectives,#waits for peers,~-,#works,~-"
     heads += ",#peers wait for it,#came last"
-    return section(
+    matched = f"{ranks.matched_collectives} collectives matched: {ranks.note}"
+    title = "Every rank; bars compare waiting for peers with work"
+    return pm.section(
         "Ranks",
-        Line(text=said, tone="head") if said else None,
-        Line(text=f"{ranks.matched_collectives} collectives matched: {ranks.note}", tone="muted"),
-        PageTable(
-            title="Every rank; bars compare waiting for peers with work", heads=heads.split(","), rows=rows
-        ),
+        pm.Line(text=said, tone="head") if said else None,
+        pm.Line(text=matched, tone="muted"),
+        pm.PageTable(title=title, heads=heads.split(","), rows=rows),
     )
 
 
@@ -448,8 +402,8 @@ def rank_sentence(ranks: RankComparison) -> str | None:
     )
 
 
-def _kernel(name: str) -> Cell:
-    return Cell(text=plain(name)[:120], title=name)
+def _kernel(name: str) -> pm.Cell:
+    return pm.Cell(text=plain(name)[:120], title=name)
 
 
 def plain(name: str) -> str:

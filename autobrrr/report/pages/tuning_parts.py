@@ -7,21 +7,7 @@ from collections.abc import Sequence
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
-from autobrrr.report.page_model import (
-    Cell,
-    Forest,
-    Gain,
-    Line,
-    PageTable,
-    Section,
-    count,
-    factor,
-    figure,
-    listed,
-    section,
-    time,
-    words,
-)
+from autobrrr.report import page_model as pm
 from autobrrr.report.page_text import section_text
 from autobrrr.report.text.trial_words import trial_label, trial_words, tuned_words
 
@@ -48,32 +34,32 @@ def tuning_text(tuning: Tuning, width: int | None = None) -> str:
     return section_text(tuning_section(tuning.trials, tuning), width)
 
 
-def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> Section:
+def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Section:
     """What was proven, what was tried, what was not and why."""
     ran = [each for each in trials if each.outcome not in ("refused", "skipped")]
     others = [*_refusals(trials), *_skipped(trials)]
     ends = [] if tuned is None else _verdict(tuned)
-    drawn = section("", _gains(trials, tuned), on="page")
-    return section(
+    drawn = pm.section("", _gains(trials, tuned), on="page")
+    return pm.section(
         "Trials",
         *ends,
         drawn if drawn.parts else None,
         _table(ran),
-        listed(others) if others else None,
-        None if tuned is None or not tuned.recipe else Line(name="recipe", text=tuned.recipe),
+        pm.listed(others) if others else None,
+        None if tuned is None or not tuned.recipe else pm.Line(name="recipe", text=tuned.recipe),
     )
 
 
-def _verdict(tuned: Tuning) -> list[Line]:
+def _verdict(tuned: Tuning) -> list[pm.Line]:
     undone = [f"the guard reverted {each.remedy}: {each.why}" for each in tuned.guard_undid]
     return [
-        Line(text=tuned_words(tuned), tone="strong"),
-        *([Line(name="note", text=tuned.note, tone="muted")] if tuned.note else []),
-        *(Line(text=each, tone="worse") for each in undone),
+        pm.Line(text=tuned_words(tuned), tone="strong"),
+        *([pm.Line(name="note", text=tuned.note, tone="muted")] if tuned.note else []),
+        *(pm.Line(text=each, tone="worse") for each in undone),
     ]
 
 
-def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> Forest | None:
+def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Forest | None:
     gains = [
         interval_of(each, trial_label(each), each.outcome_word)
         for each in trials
@@ -81,14 +67,14 @@ def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> Forest | None:
     ]
     if tuned is not None and tuned.interval is not None:
         gains.append(
-            Gain(name="all together", achieved=tuned.speedup, interval=tuned.interval, is_total=True)
+            pm.Gain(name="all together", achieved=tuned.speedup, interval=tuned.interval, is_total=True)
         )
-    return Forest(rows=gains) if gains else None
+    return pm.Forest(rows=gains) if gains else None
 
 
-def interval_of(trial: Trial, name: str, said: str) -> Gain:
+def interval_of(trial: Trial, name: str, said: str) -> pm.Gain:
     """A trial's gain on an axis."""
-    return Gain(
+    return pm.Gain(
         name=name,
         achieved=trial.achieved,
         interval=trial.interval,
@@ -98,17 +84,17 @@ def interval_of(trial: Trial, name: str, said: str) -> Gain:
     )
 
 
-def _table(trials: Sequence[Trial]) -> PageTable:
-    return PageTable(
+def _table(trials: Sequence[Trial]) -> pm.PageTable:
+    return pm.PageTable(
         title="Every remedy that was tried, in its order.",
         heads=TRIAL_HEADS,
         rows=[
-            [
-                *(Cell(text=trial_label(each)), factor(each.predicted)),
-                figure(gain_words(each.achieved, each.interval), each.achieved),
-                *(count(each.blocks // 2), count(each.steps), time(each.duration_ns)),
-                *words(each.peaks.words, f"{each.class_}{_doubt(each)}", each.outcome_word, each.why),
-            ]
+            pm.cells(
+                *(trial_label(each), pm.factor(each.predicted)),
+                pm.figure(gain_words(each.achieved, each.interval), each.achieved),
+                *(pm.count(each.blocks // 2), pm.count(each.steps), pm.time(each.duration_ns)),
+                *(each.peaks.words, f"{each.class_}{_doubt(each)}", each.outcome_word, each.why),
+            )
             for each in trials
         ],
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank, RankLine
 from autobrrr.records.rank_records import cause_words, straggler_words
-from autobrrr.report.page_model import Cell, PageTable, section, time, words
+from autobrrr.report.page_model import Cell, PageTable, cells, section, time
 from autobrrr.report.page_text import section_text
 
 
@@ -44,7 +44,7 @@ def _cells(line: RankLine, straggler: LateRank | None) -> list[Cell]:
     late = straggler is not None and straggler.rank is not None and straggler.rank == line.rank
     cause = cause_words(straggler) if late and straggler is not None else "slowest" if line.slowest else ""
     return [
-        *words(
+        *cells(
             "?" if line.rank is None else str(line.rank), "-" if line.pid is None else str(line.pid), regime
         ),
         *(time(line.step_ns), time(own), time(waits)),

@@ -7,7 +7,7 @@ from statistics import median
 
 from autobrrr.quantities import duration, share
 from autobrrr.records import ProfilerWindow
-from autobrrr.report.page_model import Cell, Line, PageTable, bar, count, part_of, time, words
+from autobrrr.report.page_model import Cell, Line, PageTable, bar, cells, count, part_of, time
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.view_state import View
 
@@ -91,7 +91,7 @@ def _window(window: ProfilerWindow) -> Iterator[ScreenPart]:
             heads=("", "-", "#", "#"),
             rows=[
                 [
-                    *words(cause.replace("_", " ")),
+                    *cells(cause.replace("_", " ")),
                     bar(ns / (idle_ns or 1), "host"),
                     part_of(ns / (idle_ns or 1)),
                     time(ns),
