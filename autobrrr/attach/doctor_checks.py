@@ -25,7 +25,7 @@ from autobrrr.attach.ptrace import borrowed_thread
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
-from autobrrr.injected.job_state import cupti_users
+from autobrrr.injected.measure import cupti_users
 from autobrrr.machine import kernel_text, own_place, process_maps, procfs
 from autobrrr.records import DoctorCheck
 from autobrrr.told_to_end import deaf_child, stopped_in_order

@@ -22,6 +22,7 @@ from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
+from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
 from .live_torch.patches import patched
 from .loop.construction_hooks import ConstructionHooks
@@ -183,9 +184,8 @@ class RecipeStartup:
     def _guarded(self, work: Callable[[], None]) -> None:
         self._busy = True
         try:
-            work()
-        except Exception as error:  # noqa: BLE001
-            self._failed(error)
+            with Ours(Exception, told=self._failed):
+                work()
         finally:
             self._busy = False
 

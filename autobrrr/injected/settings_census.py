@@ -20,6 +20,7 @@ from typing import Any
 
 from .live_torch.available_memory import figure
 from .live_torch.dispatch_modes import unseen
+from .live_torch.job_signals import OF_TORCH
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import is_own
 from .measure.stack_sampler import foreign_folders
@@ -79,13 +80,10 @@ class SettingsCensus:
     def _look(self) -> None:
         """On the training thread, between two steps."""
         torch, self._asked = self._loop.torch, False
-        try:
-            with unseen(), torch.no_grad():
-                found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
-                self._switches = found | _unused_rows(self._loop)
-                self._allocator = _allocator(torch)
-        except (AttributeError, RuntimeError, TypeError, ValueError):  # another torch
-            return
+        with OF_TORCH, unseen(), torch.no_grad():
+            found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
+            self._switches = found | _unused_rows(self._loop)
+            self._allocator = _allocator(torch)
 
 
 def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:

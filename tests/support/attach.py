@@ -197,7 +197,6 @@ def probe_bundle(
         (folder / code_bundle.ROOM / room / "__init__.py").write_text("")
     for shared in (
         "injected/wire/framing.py",
-        "injected/wire/process_link.py",
         "injected/live_torch/torch_types.py",
         "injected/live_torch/module_call_slot.py",
         "injected/live_torch/patches.py",

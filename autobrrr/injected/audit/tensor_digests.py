@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..live_torch.job_signals import OF_TORCH
+
 PROJECTIONS, MOST_PROJECTED = 8, 1 << 20
 MOST_ROWS = 4096
 MOST_ROW_BYTES = 1 << 16
@@ -21,25 +23,23 @@ _KEPT_BITS = (1 << 63) - 1
 
 def bits(torch: ModuleType, tensor: Any) -> int:
     """A digest of all bits of a dense tensor, of any shape and kind; 0 where it can't be read."""
-    try:
+    with OF_TORCH:
         flat = _as_integers(torch, tensor)
         plain = int(flat.sum(dtype=torch.int64))
         wide = flat[: 1 << 20].to(torch.int64)
         places = torch.arange(1, len(wide) + 1, dtype=torch.int64, device=wide.device)
         placed = int((wide * (places * 2654435761 | 1)).sum())
-    except (RuntimeError, TypeError):
-        return 0
-    return hash((plain, placed, tuple(tensor.shape))) & _KEPT_BITS
+        return hash((plain, placed, tuple(tensor.shape))) & _KEPT_BITS
+    return 0
 
 
 def rows(torch: ModuleType, tensor: Any) -> list[str]:
     """A digest of each row, which is a sample: shape [batch, …]. At most 4096 rows, 64 KiB of each."""
-    try:
+    with OF_TORCH:
         plain = tensor.detach()[:MOST_ROWS].cpu().contiguous()
         table = plain.reshape(plain.shape[0], -1).view(torch.uint8)[:, :MOST_ROW_BYTES].numpy()
-    except (RuntimeError, TypeError):
-        return []
-    return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in table]
+        return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in table]
+    return []
 
 
 def plain(torch: ModuleType, tensor: Any) -> Any:
@@ -55,15 +55,14 @@ def plain(torch: ModuleType, tensor: Any) -> Any:
 def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
     """The length of all tensors together; None without one, and where it is not finite or can't be read."""
     total, seen = 0.0, False
-    try:
+    with OF_TORCH:
         for tensor in tensors:
             if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
                 continue
             seen = True
             total += float(torch.linalg.vector_norm(plain(torch, tensor), dtype=torch.float64)) ** 2
-    except (RuntimeError, TypeError):
-        return None
-    return math.sqrt(total) if seen and math.isfinite(total) else None
+        return math.sqrt(total) if seen and math.isfinite(total) else None
+    return None
 
 
 def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]:

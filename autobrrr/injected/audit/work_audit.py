@@ -20,6 +20,7 @@ from typing import Any
 
 from ..live_torch.compiled_code import before_compiling
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
+from ..live_torch.job_signals import Ours
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
 from ..op_replay import op_flops
@@ -147,13 +148,15 @@ class WorkAudit:
             return
         self._busy = True
         try:
-            with self._torch.no_grad():
+            with Ours(Exception, told=self._breaks), self._torch.no_grad():
                 work()
-        except Exception as error:  # noqa: BLE001 - ends the account, never the script
-            self._note("broken", f"{type(error).__name__}: {error}")
-            self._broken = True
         finally:
             self._busy = False
+
+    def _breaks(self, error: Exception) -> None:
+        """Ends the account, never the script."""
+        self._note("broken", f"{type(error).__name__}: {error}")
+        self._broken = True
 
     def _seeded(self, spoken: str, /, *args: object, **kwargs: object) -> None:
         value = (*args, *kwargs.values())[:1]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Device
 from ..wire import ring_layout
@@ -55,6 +56,7 @@ class DeviceStamps:
         self.spent_ns = 0
         self._stamped = 0
         self._torch, self._write, self._cpu_clock = torch, write, cpu_clock
+        self._ours = Ours(RuntimeError, AttributeError, TypeError, ValueError, told=self._fail)
         self._source: EventSource | None = None
         self._source_of: Device | None = None
         self._cadence = 1, 0, 0  # so many steps, of them stamped, from which one on
@@ -121,7 +123,7 @@ class DeviceStamps:
         awaited = self._awaited
         if not awaited:
             return
-        try:
+        with self._ours:
             if self.fault is None and self._source is not None and self._source.capturing():
                 return
             while awaited:
@@ -136,8 +138,7 @@ class DeviceStamps:
                     self.kept[seq] = took_ns
                 awaited.popleft()
                 self._free += [event for event in (begin, end if both else None) if event is not None]
-        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            self._fail(error)
+        if self.fault is not None:
             self.collect()
 
     def drain(self) -> bool:
@@ -152,15 +153,13 @@ class DeviceStamps:
         source = self._source
         if source is None or self.fault is not None:
             return False
-        try:
+        with self._ours:
             if source.capturing():
                 return False
             source.synchronise()
-        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            self._fail(error)
-            return False
-        self.collect()
-        return True
+            self.collect()
+            return True
+        return False
 
     def release(self) -> None:
         """Nothing is stamped any more; what is awaited will not come."""
@@ -185,7 +184,7 @@ class DeviceStamps:
         source = self._source
         if source is None or self.fault is not None:
             return None
-        try:
+        with self._ours:
             if source.capturing():
                 return None
             # The step began there, so the device has at least one whole step before it.
@@ -200,10 +199,8 @@ class DeviceStamps:
                 else:
                     return None
             event.record(source.stream())
-        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            self._fail(error)
-            return None
-        return event
+            return event
+        return None
 
     def _fail(self, error: Exception) -> None:
         """What is wrong with the device, the job will meet itself."""

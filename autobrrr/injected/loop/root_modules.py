@@ -14,6 +14,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from types import CodeType, FrameType
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, first, patched, take_off_all
 
@@ -38,7 +39,7 @@ class RootSearch:
     ) -> None:
         self._job = job
         self._owner = owner
-        self._fail = fail
+        self._ours = Ours(Exception, told=fail)
         self._hooks: dict[object, object] | None = None
         self._key = object()
         self._codes: tuple[CodeType, ...] = ()
@@ -94,7 +95,7 @@ class RootSearch:
     def _called(self, module: object, _args: object) -> None:
         if get_ident() != self._owner and self._owner:
             return
-        try:
+        with self._ours:
             if self._is_root(sys._getframe(2)):
                 self.found |= self._job.saw_root(module)
                 if "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}:
@@ -103,8 +104,6 @@ class RootSearch:
                 self.compiles |= type(module).__name__ == "OptimizedModule"  # what it holds is traced next
                 if self.compiles or self._calls == self._most_calls:
                     self._leave()
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
 
     def _is_root(self, frame: FrameType | None) -> bool:
         calls = 0

@@ -14,6 +14,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from types import ModuleType
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.patches import Patch, patched
 from ..wire import ring_layout
 from .root_modules import TRACED
@@ -36,7 +37,7 @@ class Marks:
         self._torch = torch
         self._hot = hot
         self._skipped = skipped
-        self._fail = fail
+        self._ours = Ours(Exception, told=fail)
         self._usual = Usual()
         self._evals = 0
         self._evals_in = -1
@@ -74,10 +75,8 @@ class Marks:
 
     def _saw_eval(self) -> None:
         if get_ident() == self._hot.owner:
-            try:
+            with self._ours:
                 self._count_eval()
-            except Exception as error:  # noqa: BLE001
-                self._fail(error)
 
     def _count_eval(self) -> None:
         if self._evals_in != self._hot.steps:

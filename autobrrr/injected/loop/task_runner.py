@@ -10,7 +10,7 @@ from _thread import allocate_lock
 from collections.abc import Callable
 from time import thread_time_ns
 
-from ..job_state.job_signals import raised_by_handler
+from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
 from .boundary_task import Boundary, Task

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
-from ..job_state.job_signals import raised_by_handler
 from ..live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from ..live_torch.graph_capture import capturing, watch_captures
+from ..live_torch.job_signals import raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch

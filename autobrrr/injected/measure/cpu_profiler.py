@@ -6,7 +6,6 @@ checkpoints, DDP and modes of the job's. It gives way before the job switches on
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -18,6 +17,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
+from ..live_torch.job_signals import ANY
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 
@@ -70,7 +70,7 @@ class StepWatch:
 
     def _give_way(self, *_: object, **__: object) -> None:
         """A child would be watched for ever, and two profilers can't be on."""
-        with contextlib.suppress(Exception):
+        with ANY:
             self.end()
 
 

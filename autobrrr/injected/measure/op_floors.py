@@ -10,7 +10,6 @@ tensor.
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import unwatched
+from ..live_torch.job_signals import OF_TORCH
 from .cpu_profiler import profiled, read_step
 
 COST_ROUNDS = 4
@@ -52,7 +52,7 @@ class FloorMeter:
         """Time all of them once more: some milliseconds."""
         with unwatched(self._torch):
             if self.op_cost_ns is None:
-                with contextlib.suppress(AttributeError, RuntimeError, TypeError):
+                with OF_TORCH:
                     self.op_cost_ns = op_cost_ns(self._torch)
             # One after the other, as in a step: at once again, each would find all of it in the caches.
             for program in (*self._programs, *self._programs):
@@ -69,10 +69,8 @@ class FloorMeter:
     def _found_in(self, program: Callable[[], None]) -> None:
         end = profiled(self._torch)
         try:
-            with self._torch.no_grad():
-                program()
-        except (AttributeError, RuntimeError, TypeError):
-            pass  # another torch: what it did not come to keeps the usual floor
+            with OF_TORCH, self._torch.no_grad():
+                program()  # in another torch, what it does not come to keeps the usual floor
         finally:
             found = end()
         step = read_step(self._torch, *(found or ([], 0)))

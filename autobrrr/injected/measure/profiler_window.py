@@ -20,8 +20,8 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
-from ..job_state.cupti_users import cupti_user
 from ..live_torch.graph_capture import capturing
+from ..live_torch.job_signals import ANY
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
@@ -29,6 +29,7 @@ from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
+from .cupti_users import cupti_user
 from .kineto_log import quiet
 
 MOST_BYTES = 256 << 20
@@ -122,7 +123,7 @@ class WindowTask:
         if self._on and (get_ident() != self._loop.hot.owner or capturing(self._loop.torch)):
             return
         self._loop.hooks.overdue = None
-        with contextlib.suppress(Exception):
+        with ANY:
             self._switch_off()
         take_off_all(self._witnesses)
 
@@ -174,7 +175,7 @@ class WindowTask:
     def _forking(self) -> None:
         """A child would go on recording for ever, and could not stop."""
         if get_ident() == self._loop.hot.owner:
-            with contextlib.suppress(Exception):
+            with ANY:
                 self._ended = "the job started a process in it"
                 self._switch_off()
 

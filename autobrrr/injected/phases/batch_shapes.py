@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from ..live_torch.dispatch_modes import unseen
+from ..live_torch.job_signals import ANY
 
 ARRAYS = ("torch", "numpy", "tensordict")
 _DEEP = 3
@@ -52,10 +53,9 @@ def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> in
 
 def _within(of: Measure, thing: object, deep: int) -> int:
     """The first that is known in here; what can't be read, whatever it raises, has no size."""
-    try:
+    with ANY:  # a nested tensor has no sizes, a property may raise anything
         return _found(of, thing, deep)
-    except Exception:  # noqa: BLE001  a nested tensor has no sizes, a property may raise anything
-        return -1
+    return -1
 
 
 def _found(of: Measure, thing: object, deep: int) -> int:

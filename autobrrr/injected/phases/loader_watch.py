@@ -13,6 +13,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from . import batch_shapes
 from .phase_clock import PhaseClock
@@ -109,31 +110,26 @@ def make_next(
     fail: Callable[[BaseException], None],
 ) -> Callable[..., object]:
     """`_BaseDataLoaderIter.__next__`, timed."""
+    ours = Ours(Exception, told=fail)
 
     @functools.wraps(original)
     def __next__(self: object) -> object:
         if not phases.on or get_ident() != owner:
             return original(self)
         known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
-        try:
+        with ours:
             watch.saw(self)
             phases.load_enter(perf_counter_ns())
-        except Exception as error:  # noqa: BLE001
-            fail(error)
         try:
             batch = original(self)
         finally:
-            try:
+            with ours:
                 phases.load_exit(perf_counter_ns())
-            except Exception as error:  # noqa: BLE001
-                fail(error)
-        try:
+        with ours:
             if not known:
                 phases.samples = batch_shapes.batch_size(batch)
             phases.tokens_loaded(batch_shapes.token_count(batch))
             watch.took(batch)
-        except Exception as error:  # noqa: BLE001
-            fail(error)
         return batch
 
     return __next__

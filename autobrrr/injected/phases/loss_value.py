@@ -15,6 +15,7 @@ from typing import cast
 
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.graph_capture import capturing
+from ..live_torch.job_signals import OF_TORCH
 from ..live_torch.parameter_device import TimedEvent
 from ..live_torch.torch_types import Tensor
 
@@ -31,12 +32,10 @@ def loss_finite(loss: object) -> int:
     """
     if isinstance(loss, (list, tuple)):
         loss = loss[0] if loss else None
-    try:
-        if type(loss).__name__ != "Tensor" or not loss.is_cpu or loss.numel() != 1:  # type: ignore[attr-defined]
-            return UNKNOWN
-        kind, at = str(loss.dtype), loss.data_ptr()  # type: ignore[attr-defined]
-    except (AttributeError, RuntimeError):  # a wrapper that has no storage
-        return UNKNOWN
+    kind, at = "", 0
+    with OF_TORCH:  # a wrapper may have no storage
+        if type(loss).__name__ == "Tensor" and loss.is_cpu and loss.numel() == 1:  # type: ignore[attr-defined]
+            kind, at = str(loss.dtype), loss.data_ptr()  # type: ignore[attr-defined]
     if not at:
         return UNKNOWN
     if kind in _READ:
@@ -68,17 +67,15 @@ class DeviceLoss:
             loss = loss[0] if loss else None
         if type(loss).__name__ != "Tensor" or self.broken or not getattr(loss, "is_cuda", False):
             return loss_finite(loss)
-        try:
+        with OF_TORCH:
             if capturing(self._torch):
                 return UNKNOWN
             arrived = self._arrived()
             if self._on_its_way is None:
                 self._send(cast(Tensor, loss))
-        except (RuntimeError, AttributeError, TypeError):
-            # The loss is the job's; whatever is wrong with it, the job will meet and say it.
-            self.broken, self._on_its_way = True, None
-            return UNKNOWN
-        return arrived
+            return arrived
+        self.broken, self._on_its_way = True, None
+        return UNKNOWN
 
     def _arrived(self) -> int:
         memory, event = self._on_its_way, self._event

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from types import ModuleType
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
@@ -165,16 +166,15 @@ def make_backward(
     """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
 
     fail, door = tell
+    ours = Ours(Exception, told=fail)
     timed = _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
 
     @functools.wraps(original)
     def backward(*args: object, **kwargs: object) -> object:
         if phases.on and get_ident() == owner:
             phases.loss = args[0] if args else None
-            try:
+            with ours:
                 door()
-            except Exception as error:  # noqa: BLE001
-                fail(error)
         return timed(*args, **kwargs)
 
     return backward
@@ -213,36 +213,31 @@ def _timed(
     fail: Fail,
     marks: tuple[Callable[[int], object], Callable[[int], object]],
 ) -> AnyCall:
-    enter, leave = marks
+    (enter, leave), ours = marks, Ours(Exception, told=fail)
 
     @functools.wraps(original)
     def timed(*args: object, **kwargs: object) -> object:
         if not phases.on or get_ident() != owner:
             return original(*args, **kwargs)
-        try:
+        with ours:
             enter(perf_counter_ns())
-        except Exception as error:  # noqa: BLE001
-            fail(error)
         try:
             return original(*args, **kwargs)
         finally:
-            try:
+            with ours:
                 leave(perf_counter_ns())
-            except Exception as error:  # noqa: BLE001
-                fail(error)
 
     return timed
 
 
 def make_update(phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
     """The global optimizer pre hook."""
+    ours = Ours(Exception, told=fail)
 
     def update(*_: object) -> None:
         if get_ident() == owner:
-            try:
+            with ours:
                 phases.update_enter(perf_counter_ns())
-            except Exception as error:  # noqa: BLE001
-                fail(error)
 
     return update
 
@@ -255,13 +250,13 @@ def make_root(
     tell: tuple[Fail, Callable[[], None]],
 ) -> tuple[AnyCall, AnyCall]:
     """What is called before and after each call of one root module."""
-    key = id(root)
-    fail, door = tell
+    key, (fail, door) = id(root), tell
+    ours = Ours(Exception, told=fail)
 
     def enter(_module: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if get_ident() != owner:
             return
-        try:
+        with ours:
             door()
             if phases.samples < 0 and not phases.loading:
                 phases.samples = batch_shapes.batch_size(args, kwargs)
@@ -269,16 +264,12 @@ def make_root(
             if phases.wants_tokens(key, grad=grad):
                 phases.tokens_called(key, batch_shapes.token_count(args, kwargs))
             phases.root_enter(key, perf_counter_ns(), grad=grad)
-        except Exception as error:  # noqa: BLE001
-            fail(error)
 
     def leave(*_: object) -> None:
         if get_ident() != owner:
             return
-        try:
+        with ours:
             phases.root_exit(perf_counter_ns(), grad=grad_enabled())
-        except Exception as error:  # noqa: BLE001
-            fail(error)
 
     return enter, leave
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..job_facts import rank_of
-from ..job_state.job_signals import raised_by_handler
 from ..live_torch.compiled_code import STEADY
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
+from ..live_torch.job_signals import ANY, Ours, raised_by_handler
 from ..live_torch.live_job import Job
 from .device_headroom import MemoryWatch, why_no_room
 from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
@@ -211,13 +211,11 @@ class ActiveRemedies:
             return
         for applied in self._applied:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
-                try:
+                with ANY:  # where it does not fit this one, that updates as the script says
                     self._undo_more(applied)
                     check_class(applied.remedy.cls, applied.allowed)
                     job.allowed = applied.allowed
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
-                except Exception:  # noqa: BLE001
-                    continue  # it does not fit this one, which updates as the script says
 
     def find(self, token: object) -> AppliedRemedy:
         """The remedy of a token; raises Refused."""
@@ -240,13 +238,11 @@ class ActiveRemedies:
         self._applied.remove(applied)
         self.memory.reverted()
         self.arm += 1
-        try:
+        failed: list[str] = []
+        with Ours(Exception, told=lambda error: failed.append(f"{type(error).__name__}: {error}")):
             self._undo_more(applied)
             applied.undo()
-        except Exception as error:  # noqa: BLE001
-            why = f"{type(error).__name__}: {error}"
-            return NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)
-        return None
+        return NotUndone(token=applied.token, remedy=applied.remedy.name, why=failed[0]) if failed else None
 
     def _undo_more(self, applied: AppliedRemedy) -> None:
         more = self._more.pop(applied.token, None)
@@ -278,12 +274,6 @@ class ActiveRemedies:
             if applied.remedy.undo_safe and applied.remedy.name.startswith(ANYWHERE)
         ]
         return [loss for loss in losses if loss is not None]
-
-    @property
-    def of_thread(self) -> bool:
-        """Whether only the training thread can undo some of them, or let go of what they kept."""
-        kept = (self._registry[name] for name in self.kept)
-        return any(remedy.of_thread for remedy in (*kept, *(applied.remedy for applied in self.ours)))
 
     def forget(self) -> None:
         """Leave the session's remedies on for good."""

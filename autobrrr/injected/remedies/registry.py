@@ -137,7 +137,6 @@ class Remedy:
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
-    of_thread: bool = False  # is set for the training thread alone, and undone there
     takes: Takes | None = None  # bytes at its peak where the parameters lie, beside the job's own
     host_takes: Takes | None = None  # bytes of the host's memory beside those, with its default options
 

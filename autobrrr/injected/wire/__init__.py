@@ -1,1 +1,1 @@
-"""The ring of step records, the framed socket to the sidecar, and the link to processes that we fork."""
+"""The ring of step records and the framed socket to the sidecar."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import framing
-from .process_link import UNHEARD
+from .framing import UNHEARD
 
 SEND_TIMEOUT_S = 5.0
 _CLOSED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)

@@ -11,10 +11,11 @@ import json
 import socket
 import struct
 
-from .process_link import UNHEARD
-
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
+# With each write of ours to a socket: where nobody listens it fails, though the job may have given SIGPIPE,
+# which Python ignores, its default back.
+UNHEARD = socket.MSG_NOSIGNAL
 _LENGTH = struct.Struct(">I")
 
 

@@ -114,7 +114,6 @@ _compiling = partial(
     targets=TARGET,
     needs_steady=STEADY,
     release=_release,
-    of_thread=True,  # so are torch's settings of its compiler
     host_takes=_compiler(trained_roots),
 )
 

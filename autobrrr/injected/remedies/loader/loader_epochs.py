@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
+from ...live_torch.job_signals import ANY
 from ...live_torch.patches import Patch, prepared
 
 Begins = Callable[[object], "Callable[[object], None] | None"]
@@ -51,10 +52,8 @@ class LoaderEpochs:
                 return original(loader)
             shown_to = []
             for begins, _ in self._listeners:  # one that comes meanwhile hears of this epoch too
-                try:
+                with ANY:  # the epoch begins as without us
                     shown_to.append(begins(loader))
-                except Exception:  # noqa: BLE001  the epoch begins as without us
-                    continue
             iterator = begin(loader)
             for show in filter(None, shown_to):
                 show(iterator)

@@ -23,7 +23,6 @@ from ..registry import Option, Refused, Undo, remedy, switch
     cls="rounding",
     doc="Set the number of threads inside one operator on the CPU.",
     targets=("torch.num_threads",),
-    of_thread=True,
     options=(
         Option(
             name="threads",

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 import torch.autograd.profiler  # noqa: F401  a window needs it loaded
 
-from autobrrr.injected.job_state.cupti_users import cupti_user
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import profiler_window
+from autobrrr.injected.measure.cupti_users import cupti_user
 from autobrrr.injected.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, why_no_window
 
 
