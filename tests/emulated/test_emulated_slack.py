@@ -1,9 +1,8 @@
-"""For whom the device waits: the host, other ranks behind it, nobody, or one here and another there."""
+"""For whom the device waits: the host, nobody, or one here and another there."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
 import msgspec
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, idle_by_place
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.measure.host_holds import HOLDS
-from autobrrr.records import CollectiveWaits, HostSlack
+from autobrrr.records import HostSlack
 from support.injected.agent import AgentJob
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(120)]
@@ -86,58 +85,4 @@ def test_a_job_whose_stamps_nobody_asked_for_is_not_held_up_for_ever(tmp_path: P
         told = msgspec.convert(peer.event("slack")["slack"], HostSlack)
         assert (told.status, told.why) == ("abstained", "the parameters are on the CPU")
         peer.ask("detach", keep=False)
-        job.output()
-
-
-# The other rank has no device, and comes 20 ms late to each sum.
-RANKS = """
-import ctypes, os, time, torch
-import torch.distributed as dist
-from support.injected import agent_job
-from torch import nn
-torch.set_num_threads(1)
-child = os.fork()
-rank = 0 if child else 1
-dist.init_process_group("gloo", init_method="file://" + {store!r}, rank=rank, world_size=2)
-over = torch.zeros(1)
-while rank == 1:
-    time.sleep(0.02)
-    dist.all_reduce(over)
-    if float(over): os._exit(0)
-emulated = ctypes.CDLL(None)
-emulated.emu_scale.argtypes = [ctypes.c_double]
-emulated.emu_scale({scale})
-model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(12)]).cuda()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
-data = torch.randn(64, 256, device="cuda")
-def step():
-    optimizer.zero_grad()
-    model(data).square().mean().backward()
-    dist.all_reduce(over)
-    optimizer.step()
-for _ in range(10): step()
-ended = agent_job.begin()
-while ended.locked(): step()
-over.fill_(1.0)
-step()
-agent_job.wait_ended(ended)
-torch.cuda.synchronize()
-os.waitpid(child, 0)
-"""
-
-
-@pytest.mark.parametrize(("scale", "exposed"), [(1, True), (250, False)], ids=["idle", "work queued"])
-def test_a_host_that_waits_for_other_ranks_holds_up_a_device_that_has_nothing_queued(
-    scale: int, exposed: bool, tmp_path: Path
-) -> None:
-    with AgentJob(RANKS.format(scale=float(scale), store=str(tmp_path / "store")), tmp_path) as job:
-        peer = job.peer()
-        peer.wait_steps(30)
-        assert peer.ask("collectives", steps=8)["ok"]
-        told = msgspec.convert(peer.event("collectives")["collectives"], CollectiveWaits)
-        assert (told.status, told.why, told.calls) == ("ok", None, 1.0)
-        share = median(told.exposed_ns) / median(told.step_ns)
-        assert share > 0.5 if exposed else share < 0.1, (told.exposed_ns, told.step_ns)
-        assert median(told.blocked_ns) > 5_000_000  # the host sleeps in either
-        assert peer.ask("detach", keep=False)["left"] == []
         job.output()

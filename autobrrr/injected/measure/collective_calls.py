@@ -1,13 +1,9 @@
-"""How long collectives that the loop calls by itself keep the training thread, or the device's stream.
+"""How long collectives that the loop calls by itself keep the training thread.
 
 In: torch's classes of process groups and of pending work, patched for a few steps. Out: calls, and time in
 them or waiting for their results, by phase. Whatever is called (`dist.all_reduce`, a name imported from
 there, an asynchronous call and its `wait`) ends in these classes. Those of DistributedDataParallel do
 not: they are made and awaited in C++, but for its buffers.
-
-On a device the host may have queued the collective and gone on, or may wait while the device has work: there
-an event before and after each call tells how long the stream that is current stands at it. A backward runs
-its hooks on threads of its own there: that they call collectives is said, and nothing of how long.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from ..live_torch.parameter_device import TimedEvent
+from ..live_torch.job_signals import Ours
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.phase_clock import NAMES, PhaseClock
 
@@ -62,27 +58,13 @@ class Called:
     calls: int
     spent_ns: int
     by_phase_ns: tuple[int, ...]  # as in `phases.NAMES`
-    # On a device, of each call: phase, the events before and after it. None: there was none to be had.
-    events: tuple[tuple[int, TimedEvent | None, TimedEvent | None], ...] = ()
 
 
 class CollectiveCalls:
-    """Counts and times them on one thread while it is on.
+    """Counts and times them on one thread while it is on."""
 
-    Args:
-        stamp: Puts an event into the stream of a device that is current; None where steps are computed on
-            the CPU.
-    """
-
-    def __init__(
-        self,
-        phases: PhaseClock,
-        owner: int,
-        fail: Callable[[BaseException], None],
-        stamp: Callable[[], TimedEvent | None] | None = None,
-    ) -> None:
-        self._phases, self._owner, self._fail, self._stamp = phases, owner, fail, stamp
-        self._events: list[tuple[int, TimedEvent | None, TimedEvent | None]] = []
+    def __init__(self, phases: PhaseClock, owner: int, fail: Callable[[BaseException], None]) -> None:
+        self._phases, self._owner, self._ours = phases, owner, Ours(Exception, told=fail)
         self._patches: list[Patch] = []
         self._inside = False
         self._calls = 0
@@ -104,14 +86,8 @@ class CollectiveCalls:
 
     def take(self) -> Called:
         """What there was since the last time."""
-        found = Called(
-            calls=self._calls,
-            spent_ns=sum(self._by_phase),
-            by_phase_ns=tuple(self._by_phase),
-            events=tuple(self._events),
-        )
+        found = Called(calls=self._calls, spent_ns=sum(self._by_phase), by_phase_ns=tuple(self._by_phase))
         self._calls = 0
-        self._events = []
         self._by_phase = [0] * len(NAMES)
         return found
 
@@ -119,13 +95,7 @@ class CollectiveCalls:
         watch = self
 
         def timed(self: object, *args: object, **kwargs: object) -> object:
-            if watch._inside or not watch._is_owner():
-                return original(self, *args, **kwargs)
-            before, began = watch._enter(), perf_counter_ns()
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                watch._note(perf_counter_ns() - began, calls, before)
+            return watch._around(calls, original, self, *args, **kwargs)
 
         # The bindings ask whether a subclass overrides a method, and know the override that calls back by
         # the name of its code and its first argument: under another name it would call itself for ever.
@@ -137,33 +107,18 @@ class CollectiveCalls:
 
         @functools.wraps(original)
         def timed(*args: object, **kwargs: object) -> object:
-            if watch._inside or not watch._is_owner():
-                return original(*args, **kwargs)
-            before, began = watch._enter(), perf_counter_ns()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                watch._note(perf_counter_ns() - began, 0, before)
+            return watch._around(0, original, *args, **kwargs)
 
         return timed
 
-    def _is_owner(self) -> bool:
-        owner = get_ident() == self._owner
-        if not owner and self._stamp is not None:
-            self._events.append((0, None, None))
-        return owner
-
-    def _enter(self) -> TimedEvent | None:
-        before = None if self._stamp is None else self._stamp()
-        self._inside = True
-        return before
-
-    def _note(self, spent_ns: int, calls: int, before: TimedEvent | None) -> None:
-        self._inside = False
+    def _around(self, calls: int, original: AnyCall, /, *args: object, **kwargs: object) -> object:
+        if self._inside or get_ident() != self._owner:
+            return original(*args, **kwargs)
+        self._inside, began = True, perf_counter_ns()
         try:
-            if self._stamp is not None:
-                self._events.append((self._phases.shown, before, self._stamp()))
-            self._by_phase[self._phases.shown] += spent_ns
-            self._calls += calls
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
+            return original(*args, **kwargs)
+        finally:
+            self._inside = False
+            with self._ours:
+                self._by_phase[self._phases.shown] += perf_counter_ns() - began
+                self._calls += calls

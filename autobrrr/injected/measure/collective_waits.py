@@ -1,27 +1,21 @@
-"""How long training waits for other ranks, by clocks of two kinds.
+"""How long training on a CPU waits for other ranks, by clocks of two kinds.
 
 In: a few plain steps, during which DistributedDataParallel times every backward instead of each hundredth,
 and collectives that the loop calls by itself are timed. Out: the event `collectives`
 (`records.CollectiveWaits`): what collectives take beyond the backward that hides them, how long the thread
 neither ran nor waited for a CPU, and the rest of each step by phase, to be set beside that of other ranks.
-
-Where steps are computed on a device, its events tell what they and the collectives take; they are asked at
-later boundaries whether the device has come to them, and never waited for. Nothing is said of collectives
-that events around calls don't show: DistributedDataParallel's, whose own clock would wait for the device, and
-those of other streams and threads. Phases are the host's there, and boundaries of ranks may lie steps apart,
-so nothing is said that ranks are compared by.
+On a device the host's clocks say nothing of them, and DDP's own would wait for it: a window shows those.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from ..live_torch.collective_count import collective_count
-from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
+from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
@@ -54,7 +48,6 @@ class _Step:
     sampled: tuple[int, ...]  # as in `ring_layout.SAMPLED_FIELDS`
     called: Called
     count: int = -1  # collectives begun in the default group by its end; -1: not known
-    ends: tuple[TimedEvent | None, TimedEvent | None] = (None, None)  # of the step before, and of this one
 
     @property
     def exposed_ns(self) -> int:
@@ -65,28 +58,6 @@ class _Step:
         name = NAMES[index]
         waited_ns = self.called.by_phase_ns[index] + (self.gradients_ns if name == "backward" else 0)
         return max(0, self.phases_ns[name] - waited_ns) if name in self.phases_ns else -1
-
-    def by_device(self) -> _Step | None:
-        """The same by the device's clock; None where an event is missing. The device has come to all."""
-        step_ns, by_phase = _between_ns(*self.ends), [0] * len(NAMES)
-        for phase, before, after in self.called.events:
-            took_ns = _between_ns(before, after)
-            if took_ns is None:
-                return None
-            by_phase[phase] += took_ns
-        if step_ns is None:
-            return None
-        called = replace(self.called, spent_ns=sum(by_phase), by_phase_ns=tuple(by_phase), events=())
-        return replace(self, step_ns=step_ns, called=called, ends=(None, None))
-
-    def has_come(self) -> bool:
-        """Whether the device has come to all events of it."""
-        events = (*self.ends, *(event for call in self.called.events for event in call[1:]))
-        return all(event.query() for event in events if event is not None)
-
-
-def _between_ns(before: TimedEvent | None, after: TimedEvent | None) -> int | None:
-    return None if before is None or after is None else max(0, round(before.elapsed_time(after) * 1e6))
 
 
 class CollectiveTask:
@@ -108,11 +79,6 @@ class CollectiveTask:
         self._steps: list[_Step] = []
         self._count = collective_count(loop.torch)
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
-        self._source: EventSource | None = None  # None: steps are computed on the CPU
-        self._stream: object = None  # in which the last step ended
-        self._last_end: TimedEvent | None = None
-        self._hidden = False  # events don't show all collectives of a step
-        self._awaited: deque[_Step] = deque()  # to whose end the device has not come
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
@@ -121,16 +87,11 @@ class CollectiveTask:
         else:
             self._note(boundary, self._calls.take())
         self._seq = boundary.seq
-        self._settle()
         if len(self._steps) >= self._wanted:
             self._finish()
             return None
         self._boundaries += 1
         if self._boundaries > MOST_WAITED * self._wanted:
-            if self._hidden:
-                raise Abstain("its collectives run in other streams or threads than the step")
-            if self._awaited:
-                raise Abstain("the host is too many steps ahead of the device")
             reduced = " in which gradients were reduced" if self._parallel is not None else ""
             raise Abstain(f"no ordinary steps{reduced}")
         boundary.sample = True  # a call is booked on the phase that it is made in
@@ -152,57 +113,15 @@ class CollectiveTask:
             raise Abstain(f"{len(found)} of the root modules are DistributedDataParallel")
         loop, device = self._loop, parameter_device(boundary.job)
         if device is not None and device.type != "cpu":
-            if found:
-                raise Abstain(f"the clock of DistributedDataParallel waits for {device.type}")
-            self._source = event_source(loop.torch, device)
-            if self._source is None:
-                raise Abstain(f"torch has no events with a time for {device.type}")
+            raise Abstain(f"the parameters are on {device.type}: a profiler window shows its collectives")
         if found:
             self._parallel = cast(_Parallel, found[0])
             self._parallel._set_ddp_runtime_logging_sample_rate(1)
-        stamp = None if self._source is None else self._stamp
-        self._calls = CollectiveCalls(loop.phases, loop.hot.owner, loop.fail, stamp)
+        self._calls = CollectiveCalls(loop.phases, loop.hot.owner, loop.fail)
         self._calls.put_on()
-        self._end_step()
-
-    def _end_step(self) -> None:
-        if self._source is not None:
-            self._stream = self._source.stream()
-            self._last_end = self._stamp()
-
-    def _stamp(self) -> TimedEvent | None:
-        """An event in the stream of the step; None in another, in a capture, or by an error of it.
-
-        What is wrong with the device the job will meet itself; a signal handler's error is the job's.
-        """
-        source = self._source
-        try:
-            if source is None or source.capturing():
-                return None
-            stream = source.stream()
-            if stream != self._stream:
-                return None
-            event = source.make()
-            event.record(stream)
-        except (RuntimeError, AttributeError, TypeError, ValueError):
-            return None
-        return event
-
-    def _settle(self) -> None:
-        """Take the steps to whose end the device has come."""
-        if self._source is None or self._source.capturing():
-            return
-        while self._awaited and self._awaited[0].has_come():
-            step = self._awaited.popleft().by_device()
-            if step is None:
-                self._hidden = True
-            else:
-                self._steps.append(step)
 
     def _note(self, boundary: Boundary, called: Called) -> None:
         gradients = self._gradients()
-        began = self._last_end
-        self._end_step()
         last, delay_ns = cast("tuple[int, int]", self._last), run_delay_ns(self._loop.train_tid)
         before, self._last_step = self._last_step, None
         if boundary.seq != self._seq + 1:  # it has waited meanwhile: what is told is of more than that step
@@ -226,18 +145,12 @@ class CollectiveTask:
             phases_ns=self._loop.last_phases or {},
             sampled=self._loop.last_sample,
             called=called,
-            count=self._begun(),
-            ends=(began, self._last_end),
+            count=-1 if (begun := self._count()) is None else begun,
         )
         if self._parallel is not None:
             self._last_step = step
         else:
-            (self._steps if self._source is None else self._awaited).append(step)
-
-    def _begun(self) -> int:
-        """Collectives begun so far; -1: not known, or the boundaries of ranks may lie steps apart."""
-        count = self._count() if self._source is None else None
-        return -1 if count is None else count
+            self._steps.append(step)
 
     def _gradients(self) -> tuple[int, int] | None:
         """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
@@ -267,8 +180,7 @@ class CollectiveTask:
         self.cancel()
         columns = zip(*(one.by_phase_ns for one in called), strict=True)
         by_phase = {name: sum(column) / len(steps) for name, column in zip(NAMES, columns, strict=True)}
-        on_host = self._source is None
-        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES) if on_host}
+        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES)}
         counts = [one.count for one in steps]
         waits = {
             "status": "ok",
@@ -278,7 +190,7 @@ class CollectiveTask:
             "calls": sum(one.calls for one in called) / len(steps),
             "called_ns": [one.spent_ns for one in called],
             "called_by_phase_ns": {name: ns for name, ns in by_phase.items() if ns},
-            "end_ns": [one.end_ns for one in steps if on_host],
+            "end_ns": [one.end_ns for one in steps],
             "own_by_phase_ns": {name: column for name, column in own.items() if min(column) >= 0},
             "delay_ns": [one.delay_ns for one in steps],
             "garbage_ns": [one.sampled[GARBAGE] for one in steps],

@@ -1,17 +1,10 @@
-"""What DDP tells of a step's gradients comes one step late, and is set beside the step that it belongs to.
-
-On a device its events tell what steps and collectives take; they are never waited for.
-"""
+"""What DDP tells of a step's gradients comes one step late, and is set beside the step that it belongs to."""
 
 from __future__ import annotations
 
-import sys
 import threading
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-
-import pytest
 
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.task_runner import Measuring
@@ -63,7 +56,9 @@ class Job:
         self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
         self.ended = 0
 
-    def step(self, *, flags: int = ring_layout.PHASES, forwards: int = 1) -> int | None:
+    def step(
+        self, *, flags: int = ring_layout.PHASES, forwards: int = 1, optimizers: Sequence[object] = ()
+    ) -> int | None:
         """A step of 10 ms, 5 ms of which is its backward, has ended."""
         self.parallel.forwards += forwards
         self.ended += 1
@@ -71,7 +66,7 @@ class Job:
         self.loop.last_phases["backward"] = 5_000_000
         self.loop.last_sample = tuple({**SAMPLED, "samples": 4, "garbage_ns": self.ended}.values())
         boundary = Boundary(
-            job=SimpleNamespace(roots=[self.parallel], optimizers=[], torch=None),  # type: ignore[arg-type]
+            job=SimpleNamespace(roots=[self.parallel], optimizers=optimizers, torch=None),  # type: ignore[arg-type]
             seq=self.ended,
             now_ns=self.ended * 10_000_000,
             last_step_ns=10_000_000,
@@ -160,149 +155,9 @@ def test_backwards_after_which_gradients_are_exchanged_are_counted() -> None:
     assert job.waits["reduced"] == [3, 3]
 
 
-class Device:
-    """A device with one stream, so many steps behind its host; nobody may wait for it."""
-
-    type = "virtual"
-
-    def __init__(self, behind: int) -> None:
-        self.behind_ms = 10.0 * behind
-        self.queued_ms = 0.0  # when all that is queued will be done
-        self.broken = False
-
-    def event(self, **_: object) -> object:
-        device = self
-
-        class Event:
-            at_ms = 0.0
-
-            def record(self, stream: object) -> None:
-                if device.broken:
-                    raise RuntimeError("no event")
-                self.at_ms = device.queued_ms
-
-            def query(self) -> bool:
-                return self.at_ms <= device.queued_ms - device.behind_ms
-
-            def elapsed_time(self, end: Event) -> float:
-                assert self.query()
-                assert end.query()
-                return end.at_ms - self.at_ms
-
-        return Event()
-
-    def synchronise(self, *_: object) -> None:
-        raise AssertionError("the device was waited for")
-
-
-class DeviceJob(Job):
-    """Its steps take the device 10 ms, and what the loop calls holds the stream up for a part of them."""
-
-    def __init__(self, device: Device, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(Parallel(), steps)
-        self.device = device
-        self.roots: list[object] = []
-        self.stream = "the step's"
-        accelerator = SimpleNamespace(current_stream=lambda _: self.stream, synchronize=device.synchronise)
-        self.loop.torch = SimpleNamespace(Event=device.event, accelerator=accelerator)
-
-        class ProcessGroup:
-            def allreduce(self, held_ms: float) -> None:
-                device.queued_ms += held_ms
-
-        self.group = ProcessGroup()
-        bindings = types.ModuleType("torch._C._distributed_c10d")
-        bindings.ProcessGroup = ProcessGroup  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, bindings.__name__, bindings)
-
-    def train(self, held_ms: float) -> int | None:
-        self.device.queued_ms += 10.0 - held_ms
-        self.group.allreduce(held_ms)
-        self.ended += 1
-        parameter = SimpleNamespace(device=self.device)
-        optimizer = SimpleNamespace(param_groups=[{"params": [parameter]}])
-        self.loop.last_phases = {"other": 50_000}
-        self.loop.last_sample = tuple({**SAMPLED, "garbage_ns": self.ended}.values())
-        boundary = Boundary(
-            job=SimpleNamespace(roots=self.roots, optimizers=[optimizer], torch=None),  # type: ignore[arg-type]
-            seq=self.ended,
-            now_ns=self.ended * 50_000,
-            last_step_ns=50_000,  # the host launches, and goes on
-            last_flags=ring_layout.PHASES,
-            last_optimizer_ns=None,
-        )
-        return None if self.measuring.slice(boundary) else 1
-
-
-def test_on_a_device_steps_and_calls_last_as_long_as_its_stream_stands_at_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = DeviceJob(Device(behind=3), 4, monkeypatch)
-    while job.train(held_ms=6.0 + job.ended) is not None:
-        assert job.ended < 20
-    assert job.waits["garbage_ns"] == [2, 3, 4, 5]
-    assert job.ended == 5 + 3  # the device came to the end of the fifth with that of the eighth
-    assert job.waits["step_ns"] == [10_000 * US] * 4
-    assert job.waits["exposed_ns"] == job.waits["called_ns"] == [each * 1_000 * US for each in (7, 8, 9, 10)]
-    assert job.waits["called_by_phase_ns"] == {"other": 8_500_000}
-    assert (job.waits["end_ns"], job.waits["own_by_phase_ns"]) == ([], {})  # nothing to compare ranks by
-
-
-def test_a_step_whose_events_are_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = DeviceJob(Device(behind=0), 3, monkeypatch)
-    job.train(held_ms=1.0)
-    job.train(held_ms=1.0)
-    job.device.broken = True
-    job.train(held_ms=1.0)
-    job.device.broken = False
-    while job.train(held_ms=1.0) is not None:
-        assert job.ended < 20
-    assert job.waits["garbage_ns"] == [2, 5, 6]  # the fourth began where the third ended
-
-
-def test_a_host_that_is_many_steps_ahead_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = DeviceJob(Device(behind=100), 2, monkeypatch)
-    while job.train(held_ms=1.0) is not None:
-        assert job.ended < 100
-    (event,) = job.told
-    found = event["collectives"]
-    assert isinstance(found, dict)
-    assert (found["status"], found["why"]) == ("abstained", "the host is too many steps ahead of the device")
-
-
-def elsewhere(job: DeviceJob, *, thread: bool) -> None:
-    """A collective in a stream, or on a thread, of its own."""
-    if thread:
-        hook = threading.Thread(target=job.group.allreduce, args=(1.0,))
-        hook.start()
-        hook.join()
-    else:
-        job.stream = "another"
-        job.group.allreduce(1.0)
-        job.stream = "the step's"
-
-
-@pytest.mark.parametrize("thread", [False, True], ids=["stream", "thread"])
-def test_nothing_is_said_where_collectives_run_beside_the_step(
-    thread: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = DeviceJob(Device(behind=0), 2, monkeypatch)
-    while job.train(held_ms=1.0) is not None:
-        elsewhere(job, thread=thread)
-        assert job.ended < 20
-    (event,) = job.told
-    found = event["collectives"]
-    assert isinstance(found, dict)
-    assert found["why"] == "its collectives run in other streams or threads than the step"
-
-
-def test_the_clock_of_ddp_would_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = DeviceJob(Device(behind=0), 2, monkeypatch)
-    job.roots.append(job.parallel)
-    assert job.train(held_ms=1.0) is None
-    (event,) = job.told
-    assert event["collectives"] == {
-        "status": "abstained",
-        "why": "the clock of DistributedDataParallel waits for virtual",
-    }
+def test_of_steps_on_a_device_nothing_is_said_and_nothing_is_put_on() -> None:
+    job, parameter = Job(Parallel(), 2), SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    assert job.step(optimizers=[SimpleNamespace(param_groups=[{"params": [parameter]}])]) is None
+    why = "the parameters are on cuda: a profiler window shows its collectives"
+    assert job.told[0]["collectives"] == {"status": "abstained", "why": why}
     assert job.parallel.rates == []
