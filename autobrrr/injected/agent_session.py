@@ -116,7 +116,6 @@ class AgentSession:
 
     def _forked(self) -> None:
         """In a forked child: nothing of ours is left there."""
-        stack_sampler.restore_intervals()
         self._link.close()
         if self._ranks is not None:
             self._ranks.forked()

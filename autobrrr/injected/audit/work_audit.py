@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
-from ..live_torch.compiled_code import before_compiling
+from ..live_torch.compiled_code import frames_begun
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.job_signals import Ours
 from ..live_torch.patches import first, patched
@@ -109,7 +109,8 @@ class WorkAudit:
             spoken = f"{getattr(owner, '__name__', '')}.seed"
             patched(owner, name, first(functools.partial(self._seeded, spoken)))
         patched(torch, "save", first(self._saved))
-        before_compiling(torch, self._compiled)
+        for name in ("trace", "trace_module"):
+            patched(torch.jit, name, first(self._compiled))
         for name in ("backward", "grad"):
             patched(torch.autograd, name, self._backward)
         patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
@@ -166,15 +167,11 @@ class WorkAudit:
         saved = args[0] if args else kwargs.get("obj")
         self._guarded(lambda: self._note("saved", tensor_digests.elements(saved)))
 
-    def _compiled(self) -> None:
+    def _compiled(self, *_: object, **__: object) -> None:
         """From here on not every operator is seen: one kernel stands for several."""
-
-        def told() -> None:
+        if not self._compiles:
             self._compiles = True
             self._note("compiled", None)
-
-        if not self._compiles:
-            self._guarded(told)
 
     def _loads(self, loader: object) -> None:
         self._guarded(lambda: self._note("dataset", _dataset(loader)))
@@ -316,6 +313,8 @@ class WorkAudit:
         self._guarded(lambda: self._close(id(optimizer)))
 
     def _close(self, optimizer: int) -> None:
+        if frames_begun():
+            self._compiled()
         account = self._account
         account.optimizers += 1
         self._anchor = self._anchor or optimizer

@@ -60,17 +60,6 @@ def host_bytes(root: Path) -> int | None:
     return min((each for each in left if each is not None), default=None)
 
 
-def available_bytes(torch: ModuleType, root: Path) -> int | None:
-    """Bytes that can be taken without harm; the device's where parameters live there.
-
-    Args:
-        root: Where `proc` and `sys` are; "/" but in tests.
-    """
-    free = free_bytes(torch, root)
-    on_device = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return free if free is None or not on_device else free // 2
-
-
 def _machine(root: Path) -> MemoryLimit | None:
     def left() -> int | None:
         found = figure(file, "MemAvailable")

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 
 from .module_call_slot import beneath
-from .patches import Patch, first, patched
 
 STEADY = ("torch.num_threads",)
 """What remedies set and dynamo compiles anew for."""
@@ -43,34 +42,6 @@ def compiles_now(ident: int) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def before_compiling(torch: ModuleType, do: Callable[[], None]) -> list[Patch]:
-    """Patches, put on, that call this before code is compiled or traced, and before compiled code is called.
-
-    dynamo compiles nothing under a mode, raises where it must, and traces what stands in for calls.
-    """
-
-    jit, trace = getattr(torch, "jit", None), first(lambda *_, **__: do())
-    traces = [*patched(jit, "trace", trace), *patched(jit, "trace_module", trace)]
-
-    def before(*_: object, **__: object) -> None:
-        for one in traces:
-            one.take_off()  # dynamo puts its own over them as it first compiles, for good
-        do()
-
-    def before_callback(callback: object) -> None:
-        if callable(callback):  # else it is switched off
-            do()
-
-    dynamo, switch = sys.modules.get("torch._dynamo.eval_frame"), first(before_callback)
-    return [
-        *traces,
-        *patched(torch, "compile", first(before)),
-        *patched(getattr(torch, "export", None), "export", first(before)),
-        *patched(getattr(dynamo, "_TorchDynamoContext", None), "__call__", first(before)),
-        *(patched(dynamo, "_maybe_set_eval_frame", switch) or patched(dynamo, "set_eval_frame", switch)),
-    ]
 
 
 def holds_code_of(torch: ModuleType, code: CodeType) -> bool:

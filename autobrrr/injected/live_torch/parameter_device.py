@@ -66,7 +66,7 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
         cuda = torch.cuda
         return EventSource(
             make=lambda: cuda.Event(enable_timing=True),
-            stream=_current_stream(torch, device),
+            stream=lambda: cuda.current_stream(device),
             capturing=partial(capturing, torch),
             synchronise=lambda: cuda.synchronize(device),
         )
@@ -82,23 +82,6 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
         capturing=lambda: False,
         synchronise=lambda: wait(device),
     )
-
-
-def _current_stream(torch: ModuleType, device: Device) -> Callable[[], object]:
-    """`torch.cuda.current_stream(device)`, asked anew once it is another: it makes an object each time."""
-    named = getattr(getattr(torch, "_C", None), "_cuda_getCurrentStream", None)
-    index = getattr(device, "index", None)
-    seen: list[object] = [None, None]
-
-    def stream() -> object:
-        if named is None or index is None:
-            return torch.cuda.current_stream(device)
-        name = named(index)
-        if name != seen[0]:
-            seen[:] = name, torch.cuda.current_stream(device)
-        return seen[1]
-
-    return stream
 
 
 def _some_parameters(job: Job) -> Iterator[object]:

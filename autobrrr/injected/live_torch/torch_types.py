@@ -7,7 +7,6 @@ signatures; these stand for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from types import ModuleType
 from typing import Protocol
 
 
@@ -76,22 +75,3 @@ class Module(Protocol):
     def buffers(self) -> Iterator[Tensor]: ...
     def __call__(self, *args: object, **kwargs: object) -> object: ...
     def _call_impl(self, *args: object, **kwargs: object) -> object: ...
-
-
-def trains_weights(torch: ModuleType, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether a call of `torch.autograd.grad` is a backward: it gives gradients of weights, for an update.
-
-    One with `create_graph` is not: what it gives is differentiated again. An iterator counts as weights
-    (`model.parameters()`), since to look into it takes from it.
-    """
-    inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-    differentiated_again = args[4] if len(args) > 4 else kwargs.get("create_graph")
-    batched = args[7] if len(args) > 7 else kwargs.get("is_grads_batched")
-    if differentiated_again or batched:
-        return False
-    if isinstance(inputs, Iterator):
-        return True
-    held = inputs.values() if isinstance(inputs, dict) else inputs
-    if not isinstance(held, (list, tuple, type({}.values()))):
-        held = (held,)
-    return any(isinstance(each, torch.nn.Parameter) for each in held)

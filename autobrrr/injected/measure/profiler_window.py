@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from _thread import get_ident, get_native_id
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
@@ -44,7 +44,6 @@ TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 # Calls that are timed, how much longer CUPTI makes them, and looks at it.
 CALLS, LONGER, MOST_LOOKS = 32, 1.2, 8
-NICER = -10
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
 OTHERS = "the job switched a profiler of its own on or off meanwhile"
 Emit = Callable[[dict[str, object]], None]
@@ -279,8 +278,7 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     folder = Path(tempfile.mkdtemp(prefix="autobrrr-window-"))
     path = folder / "trace.json"
     try:
-        with _first_on_cpu():
-            result.save(str(path))  # type: ignore[attr-defined]
+        result.save(str(path))  # type: ignore[attr-defined]
         if not 0 < path.stat().st_size <= MOST_BYTES:
             return _abstained(f"its trace has {path.stat().st_size} bytes"), None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -295,26 +293,6 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     # torch holds the interpreter while it writes: the training thread stands still too.
     stall = cast(int, told["stall_ns"]) + wrote
     return {"event": "window", "fd": True, "window": {**told, "stall_ns": stall, "write_ns": wrote}}, fd
-
-
-@contextlib.contextmanager
-def _first_on_cpu() -> Iterator[None]:
-    """A better nice value for this thread, where the kernel allows it; afterwards its own again.
-
-    While it waits for a CPU, training waits too: on a machine with more work than CPUs for several times as
-    long as the writing takes.
-    """
-    tid = get_native_id()
-    try:
-        nice = os.getpriority(os.PRIO_PROCESS, tid)
-        os.setpriority(os.PRIO_PROCESS, tid, nice + NICER)
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, tid, nice)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -239,7 +239,7 @@ class SwitchInterval:
     """How long a thread that runs Python may keep the interpreter once another one asks for it.
 
     By default 5 ms, which a thread that calls torch never needs: it lets go in every operator. Samples
-    would fall there, and hardly ever into the user's own Python. In a forked child it is put back too.
+    would fall there, and hardly ever into the user's own Python.
     """
 
     def __init__(self) -> None:
@@ -254,24 +254,12 @@ class SwitchInterval:
             return
         sys.setswitchinterval(SWITCH_S)
         self._ours = sys.getswitchinterval()
-        SHORTENED.append(self)
 
     def restore(self) -> None:
         """As it was, unless the user has set it meanwhile. May be called twice."""
         before, self._before = self._before, None
         if before is not None and sys.getswitchinterval() == self._ours:
             sys.setswitchinterval(before)
-        if self in SHORTENED:
-            SHORTENED.remove(self)
-
-
-SHORTENED: list[SwitchInterval] = []
-
-
-def restore_intervals() -> None:
-    """In a forked child: nothing of ours stays there."""
-    for interval in list(SHORTENED):
-        interval.restore()
 
 
 def foreign_folders(torch: ModuleType) -> tuple[str, ...]:

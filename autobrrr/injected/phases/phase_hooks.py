@@ -15,13 +15,11 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import ModuleType
 
 from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Patch, patched, prepared, take_off_all
-from ..live_torch.torch_types import trains_weights
 from . import batch_shapes
 from .loader_watch import LoaderWatch, make_next
 from .phase_clock import PhaseClock
@@ -57,7 +55,7 @@ class PhaseHooks:
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
         """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
         optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
-        left = self._wrap(owner, optimizers, compiled=compiled)
+        left = self._wrap(owner, optimizers)
         watched = [root() for root, _, _ in self._watching]  # where one is gone, the next may lie
         if owner != self._hooked_for or list(map(id, roots)) != list(map(id, watched)):
             self.make_root_hooks(owner, roots)
@@ -112,10 +110,10 @@ class PhaseHooks:
         if self.before_backward is not None:
             self.before_backward()
 
-    def _wrap(self, owner: int, optimizers: list[object], *, compiled: bool) -> list[str]:
+    def _wrap(self, owner: int, optimizers: list[object]) -> list[str]:
         iterator = loader_iterator_class()
         classes = zero_grad_classes(optimizers)
-        wrapped_for = (owner, compiled, iterator, *classes)
+        wrapped_for = (owner, iterator, *classes)
         if wrapped_for == self._wrapped_for:
             return []
         left = self.take_off_wrappers()
@@ -125,10 +123,6 @@ class PhaseHooks:
         autograd = getattr(self._torch, "autograd", None)
         tell = (fail, self._backward_door)
         self._gradients = prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, tell))
-        if not compiled:  # what was compiled with a call of it would be compiled anew
-            self._gradients += prepared(
-                autograd, "grad", lambda f: make_grad(f, self._torch, phases, owner, tell)
-            )
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )
@@ -178,27 +172,6 @@ def make_backward(
         return timed(*args, **kwargs)
 
     return backward
-
-
-def make_grad(
-    original: AnyCall,
-    torch: ModuleType,
-    phases: PhaseClock,
-    owner: int,
-    tell: tuple[Fail, Callable[[], None]],
-) -> AnyCall:
-    """`torch.autograd.grad`, which is the step's backward where it is asked for gradients of weights.
-
-    One within a model's call belongs to it (forces are gradients of an energy).
-    """
-    timed = make_backward(original, phases, owner, tell)
-
-    @functools.wraps(original)
-    def grad(*args: object, **kwargs: object) -> object:
-        is_backward = phases.on and not phases.calls_root and trains_weights(torch, args, kwargs)
-        return (timed if is_backward else original)(*args, **kwargs)
-
-    return grad
 
 
 def make_zero_grad(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from _thread import get_ident
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from torch import nn
 
 from autobrrr.injected.audit import tensor_digests
-from autobrrr.injected.live_torch.compiled_code import before_compiling
 from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import take_off_all
@@ -22,9 +20,6 @@ from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.skipped_steps import Marks
 from autobrrr.injected.loop.step_hook import Hot
 from autobrrr.injected.phases.batch_shapes import batch_size, token_count
-from autobrrr.injected.phases.loader_watch import LoaderWatch
-from autobrrr.injected.phases.phase_clock import PhaseClock
-from autobrrr.injected.phases.phase_hooks import PhaseHooks
 from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
 
 ONES = torch.ones(2, 4)
@@ -105,36 +100,6 @@ def test_under_a_mode_of_ours_the_job_compiles_as_without(way: Callable[[nn.Modu
     assert GRAPHS["stats"]["unique_graphs"] == graphs
 
 
-def test_who_wants_to_know_is_told_before_code_is_compiled_and_before_it_is_called() -> None:
-    told: list[str] = []
-    optimizer = torch.optim.SGD(Net().parameters())
-    call = torch.compile(Net(), backend="eager")
-    patches = before_compiling(torch, lambda: told.append(""))
-    try:
-        optimizer.zero_grad()  # dynamo is switched off in it
-        assert not told
-        call(ONES)
-        assert told
-    finally:
-        take_off_all(patches)
-
-
-@pytest.mark.integration
-def test_what_dynamo_replaces_as_it_first_compiles_holds_nothing_of_ours() -> None:
-    lines = (
-        "import torch",
-        "from autobrrr.injected.live_torch.compiled_code import before_compiling",
-        "from autobrrr.injected.live_torch.patches import take_off_all",
-        "own = torch.jit.trace, torch.jit.trace_module",
-        "patches = before_compiling(torch, lambda: None)",
-        "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))",
-        "take_off_all(patches)",
-        "now = torch.jit.trace, torch.jit.trace_module",
-        "assert [getattr(each, '__wrapped__', each) for each in now] == [*own], now",
-    )
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
-
-
 class Made(Mapping[str, object]):
     """Makes what it holds as it is read."""
 
@@ -188,18 +153,6 @@ def test_compiled_code_that_calls_eval_is_compiled_in_one_graph_while_a_session_
     finally:
         take_off_all(patches)
     assert GRAPHS["stats"]["unique_graphs"] == 1
-
-
-def test_in_a_compiled_job_the_function_for_gradients_stays_what_it_was() -> None:
-    grad, backward, clock = torch.autograd.grad, torch.autograd.backward, PhaseClock()
-    hooks = PhaseHooks(Job(torch), clock, LoaderWatch(), fail)
-    for compiled_, left_alone in ((True, True), (False, False), (True, True)):
-        hooks.put_on(get_ident(), compiled=compiled_)
-        assert (torch.autograd.grad is grad) is left_alone
-        assert torch.autograd.backward is not backward
-        hooks.take_off(at_boundary=True)
-    hooks.take_off_wrappers()
-    assert (torch.autograd.grad, torch.autograd.backward) == (grad, backward)
 
 
 CLOSES = """

@@ -21,15 +21,13 @@ from importlib import import_module
 from importlib.util import find_spec
 from time import perf_counter_ns
 from types import FunctionType, ModuleType
-from typing import cast
 
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
 from ...live_torch.module_checks import hook_dicts
 from ...live_torch.parameter_places import Place
-from ...live_torch.pytrees import map_tree
-from ...live_torch.torch_types import Module, Tensor
+from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.call_layers import (
     Call,
@@ -334,11 +332,10 @@ def _call_module(module: Module, *args: object, **kwargs: object) -> object:
 def _own_memory(torch: ModuleType, below: Call) -> Call:
     """Results out of the memory that the next replay of a graph writes to."""
 
-    def call(*args: object, **kwargs: object) -> object:
-        def leaf(each: object) -> object:
-            return cast(Tensor, each).clone() if isinstance(each, torch.Tensor) else each
+    map_only: Call = torch.utils._pytree.tree_map_only
 
-        return map_tree(below(*args, **kwargs), leaf)
+    def call(*args: object, **kwargs: object) -> object:
+        return map_only(torch.Tensor, torch.clone, below(*args, **kwargs))
 
     return call
 

@@ -20,7 +20,6 @@ from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
 from ...live_torch.module_call_slot import SLOT
 from ...live_torch.module_checks import hook_dicts
-from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
 from ..model_calls.call_layers import (
@@ -152,10 +151,10 @@ class Replays:
         results = recorded(*args)
         token = Token()
         self.pending = weakref.ref(token)
-        tensors = [each for each in leaves(results) if isinstance(each, self._torch.Tensor)]
+        trees, tensor = self._torch.utils._pytree, self._torch.Tensor
+        tensors = [each for each in trees.tree_flatten(results)[0] if isinstance(each, tensor)]
         copies = iter(cast("tuple[object, ...]", self._leave(token, *tensors)))
-        tensor = self._torch.Tensor
-        return map_tree(results, lambda leaf: next(copies) if isinstance(leaf, tensor) else leaf)
+        return trees.tree_map_only(tensor, lambda _: next(copies), results)
 
     def _record(self, kind: object, args: tuple[Tensor, ...]) -> bool:
         """Record calls like this one, on copies of its arguments.

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...live_torch.available_memory import available_bytes, figure
+from ...live_torch.available_memory import figure, free_bytes
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_settings import LoaderView, set_loaders
@@ -31,8 +31,8 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
     factor = int(str(options.get("factor", 2)))
     plain: type = job.torch.utils.data.BatchSampler
     make: Callable[[object, int, bool], object] = plain
-    needed, free = (factor - 1) * _step_bytes(job), available_bytes(job.torch, Path("/"))
-    if free is not None and needed > free * 3 // 4:
+    needed, free = (factor - 1) * _step_bytes(job), free_bytes(job.torch, Path("/"))
+    if free is not None and needed > free // 2:
         raise Refused(f"{factor} times the batch may need {needed >> 20} MiB more, {free >> 20} MiB are free")
 
     def settle(view: LoaderView) -> Mapping[str, object]:

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch.live_job import Job
-from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import (
     Call,
@@ -137,6 +136,6 @@ def _autocast(torch: ModuleType, device: str, module: weakref.ref[Module], below
             return below(*args, **kwargs)
         with torch.autocast(device, dtype=half):
             out = below(*args, **kwargs)
-        return map_tree(out, in_full)
+        return torch.utils._pytree.tree_map(in_full, out)
 
     return call

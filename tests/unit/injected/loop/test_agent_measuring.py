@@ -11,9 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from autobrrr.injected.live_torch.compiled_code import before_compiling
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.live_torch.patches import Patch, take_off_all
+from autobrrr.injected.live_torch.patches import Patch, first, patched, take_off_all
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
@@ -251,7 +250,7 @@ class Witnesses:
         self.cancel()
         if self._loop.roots.searching:
             return None
-        self._on += before_compiling(torch, lambda: None)
+        self._on += patched(torch, "compile", first(lambda *_, **__: None))
         self._loop.roots.begin(get_ident())
         return 1
 

@@ -21,7 +21,6 @@ from autobrrr.injected.measure.stack_sampler import (
     SwitchInterval,
     look,
     place_of,
-    restore_intervals,
 )
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.wire.agent_socket import AgentSocket
@@ -32,7 +31,6 @@ def interval() -> Iterator[float]:
     before = sys.getswitchinterval()
     yield before
     sys.setswitchinterval(before)
-    stack_sampler.SHORTENED.clear()
 
 
 def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
@@ -42,7 +40,6 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
     looking.restore()
     looking.restore()
     assert sys.getswitchinterval() == interval
-    assert stack_sampler.SHORTENED == []
 
 
 def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
@@ -60,12 +57,6 @@ def test_an_interval_that_is_short_already_is_left_alone() -> None:
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
     looking.restore()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
-
-
-def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
-    SwitchInterval().shorten()
-    restore_intervals()
-    assert sys.getswitchinterval() == interval
 
 
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
