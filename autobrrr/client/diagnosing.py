@@ -235,7 +235,7 @@ def is_settled(snapshot: Diagnosis) -> bool:
     """
     if snapshot.limit_confidence != "high" or snapshot.limit == "recompilation":
         return snapshot.limit == "recompilation"  # steps are too long to wait for more of them
-    from autobrrr.diagnosis.models.shares import leads_all, measured_shares  # brings numpy
+    from autobrrr.diagnosis.models.leading import leads_all, measured_shares  # brings numpy
 
     shares = measured_shares(snapshot.shares)
     mixture = bool(shares) and not any(leads_all(name, shares) for name in shares)

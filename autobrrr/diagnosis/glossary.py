@@ -14,14 +14,11 @@ from typing import Any
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import host_slack, uneven_steps
-from autobrrr.diagnosis.verdict.agreement import AGREEMENT
+from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Option, Remedy
 from autobrrr.records.wire_answers import Explained
-from autobrrr.trace.causes import time_slices
-from autobrrr.trace.verdict import trace_signals
-from autobrrr.trace.verdict.trace_limit import KERNELS_NAMED_AT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,8 +52,6 @@ CONSTANTS = {
     "thresholds": thresholds,
     "host_slack": host_slack,
     "uneven_steps": uneven_steps,
-    "time_slices": time_slices,
-    "KERNELS_NAMED_AT": KERNELS_NAMED_AT,
 }
 
 
@@ -94,7 +89,7 @@ def _filled(text: str) -> str:
 
 def _of_regime(name: str, meaning: str) -> Explained:
     pairs = [f"{pair.first} + {pair.second}" for pair in AGREEMENT if pair.regime == name]
-    of_device = [" + ".join(pair) for pair in trace_signals.AGREEMENT.get(name, ())]
+    of_device = [f"{pair.first} + {pair.second}" for pair in TIMELINE if pair.regime == name]
     named = [
         f"{where}: {', or '.join(agreeing)}"
         for where, agreeing in (("on a CPU", pairs), ("on a GPU and in traces", of_device))

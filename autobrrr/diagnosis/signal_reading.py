@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autobrrr.records import Evidence, Regime
@@ -47,3 +48,15 @@ def abstention(signal: str, unit: str, why: str, value: float | None = None) -> 
     return Reading(
         signal=signal, value=value, unit=unit, note=f"not available: {why}", detail=why, abstained=True
     )
+
+
+def contradicted(speaker: Reading, denier: Reading) -> str:
+    """Two signals that can't both be right, in a sentence."""
+    return (
+        f"{speaker.signal} says {speaker.says} ({speaker.note}), {denier.signal} excludes it ({denier.note})"
+    )
+
+
+def unconfirmed(seconds: Iterable[Reading]) -> str:
+    """What the signals say that could confirm the leading part."""
+    return f"not confirmed: {'; '.join(one.told for one in seconds)}"

@@ -50,6 +50,23 @@ GARBAGE_AT = 0.05  # of the step: below it, keeping the collector out of the way
 
 LIMIT_AT = 0.55  # of the step: who takes it limits it, whatever the regimes inside are
 LIMIT_FIRM_AT = 0.65
+LEAST_SHOWN = 0.05  # of the step, for a part to be listed
+
+# A device's timeline. They were set on 45 public traces, whose limits had been written down before.
+KERNELS_NAMED_AT, KERNELS_RIVAL = 0.6, 0.5  # kernels are what a step should be; nothing else has half as much
+SHARED_NAMED_AT = 0.4  # of a device that two jobs use in turn, each waits for half of the time
+UNEXPLAINED_AT = 0.4  # of the device's time: more than anything else, it forbids any name
+TIMELINE_EXCLUDED_AT = 0.15  # of the device's time, which is known to the nanosecond
+FEW_KERNELS = 100
+QUEUE_EMPTY_AT, QUEUED_AT = 0.5, 0.2  # of kernels, begun right after their launch
+QUEUE_NS = 100_000  # from a launch to its kernel: some devices take tens of microseconds without a queue
+HOST_BUSY_AT, HOST_FREE_AT = 0.6, 0.3  # of the span, launching threads
+BLOCKED_AT, NEVER_AT = 0.15, 0.05  # of the span, in calls that wait; that little is no regime
+FULL_AT, FROM_CACHE_AT = 0.5, 1.3  # of a roof: what compute or memory must reach; no memory is faster
+SHORT_KERNEL_NS = 10_000
+WAITS_TIMES = 1_000  # no message of one size varies so much by itself
+RECURS_FROM, LARGEST_OF_RECURRING = 5, 0.5  # long stretches of the host: fewer are no habit of the job
+SLICES_FROM, SLICE_NS = 10, 200_000  # equal gaps: schedulers give a process a millisecond or more
 
 BUSY_AT = (
     busy_words.BUSY_AT
@@ -79,6 +96,7 @@ LONG_STEP_NS = 100_000_000
 TWO_SIZES_ERROR = 0.10  # of the fixed share, by B and 2B alone: no third size checks their line
 
 ROOF_LOW = 0.30  # of the nearer roof: below it a kernel is underfilled
+LONG_CALLS_NS = 80_000  # of the mean call, from which dispatch is no part of it
 KERNEL_NS = 20_000  # of one call: with less, what an operator takes is mostly getting there and back;
 KERNEL_DISPATCHES = 12.0  # ... or less than so many times what dispatching one costs here, where that is more
 LONG_CALL_NS = 100_000  # of one call: a longer one that is slow is not slow for being small

@@ -13,13 +13,13 @@ import time
 import msgspec
 import torch
 
+from autobrrr.roofline.device_peaks import peaks_of
 from autobrrr.roofline.experiments import EXPERIMENTS, Experiment
 from autobrrr.roofline.machine_identity import read_machine
 from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.quick_child import waited_ns
 from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench
 from autobrrr.roofline.roofline_records import Began, Found, Roofline, RooflineRefused, RooflineRequest, Word
-from autobrrr.trace.kernels.device_peaks import peaks_of
 
 
 def main(words: list[str]) -> int:

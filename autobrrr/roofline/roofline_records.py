@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from autobrrr.records import SCHEMA, CpuTaker, Record
+from autobrrr.roofline.device_peaks import SpecPeaks
 from autobrrr.roofline.matmul_curve import MatmulPoint
-from autobrrr.trace.kernels.device_peaks import SpecPeaks
 
 DISTURBED_AT = 0.10  # share of the time that the threads waited for a core
 

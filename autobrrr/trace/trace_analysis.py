@@ -35,11 +35,14 @@ from autobrrr.trace.trace_records import (
 from autobrrr.trace.verdict.host_limit import host_limit
 from autobrrr.trace.verdict.trace_advice import advise, for_peers
 from autobrrr.trace.verdict.trace_findings import trace_findings
-from autobrrr.trace.verdict.trace_limit import limit_of
 from autobrrr.trace.verdict.trace_verdict import judge
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
 
 _NO_DEVICE = "no GPU operation in the trace"
+_SAID = (  # of a verdict, in the record of a device and of its trace
+    *("limit", "limit_confidence", "limit_reason", "regime", "confidence", "reason"),
+    *("decide_with", "shares", "evidence", "ledger"),
+)
 Watcher = Callable[[Trace, list[DeviceWork], TraceAnalysis], None]
 
 
@@ -154,12 +157,12 @@ def _host_only(
     if found is None:
         decide = "profile with ProfilerActivity.CUDA" if on_device else None
         return msgspec.structs.replace(analysis, decide_with=decide)
-    limit, advice = found
+    limit, confidence, why, advice = found
     return msgspec.structs.replace(
         analysis,
-        limit=limit.limit,
-        limit_confidence=limit.confidence,
-        limit_reason=limit.reason,
+        limit=limit,
+        limit_confidence=confidence,
+        limit_reason=why,
         reason=f"{_NO_DEVICE}: the host's timeline is the only signal",
         advice=advice,
     )
@@ -175,39 +178,22 @@ def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis
         own = _own(comparison, trace.file, figures)
         who = blame(comparison, own) if comparison is not None and own is not None else ""
         verdict = judge(figures, steady, own, who)
-        advice.append(for_peers(own_advice, own, who) if own is not None else own_advice)
-        limit = limit_of(figures, steady, verdict.regime, advice[-1], who)
-        devices.append(
-            msgspec.structs.replace(
-                figures,
-                limit=limit.limit,
-                limit_confidence=limit.confidence,
-                limit_reason=limit.reason,
-                regime=verdict.regime,
-                confidence=verdict.confidence,
-                reason=verdict.reason,
-                shares=verdict.shares,
-                evidence=verdict.evidence,
-                decide_with=verdict.decide_with,
-            )
-        )
+        for_limit = (
+            own_advice if verdict.limit != "startup" else []
+        )  # what is first used says nothing of later
+        advice.append(for_peers(for_limit, own, who) if own is not None else for_limit)
+        devices.append(msgspec.structs.replace(figures, **{name: getattr(verdict, name) for name in _SAID}))
     slowest = max(range(len(devices)), key=lambda index: devices[index].span_ns)
     chosen = devices[slowest]
     of_which = f"device {chosen.device}, the slowest: " if len(devices) > 1 else ""
+    said = {name: getattr(chosen, name) for name in _SAID}
+    said |= {name: f"{of_which}{said[name]}" for name in ("limit_reason", "reason")}
     return msgspec.structs.replace(
         trace,
         devices=devices,
-        limit=chosen.limit,
-        limit_confidence=chosen.limit_confidence,
-        limit_reason=f"{of_which}{chosen.limit_reason}",
-        regime=chosen.regime,
-        confidence=chosen.confidence,
-        reason=f"{of_which}{chosen.reason}",
-        decide_with=chosen.decide_with,
-        shares=chosen.shares,
-        evidence=chosen.evidence,
         advice=advice[slowest],
         findings=trace_findings(devices[slowest], each.steady[slowest]),
+        **said,
     )
 
 

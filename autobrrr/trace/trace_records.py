@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.quantities import duration
-from autobrrr.records import SCHEMA, Confidence, Evidence, Limit, Record, Regime, Shares, StepStats
+from autobrrr.records import SCHEMA, Confidence, Evidence, LedgerRow, Limit, Record, Regime, Shares, StepStats
 
 
 class IdleParts(Record, kw_only=True, frozen=True):
@@ -178,13 +177,7 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     shares: Shares = Shares()
     evidence: list[Evidence] = []
     decide_with: str | None = None
-
-    @property
-    def judged_time(self) -> str:
-        """What shares and reasons are about, in words."""
-        return "the device's time" + (
-            f" after the first {duration(self.left_out_ns)}" if self.left_out_ns else ""
-        )
+    ledger: list[LedgerRow] = []
 
 
 class StepDevice(Record, kw_only=True, frozen=True):
@@ -240,6 +233,7 @@ class TraceAnalysis(Record, kw_only=True, frozen=True):
     decide_with: str | None
     shares: Shares
     evidence: list[Evidence]
+    ledger: list[LedgerRow] = []
     advice: list[TraceAdvice]
     findings: list[str] = []  # what stands out, each in one sentence
     warnings: list[str]

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
@@ -25,7 +23,7 @@ from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
 from autobrrr.diagnosis.models.sampled_frames import feed_standing, in_library, standing_at_least
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
-from autobrrr.records import LIMIT_OF_REGIME, Phases, Shares
+from autobrrr.records import Phases, Shares
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
 PHASES = ("data_wait", "host_to_device", *MODEL_PHASES, "other")
@@ -179,43 +177,6 @@ def short_dispatch(measured: Measurements, parts: StepParts) -> float:
     own = (overhead_share(measured, parts) or 0.0) + (host_share(measured, parts) or 0.0)
     flat = fit.share - kernels.get("memory", 0.0) >= thresholds.NAMED_AT
     return short if flat and own > others else 0.0
-
-
-def measured_shares(shares: Shares) -> dict[str, float]:
-    """The shares that are measured, by name."""
-    return {name: share for name, share in msgspec.structs.asdict(shares).items() if share is not None}
-
-
-def leads(regime: str, share: float, rival: float) -> bool:
-    """Whether a regime takes half of the step and is clearly ahead of the next one."""
-    times = thresholds.OVERHEAD_TIMES if regime == "overhead" else 1.0
-    return share >= thresholds.NAMED_AT and share - rival >= thresholds.LEAD and share >= times * rival
-
-
-def leads_all(regime: str, shares: Mapping[str, float]) -> bool:
-    """Whether a regime leads every other one, and who it belongs to leads all others together.
-
-    Memory at 53 % beside 40 % own code and 7 % dispatch is no clear lead of kernels over the host.
-    """
-    share = shares.get(regime)
-    rivals = [other for name, other in shares.items() if name != regime]
-    if share is None or not leads(regime, share, max(rivals, default=0.0)):
-        return False
-    held: dict[str, float] = {}
-    for name, part in shares.items():
-        limit = LIMIT_OF_REGIME.get(name, name)
-        held[limit] = held.get(limit, 0.0) + part
-    own = held.pop(LIMIT_OF_REGIME.get(regime, regime))
-    return own - max(held.values(), default=0.0) >= thresholds.LEAD
-
-
-def delayed_most(name: str, shares: Mapping[str, float], delay: float) -> dict[str, float]:
-    """The shares of the step as they would be if all of a delay, a part of the time, lay in one of them."""
-    left = 1 - min(delay, 0.99)
-    return {
-        other: max(0.0, share - delay) / left if other == name else share / left
-        for other, share in shares.items()
-    }
 
 
 def shown_phases(measured: Measurements) -> Phases:

@@ -6,7 +6,7 @@ no row here is never named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
@@ -70,10 +70,75 @@ AGREEMENT: tuple[Pair, ...] = (
         independent="work of the shapes under roofs measured apart; time that kernels leave idle",
         second_within=(0.0, thresholds.NAMED_AT)),
 )  # fmt: skip
+TIMELINE: tuple[Pair, ...] = (  # a device's own timeline, beside what is read off something else
+    Pair(
+        regime="overhead",
+        first="time_split",
+        second="run_ahead",
+        independent="the device's timeline; ends of launch calls",
+    ),
+    Pair(
+        regime="overhead",
+        first="time_split",
+        second="host_busy",
+        independent="the device's timeline; the launching threads'",
+    ),
+    Pair(
+        regime="input",
+        first="time_split",
+        second="awaited_copy",
+        independent="the device's timeline; which operation ends a gap",
+    ),
+    Pair(
+        regime="input",
+        first="time_split",
+        second="host_in_loader",
+        independent="the device's timeline; the main thread's",
+    ),
+    Pair(
+        regime="sync",
+        first="time_split",
+        second="blocked_calls",
+        independent="the device's timeline; calls that wait",
+    ),
+    Pair(
+        regime="host",
+        first="time_split",
+        second="host_code",
+        independent="the device's timeline; Python frames",
+    ),
+    Pair(
+        regime="communication",
+        first="time_split",
+        second="peers",
+        independent="the device's timeline; that of the other ranks",
+    ),
+    Pair(
+        regime="compute",
+        first="time_split",
+        second="arithmetic",
+        independent="the device's timeline; FLOPs of the shapes over the spec sheet's peak",
+    ),
+    Pair(
+        regime="memory",
+        first="time_split",
+        second="bandwidth",
+        independent="the device's timeline; bytes of the grids over the spec sheet's bandwidth",
+    ),
+    *(
+        Pair(
+            regime="underfilled",
+            first="time_split",
+            second=second,
+            independent="names and grids; work or length of the kernels",
+        )
+        for second in ("arithmetic", "bandwidth", "kernel_length")
+    ),
+)
 MARGIN = 0.05  # a value so far inside its limits is firm
 
 
-def carried(readings: Mapping[str, Reading]) -> list[Carried]:
+def carried(readings: Mapping[str, Reading], pairs: Sequence[Pair] = AGREEMENT) -> list[Carried]:
     """The regimes that some pair carries and no signal opposes, firm pairs first."""
     found = [
         Carried(
@@ -81,7 +146,7 @@ def carried(readings: Mapping[str, Reading]) -> list[Carried]:
             pair=pair,
             firm=readings[pair.first].firm and _firm(readings[pair.second], pair),
         )
-        for pair in AGREEMENT
+        for pair in pairs
         if _says(readings, pair.first, pair.regime)
         and _seconds(readings, pair)
         and (pair.in_place_of is None or _silent(readings, pair.in_place_of))

@@ -14,7 +14,7 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.shares import measured_shares
+from autobrrr.diagnosis.models.leading import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.blocked_thread import blocked_thread

@@ -17,14 +17,8 @@ from autobrrr.diagnosis.ledger import ledger, placed_trends, wheres
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
-from autobrrr.diagnosis.models.shares import (
-    delayed_most,
-    leads,
-    leads_all,
-    measured_shares,
-    shown_phases,
-    step_shares,
-)
+from autobrrr.diagnosis.models.leading import delayed_most, leads, leads_all, measured_shares
+from autobrrr.diagnosis.models.shares import shown_phases, step_shares
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all

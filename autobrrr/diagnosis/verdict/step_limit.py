@@ -14,29 +14,21 @@ from typing import Final
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.ledger import collecting_line, wheres
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.leading import delayed_most, limit_leads, measured_shares
 from autobrrr.diagnosis.models.shares import (
-    delayed_most,
     fed_share,
     garbage_share,
     kernels_between,
-    measured_shares,
     short_calls,
     short_dispatch,
     step_parts,
 )
-from autobrrr.diagnosis.part_names import WORDS
+from autobrrr.diagnosis.part_names import WORDS, listed, no_single
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime, SettingFact
 
-WHO: Final[Mapping[str, str]] = {
-    **WORDS,
-    "host": "host",
-    "sync": "waits that the script asks for",
-    "kernels": "kernels",
-    "short": "operators too short to tell their kernels from dispatch",
-}
 CLOCK_OF: Final[Mapping[str, str]] = {  # whose guards a share has passed
     "host": "traced_steps",
     "kernels": "traced_steps",
@@ -72,7 +64,6 @@ SECONDS: Final[Mapping[str, tuple[Second, ...]]] = {
     ),
     "communication": (Second(signal="blocked_thread", says=("communication",)),),
 }
-LEAST_SHOWN = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +95,7 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         return StepLimit(limit="garbage", confidence="high" if exact else "low", shares=shares)
     if regime not in NAMES_NOBODY:
         limit = LIMIT_OF_REGIME[regime]
-        sure = confidence == "high" or (_leads(limit, shares) and _firm(case, limit, shares))
+        sure = confidence == "high" or (limit_leads(limit, shares) and _firm(case, limit, shares))
         return StepLimit(limit=limit, confidence="high" if sure else "low", shares=shares)
     named = _named(case, shares, waited)
     if named is None:
@@ -151,11 +142,9 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
     if found.limit == "unknown":
         return undecided
     if found.limit == "mixed":
-        if any(_leads(name, found.shares) for name in found.shares):
+        if any(limit_leads(name, found.shares) for name in found.shares):
             return undecided  # one does, and another signal contradicts it
-        ranked = sorted(((share, name) for name, share in found.shares.items()), reverse=True)
-        listed = ", ".join(f"{WHO[name]} {of_one(share)}" for share, name in ranked if share >= LEAST_SHOWN)
-        return f"No single bottleneck: {listed}" if listed else undecided
+        return no_single(found.shares) or undecided
     again = recompiling(case.measured)
     if found.limit == "recompilation" and again is not None:
         return f"torch.compile compiles anew for {of_one(again.value)} of the time: {again.detail}"
@@ -170,9 +159,7 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
     held = [(share - less.get(words, 0.0), words) for share, words in held]
     if dispatch:
         held.append((dispatch, "short operators that don't grow with the batch"))
-    inside = sorted(((share, words) for share, words in held if share >= LEAST_SHOWN), reverse=True)
-    listed = ", ".join(f"{of_one(share)} {words}" for share, words in inside)
-    return f"{listed}{_outside_the_model(found, case)}"
+    return f"{listed(held)}{_outside_the_model(found, case)}"
 
 
 def _outside_the_model(found: StepLimit, case: JudgedCase) -> str:
@@ -195,26 +182,11 @@ def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limi
     }
     limit = known.get(max(shares, key=lambda name: shares[name]))
     delay = max(waited, case.delay(limit or ""))
-    if limit is None or not _leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
+    if limit is None or not limit_leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
         return None
     # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
     least = at_worst(shares[limit], delay) if delay >= thresholds.BUSY_AT else 1.0
     return limit if least - (1 - least) >= thresholds.LEAD else None
-
-
-def _leads(limit: str, shares: Mapping[str, float]) -> bool:
-    share = shares.get(limit, 0.0)
-    rivals = {name: other for name, other in shares.items() if name != limit}
-    rival = max(rivals.values(), default=0.0)
-    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other. What
-    # may be both counts against kernels only: the remedies for dispatch cure it either way.
-    apart = {"host": ("kernels",), "kernels": ("host", "short")}.get(limit, ())
-    between = sum(rivals.get(name, 0.0) for name in apart)
-    return (
-        share >= thresholds.LIMIT_AT
-        and share - rival >= thresholds.LEAD
-        and share >= thresholds.OVERHEAD_TIMES * between
-    )
 
 
 def _doubted(case: JudgedCase, limit: Limit) -> bool:

@@ -7,17 +7,18 @@ is none: something was not measured, can't be trusted, or no pair of signals car
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber
+from autobrrr.diagnosis.models.leading import delayed_most, leads_all, measured_shares
 from autobrrr.diagnosis.models.sampled_frames import busiest, is_loading
-from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
-from autobrrr.diagnosis.part_names import WORDS
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.part_names import WORDS, mixture
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
 from autobrrr.diagnosis.verdict.named_reason import Sentence
 from autobrrr.records import FrameSamples, Regime, Shares
@@ -116,14 +117,7 @@ def _contradiction(case: JudgedCase) -> Undecided | None:
     for regime, first in dict.fromkeys((pair.regime, pair.first) for pair in AGREEMENT):
         speaker, deniers = case.readings[first], opposed(case.readings, regime)
         if speaker.says == regime and deniers:
-            return (
-                "mixed",
-                Sentence(
-                    adds=f"{first} says {regime} ({speaker.note}), "
-                    f"{deniers[0].signal} excludes it ({deniers[0].note})"
-                ),
-                _again(case),
-            )
+            return "mixed", Sentence(adds=contradicted(speaker, deniers[0])), _again(case)
     return None
 
 
@@ -179,13 +173,8 @@ def _full_kernels(case: JudgedCase) -> Undecided | None:
         )
     else:
         seconds = dict.fromkeys(pair.second for pair in AGREEMENT if pair.regime == case.leader)
-        adds = _unconfirmed([case.readings[name] for name in seconds])
+        adds = unconfirmed([case.readings[name] for name in seconds])
     return "unknown", Sentence(known=known, adds=adds), f"autobrrr tune {case.measured.pid} --for 2m"
-
-
-def _unconfirmed(seconds: Iterable[Reading]) -> str:
-    """What the signals say that could confirm the leading part."""
-    return f"not confirmed: {'; '.join(one.told for one in seconds)}"
 
 
 def _long_steps(case: JudgedCase) -> Undecided | None:
@@ -257,7 +246,7 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
             f"that is by {rows[0].first.replace('_', ' ')}, but only {probe.note}, which does not confirm it"
         )
         return "mixed", Sentence(known=lead, adds=adds), _again(case)
-    return "unknown", Sentence(known=lead, adds=_unconfirmed(missing)), _missing(case, missing)
+    return "unknown", Sentence(known=lead, adds=unconfirmed(missing)), _missing(case, missing)
 
 
 def _mixture(case: JudgedCase) -> Undecided | None:
@@ -267,13 +256,7 @@ def _mixture(case: JudgedCase) -> Undecided | None:
         return None
     if case.readings["traced_steps"].abstained or case.leader is not None:
         return None
-    ranked = sorted(((share, name) for name, share in shares.items() if share >= 0.1), reverse=True)
-    listed = ", ".join(f"{of_one(share)} {WORDS.get(name, name)}" for share, name in ranked)
-    return (
-        "mixed",
-        Sentence(known=f"no single part leads: {listed}"),
-        f"autobrrr tune {case.measured.pid} --for 2m",
-    )
+    return "mixed", Sentence(known=mixture(shares)), f"autobrrr tune {case.measured.pid} --for 2m"
 
 
 def _not_traceable(case: JudgedCase) -> Undecided | None:

@@ -22,6 +22,7 @@ from autobrrr.trace.trace_records import GapGroup
 
 _STEP = re.compile(r"^ProfilerStep[#*]|^(iteration|step)[ _#]*\d+$", re.IGNORECASE)
 _NONE = -1
+PLACE_FROM = 0.2  # of some idle time: a group that holds it is its place
 
 
 class GapGroups(Struct, frozen=True, kw_only=True):

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.reading.trace_columns import Flags, GpuColumns
 from autobrrr.trace.timeline.idle_gaps import Gaps
 
-LEAST_GAPS = 10
-LEAST_NS = 200_000  # schedulers give a process a millisecond or more; below it lie ordinary waits
 EQUAL_WITHIN = 0.1  # of their median
 _OWN_PLACE = 0.5  # of the times that two operations follow each other: from here on the gap is theirs
 
@@ -23,16 +22,16 @@ _OWN_PLACE = 0.5  # of the times that two operations follow each other: from her
 def time_sliced(gaps: Gaps, gpu: GpuColumns) -> Flags:
     """Which gaps another process seems to have; shape [gaps], all false where they are too few."""
     none = np.zeros(len(gaps), np.bool_)
-    waits = np.flatnonzero(gaps.after_launch >= LEAST_NS)
-    if len(waits) < LEAST_GAPS:
+    waits = np.flatnonzero(gaps.after_launch >= thresholds.SLICE_NS)
+    if len(waits) < thresholds.SLICES_FROM:
         return none
     waits = waits[~_at_its_own_place(gaps, gpu, waits)]
-    if len(waits) < LEAST_GAPS:
+    if len(waits) < thresholds.SLICES_FROM:
         return none
     length = gaps.after_launch[waits]
     usual = median(length)
     equal = waits[np.abs(length - usual) <= EQUAL_WITHIN * usual]
-    if len(equal) < LEAST_GAPS:
+    if len(equal) < thresholds.SLICES_FROM:
         return none
     none[equal] = True
     return none

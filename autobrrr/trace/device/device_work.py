@@ -6,12 +6,12 @@ import numpy as np
 from msgspec import Struct
 
 from autobrrr.machine.kernel_text import number
+from autobrrr.roofline.device_peaks import SpecPeaks, peaks_of
 from autobrrr.trace.causes.gap_groups import GapGroups, group_gaps
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
 from autobrrr.trace.causes.sync_waits import Waits, find_waits
 from autobrrr.trace.device.device_activity import DeviceActivity, activity
-from autobrrr.trace.kernels.device_peaks import SpecPeaks, peaks_of
 from autobrrr.trace.kernels.kernel_table import KernelTable, kernel_work
 from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties

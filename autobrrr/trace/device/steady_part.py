@@ -6,10 +6,20 @@ the device worked off what nobody recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
-from autobrrr.trace.causes.host_causes import DATA_LOADER, HELD_UP, LONG_OPERATOR, LONG_PYTHON
+from autobrrr.trace.causes.gap_groups import PLACE_FROM, largest_groups
+from autobrrr.trace.causes.host_causes import (
+    DATA_LOADER,
+    DISPATCHING,
+    HELD_UP,
+    LONG_OPERATOR,
+    LONG_PYTHON,
+    SYNCHRONISATION,
+)
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.causes.time_slices import time_sliced
 from autobrrr.trace.column_stats import median
@@ -22,6 +32,16 @@ from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.launches import Rows
 from autobrrr.trace.timeline.trace_steps import StepMark
 
+_MARKS = {
+    "dispatch": DISPATCHING,
+    "waits": (SYNCHRONISATION,),
+    "loader": (DATA_LOADER,),
+    "python": (LONG_PYTHON,),
+    "python_once": (LONG_PYTHON,),
+    "operators_on_host": (LONG_OPERATOR,),
+    "held_up": (HELD_UP,),
+}
+
 
 class Steady(Struct, frozen=True, kw_only=True):
     """Time by regime, and what else of the window a verdict reads."""
@@ -29,26 +49,22 @@ class Steady(Struct, frozen=True, kw_only=True):
     steps: int
     left_out_ns: int  # of the span: early steps, work from before the recording
     parts_ns: dict[str, int]  # of `time_parts`; they sum to the time that is judged
-    queued_ns: int  # idle long after the launch: waiting on the device's own order, or a graph
-    unmatched_ns: int
-    untraced_ns: int
-    first_use_ns: int  # launch calls of a millisecond or more, modules and compilation on the host
+    places: dict[str, str]  # the user's line that holds most of a part
     loader_idle_ended_by_copy: float | None  # of the idle time that a loader caused
-    long_operators_ns: int  # the host computes in operators on the CPU
-    held_up_ns: int  # operators that are short otherwise: first uses, or a host that others keep from running
     long_python_gaps: int
     long_python_largest: float | None  # share of the largest of them
     time_slices: int  # gaps in which another process has the device
     slice_ns: int | None  # their median
 
 
-def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
+def steady_part(device: DeviceWork, steps: list[StepMark]) -> Steady:
     """Cut away the early steps, and divide what is left by regime."""
     gaps, late = device.corrected or (device.gaps, device.late)
+    places = {name: _place(device, late, marks) for name, marks in _MARKS.items()}
     gpu, work = device.gpu, device.work
     shift, span_start = device.clock.shift_ns if device.corrected else 0, gaps.span_start
-    lasting = [mark for mark in marks if not mark.early]
-    early = [mark for mark in marks if mark.early]
+    lasting = [mark for mark in steps if not mark.early]
+    early = [mark for mark in steps if mark.early]
     begins = [until for until in (unrecorded_until(gaps, gpu),) if until is not None]
     if early and lasting:
         begins.append(min(mark.start for mark in lasting))
@@ -70,7 +86,6 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         first_use=loading,
         blocked_ns=device.waits.blocked_ns - int(device.waits.blocked.before(np.array([gaps.span_start]))[0]),
     )
-    causes = late.totals_ns()
     python = late.by_gap_ns[:, LONG_PYTHON]
     return Steady(
         steps=len(lasting),
@@ -78,16 +93,17 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         parts_ns=parts,
         time_slices=int(sliced.sum()),
         slice_ns=int(median(gaps.after_launch[sliced])) if sliced.any() else None,
-        queued_ns=int(np.maximum(gaps.after_launch - 10_000, 0).sum()),
-        unmatched_ns=int(gaps.unmatched.sum()),
-        untraced_ns=causes["untraced"],
-        first_use_ns=loading + causes["initialisation"],
+        places={name: place for name, place in places.items() if place is not None},
         loader_idle_ended_by_copy=_ended_by_copy(device, gaps, late),
-        long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
-        held_up_ns=int(late.by_gap_ns[:, HELD_UP].sum()),
         long_python_gaps=int((python > 0).sum()),
         long_python_largest=int(python.max()) / int(python.sum()) if python.any() else None,
     )
+
+
+def _place(device: DeviceWork, late: LateCauses, marks: Sequence[int]) -> str | None:
+    """The user's line that launches what most of some idle time waits for."""
+    groups = largest_groups(device.trace, device.groups, late.by_gap_ns[:, list(marks)].sum(axis=1), 1)
+    return groups[0].python if groups and groups[0].share >= PLACE_FROM else None
 
 
 def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | None:

@@ -1,8 +1,8 @@
 """A partition of a device's time, and what its parts are to a verdict.
 
 Every moment of the span belongs to exactly one part: contractions first, then other kernels,
-communication, copies; idle time by the cause of its gap. Two tables say which regime, and which
-limit of the step, a part counts for; a part that stands in neither counts for `other`.
+communication, copies; idle time by the cause of its gap. One table says which regime, and which
+limit of the step, a part counts for; one that has none counts for `other`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.records import Limit, Regime
 from autobrrr.trace.causes import host_causes
 from autobrrr.trace.causes.idle_causes import LateCauses
@@ -23,41 +26,45 @@ from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union, joined, union
 
 OTHER: Final = "other"
-REGIME_OF: Final[Mapping[str, Regime]] = {
-    "contractions": "compute",
-    "movers": "memory",
-    "small_kernels": "underfilled",
-    "collectives": "communication",
-    "copies_in": "input",
-    "copies_out": "memory",
-    "other_operations": "memory",
-    "dispatch": "overhead",
-    "launches": "overhead",
-    "waits": "sync",
-    "loader": "input",
-    "python": "host",
+
+
+class TimePart(Struct, frozen=True):
+    """What a part of the device's time is to a verdict, and what it is called."""
+
+    regime: Regime | None
+    limit: Limit | None
+    words: str
+
+
+PARTS: Final[Mapping[str, TimePart]] = {
+    "contractions": TimePart("compute", "kernels", WORDS["compute"]),
+    "movers": TimePart("memory", "kernels", WORDS["memory"]),
+    "small_kernels": TimePart("underfilled", "kernels", "kernels too small for the device"),
+    "collectives": TimePart("communication", "communication", "collectives with nothing beside them"),
+    "copies_in": TimePart("input", "input", "copies from the host"),
+    "copies_out": TimePart("memory", "input", "copies to the host"),
+    "other_operations": TimePart("memory", "kernels", "copies on the device"),
+    "loader": TimePart("input", "input", WORDS["input"]),
+    "dispatch": TimePart("overhead", "host", WORDS["overhead"]),
+    "launches": TimePart("overhead", "host", "launch calls"),
+    "python": TimePart("host", "host", "long stretches of Python"),
+    "python_once": TimePart("host", None, "one long stretch of Python"),
+    "operators_on_host": TimePart(None, "host", "operators that compute on the CPU"),
+    "held_up": TimePart(
+        None, "host", "operators that are short otherwise: first uses, or other load on the CPU"
+    ),
+    "untraced_host": TimePart(None, "host", "the host, which recorded nothing"),
+    "waits": TimePart("sync", "sync", WORDS["sync"]),
+    "first_use": TimePart(None, "startup", "first launches, loading, graph capture and compilation"),
+    "time_slices": TimePart(None, "shared", "waits while another process has the device"),
+    "queued": TimePart(None, None, "waits long after the launch: on other streams, or inside graphs"),
+    "unmatched": TimePart(None, None, "idle time whose launch call is not in the file"),
+    "operators_once": TimePart(None, None, "an operator that computes on the CPU, once"),
+    "held_up_once": TimePart(None, None, "one operator that is short otherwise"),
+    "profiler": TimePart(None, None, "the profiler"),
 }
-LIMIT_OF: Final[Mapping[str, Limit]] = {
-    "contractions": "kernels",
-    "movers": "kernels",
-    "small_kernels": "kernels",
-    "other_operations": "kernels",
-    "collectives": "communication",
-    "copies_in": "input",
-    "copies_out": "input",
-    "loader": "input",
-    "dispatch": "host",
-    "launches": "host",
-    "python": "host",
-    "operators_on_host": "host",
-    "held_up": "host",
-    "untraced_host": "host",
-    "waits": "sync",
-    "first_use": "startup",
-    "time_slices": "shared",
-}
-RECURS_FROM = 5  # long stretches of the host: fewer, or one that is most of them, are no habit of the job
-LARGEST_OF_RECURRING = 0.5
+
+BUSY: Final = tuple(PARTS)[:7]
 
 
 def time_parts_ns(
@@ -108,29 +115,12 @@ def time_parts_ns(
     return parts
 
 
-def regime_ns(parts: Mapping[str, int]) -> dict[str, int]:
-    """The same time by regime; Python that holds the host once is still Python, other signals weigh it."""
-    found: dict[str, int] = {}
-    for name, ns in parts.items():
-        regime = "host" if name == "python_once" else REGIME_OF.get(name, OTHER)
-        found[regime] = found.get(regime, 0) + ns
-    return found
-
-
-def limit_ns(parts: Mapping[str, int]) -> dict[str, int]:
-    """The same time by who limits the step."""
-    found: dict[str, int] = {}
-    for name, ns in parts.items():
-        limit = LIMIT_OF.get(name, OTHER)
-        found[limit] = found.get(limit, 0) + ns
-    return found
-
-
 def recurs(by_gap_ns: np.ndarray) -> bool:
     """Whether stretches come back, none of them most of the whole."""
     total = int(by_gap_ns.sum())
     count = int((by_gap_ns > 0).sum())
-    return count >= RECURS_FROM and int(by_gap_ns.max()) <= LARGEST_OF_RECURRING * total
+    largest = thresholds.LARGEST_OF_RECURRING * total
+    return count >= thresholds.RECURS_FROM and int(by_gap_ns.max()) <= largest
 
 
 def _busy_ns(gpu: GpuColumns, work: KernelTable, seen: DeviceActivity) -> dict[str, int]:

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from autobrrr.roofline.device_peaks import SpecPeaks
 from autobrrr.trace.causes.launched_by import NOT_FOUND, LaunchedBy
 from autobrrr.trace.kernels import kernel_classes
-from autobrrr.trace.kernels.device_peaks import SpecPeaks
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
 from autobrrr.trace.kernels.operator_flops import is_fp8, is_fp64, matmul_inputs_are_fp32, operator_flops
 from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, coded, used

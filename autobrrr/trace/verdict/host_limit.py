@@ -1,30 +1,37 @@
 """Who limits the step where only the host was recorded: a job on CPUs, or a profile without its device.
 
 In come the main thread's timeline and the steps, out go a limit and what to do. Inside operators a CPU
-computes and dispatches; the two can't be told apart here, so kernels are never named with high confidence.
+computes and dispatches: short ones name nobody, long ones kernels, but never with high confidence.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autobrrr.quantities import share as percent
-from autobrrr.records import Limit
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.part_names import listed, no_single
+from autobrrr.records import Confidence, Limit
 from autobrrr.trace.causes.host_causes import ALLOCATION, DATA_LOADER, OP_DISPATCH, OPTIMIZER, SYNCHRONISATION
 from autobrrr.trace.causes.idle_causes import HostTimeline
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import TraceAdvice
-from autobrrr.trace.verdict.trace_limit import FIRM_AT, TraceLimit, named_part
+from autobrrr.trace.verdict.trace_verdict import leading_limit
 
 _OPERATORS = (OP_DISPATCH, OPTIMIZER, ALLOCATION, SYNCHRONISATION)
-_WORDS = {"input": "in the data loader", "kernels": "in operators", "host": "between operators"}
+_WORDS = {
+    "input": "in the data loader",
+    "kernels": "in operators",
+    "short": "in short operators",
+    "host": "between operators",
+}
+Found = tuple[Limit, Confidence, str, list[TraceAdvice]]
 
 
 def host_limit(
     trace: Trace, timeline: HostTimeline, marks: list[StepMark], *, on_device: bool
-) -> tuple[TraceLimit, list[TraceAdvice]] | None:
-    """Who limits the main thread; None where it can't be told.
+) -> Found | None:
+    """Who limits the main thread, how sure, why, and what to do; None where it can't be told.
 
     Args:
         on_device: The job launches work for a device: only waits for data can be told then.
@@ -41,18 +48,15 @@ def host_limit(
     span = max(end - start, 1)
     loader = timeline.busy_ns([main], start, end, (DATA_LOADER,))
     inside = timeline.busy_ns([main], start, end, _OPERATORS)
-    shares = {"input": loader / span, "kernels": inside / span, "host": 1 - (loader + inside) / span}
-    limit: Limit = named_part(shares) or "mixed"
+    calls = int((own & (host.kind == OPERATOR) & (host.start >= start) & (host.end <= end)).sum())
+    inner = "kernels" if inside >= calls * thresholds.LONG_CALLS_NS else "short"
+    shares = {"input": loader / span, inner: inside / span, "host": 1 - (loader + inside) / span}
+    limit: Limit = leading_limit(shares) or "mixed"
     if on_device and limit != "input":
         return None
-    listed = sorted(((share, name) for name, share in shares.items() if share >= 0.05), reverse=True)
-    said = ", ".join(f"{percent(share)} {_WORDS[name]}" for share, name in listed)
-    found = TraceLimit(
-        limit=limit,
-        confidence="high" if limit == "input" and shares["input"] >= FIRM_AT and not on_device else "low",
-        reason=f"the main thread spends {said}",
-    )
-    return found, [_loader_advice(loader, span)] if limit == "input" else []
+    sure = limit == "input" and shares["input"] >= thresholds.LIMIT_FIRM_AT and not on_device
+    said = no_single(shares) if limit == "mixed" else listed((shares[name], _WORDS[name]) for name in shares)
+    return limit, "high" if sure else "low", said, [_loader_advice(loader, span)] * (limit == "input")
 
 
 def _loader_advice(loader_ns: int, span_ns: int) -> TraceAdvice:

@@ -13,7 +13,7 @@ import numpy as np
 
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
-from autobrrr.trace.causes.gap_groups import largest_groups
+from autobrrr.trace.causes.gap_groups import PLACE_FROM, largest_groups
 from autobrrr.trace.causes.host_causes import (
     ALLOCATION,
     DATA_LOADER,
@@ -29,14 +29,14 @@ from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES, NORMALISATION, POINTWISE, short_name
 from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, coded, used
 from autobrrr.trace.trace_records import DeviceAnalysis, GapGroup, Straggler, TraceAdvice
-from autobrrr.trace.verdict.shape_advice import ALIGNED, odd_sizes, written_attention
+from autobrrr.trace.verdict.attention_weights import written_attention
 
 WORTH = 0.03  # of the span: less is not worth a line
 UNCACHED_FROM = 0.5  # allocations of the driver for each kernel: a cache would not ask it so often
-PLACE_FROM = 0.2  # of the idle time that advice is about
 _CAUSES_OF = {
     "launch_bound": (OP_DISPATCH, PYTHON_CODE),
     "host_code": (LONG_PYTHON,),
+    "host_operators": (LONG_OPERATOR,),
     "data_loader": (DATA_LOADER,),
     "allocation": (ALLOCATION,),
     "optimizer": (OPTIMIZER,),
@@ -48,17 +48,18 @@ def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
     late = device.corrected[1] if device.corrected is not None else device.late
     python_ns = int(late.by_gap_ns[:, LONG_PYTHON].sum())
-    held_ns = python_ns + int(late.by_gap_ns[:, [LONG_OPERATOR, HELD_UP]].sum())
+    operators_ns = int(late.by_gap_ns[:, LONG_OPERATOR].sum())
+    held_ns = python_ns + operators_ns + int(late.by_gap_ns[:, HELD_UP].sum())
     found = [
         _graphs(figures, held_ns),
         _host_code(figures, python_ns),
+        _host_operators(figures, operators_ns),
         _loader(figures),
         _synchronisations(figures),
         _allocation(device, figures),
         _optimizer(figures),
         _attention(device, figures),
         _fusion(device, figures),
-        _padding(device, figures),
         _tensor_cores(device, figures),
         _communication(figures),
         _input_copies(device, figures),
@@ -137,6 +138,15 @@ def _host_code(figures: DeviceAnalysis, python_ns: int) -> TraceAdvice | None:
         "Python holds the host for a millisecond or more at a time while the device idles: vectorise it,"
         " move it to a worker, or do it less often.",
         where=place.python if place is not None else None,
+    )
+
+
+def _host_operators(figures: DeviceAnalysis, operators_ns: int) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "host_operators",
+        operators_ns,
+        "Operators compute on the CPU while the device waits: make and process these tensors on the device.",
     )
 
 
@@ -314,20 +324,6 @@ def _attention(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | Non
         found.saves_ns,
         f"Attention is written out: {found.kernels} kernels go over its weights ({found.example})."
         " torch.nn.functional.scaled_dot_product_attention never writes them.",
-        where=f"{found.operator} {found.example}",
-    )
-
-
-def _padding(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
-    found = odd_sizes(device)
-    if found is None:
-        return None
-    return _advice(
-        figures,
-        "padding",
-        found.saves_ns,
-        f"{found.kernels} products of 16-bit numbers have sizes that are no multiple of {ALIGNED} (such as"
-        f" {found.example}): padded, tensor cores run them in full blocks.",
         where=f"{found.operator} {found.example}",
     )
 

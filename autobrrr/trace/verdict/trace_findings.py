@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.trace_records import DeviceAnalysis
 from autobrrr.trace.verdict.trace_advice import group_words
-from autobrrr.trace.verdict.trace_signals import WAITS_FROM
 
 HALF = 0.5  # of the idle time: a group of gaps that holds it is the one to look at
 IDLE_FROM = 0.1  # of the span: less idle time is no finding
@@ -26,7 +26,7 @@ def trace_findings(figures: DeviceAnalysis, steady: Steady) -> list[str]:
             " nothing running: another process uses the device in turn"
         )
     spread = figures.signals.collective_spread
-    if spread is not None and spread >= WAITS_FROM:
+    if spread is not None and spread >= thresholds.WAITS_TIMES:
         found.append(
             f"one collective takes up to {spread:.0f} times as long as its usual short call: it waits for a"
             " peer"

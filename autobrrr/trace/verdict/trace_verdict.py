@@ -1,172 +1,171 @@
-"""The verdict on one device: a regime where two independent signals agree, else why not.
+"""The verdict on one device: its timeline fills the ledger, and the rules of a live job decide.
 
-The words and rules are those of a live job: a regime holds at least half of the time, leads by 15
-points, and a second signal that is read off something else names it too.
+In come the device's figures, its time by part and its place among the ranks. Out goes a `Verdict`: a
+regime where two signals of `TIMELINE` agree, who limits the step, and rows that sum to the judged time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
-from msgspec import Struct
-
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.models.leading import leads_all, limit_leads
+from autobrrr.diagnosis.part_names import WORDS, listed, mixture, no_single
+from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
+from autobrrr.diagnosis.verdict.agreement import TIMELINE, Pair, carried, opposed
+from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
-from autobrrr.records import Confidence, Evidence, Regime, Shares
-from autobrrr.trace.causes.host_causes import CAUSE_WORDS
+from autobrrr.records import (
+    LIMIT_OF_REGIME,
+    NAMES_NOBODY,
+    Confidence,
+    LedgerRow,
+    Limit,
+    Regime,
+    Shares,
+    Verdict,
+)
 from autobrrr.trace.device.steady_part import Steady
-from autobrrr.trace.device.time_parts import regime_ns
+from autobrrr.trace.device.time_parts import BUSY, OTHER, PARTS
 from autobrrr.trace.trace_records import DeviceAnalysis, Straggler
-from autobrrr.trace.verdict.trace_signals import AGREEMENT, LEAD, NAMED_AT, read_signals
+from autobrrr.trace.verdict.trace_signals import is_sure, read_signals
 
-REGIMES = ("overhead", "input", "host", "sync", "communication", "memory", "compute", "underfilled", "other")
+STEADY = "profile steady steps: schedule(wait=5, warmup=5, active=10)"
 _RECORD_SHAPES = "profile again with record_shapes=True: work against the roofs would decide"
-_ALL_RANKS = "analyze the traces of all ranks together: who comes last would decide"
-_STEADY = "profile steady steps: schedule(wait=5, warmup=5, active=10)"
 _NEEDS = {
     "compute": _RECORD_SHAPES,
     "memory": _RECORD_SHAPES,
-    "communication": _ALL_RANKS,
+    "communication": "analyze the traces of all ranks together: who comes last would decide",
     "overhead": "profile with ProfilerActivity.CPU as well: the host's side is missing",
     "underfilled": _RECORD_SHAPES,
     "input": "profile whole steps, the loader's __next__ included",
     "sync": "profile with with_stack=True: the waits' places would decide",
     "host": "profile more steps, with with_stack=True: whether it comes back, and whose it is, would decide",
 }
-_MEANS = {
-    "overhead": "the device waits for Python, the dispatcher and launches",
-    "input": "the device waits for the next batch",
-    "sync": "the host waits for the device, and the device then for the host",
-    "host": "the host computes something itself, in Python or in operators on the CPU",
-    "communication": "collectives run with nothing beside them",
-    "memory": "kernels that move data",
-    "compute": "matrix products, convolutions and attention",
-    "underfilled": "kernels too small to fill the device, back to back",
-}
-
-
-class TraceVerdict(Struct, frozen=True, kw_only=True):
-    regime: Regime
-    confidence: Confidence
-    reason: str
-    decide_with: str | None
-    shares: Shares
-    evidence: list[Evidence]
+SOURCE = "timeline"
 
 
 def judge(
     figures: DeviceAnalysis, steady: Steady, peers: Straggler | None = None, blame: str = ""
-) -> TraceVerdict:
+) -> Verdict:
     """Judge one device.
 
     Args:
         figures: What was found of it.
-        steady: Its time by regime, early steps left out.
+        steady: Its time by part, early steps left out.
         peers: How it stands among the other ranks, where their traces are known.
         blame: Who keeps it waiting, in words.
     """
-    shares = shares_of(steady)
-    record = Shares(**{name: round(share, 4) for name, share in shares.items()})
-    evidence = read_signals(figures, steady, shares, peers)
-    regime, reason, decide = _decide(figures, steady, shares, evidence, blame)
-    firm = (
-        regime not in ("mixed", "unknown")
-        and shares[regime] >= NAMED_AT + 0.1
-        and figures.idle_clock_corrected is None
-        and figures.kernel_count >= 100
-    )
-    if figures.idle_clock_corrected is not None:
-        reason += "; the clocks disagree, and the shares are those after a constant correction"
-    return TraceVerdict(
+    rows = ledger(steady)
+    shares = dict.fromkeys(Shares.__struct_fields__, 0.0) | _summed(rows, "regime")
+    readings = {each.signal: each for each in read_signals(figures, steady, shares, peers)}
+    regime, confidence, reason, decide = _regime(shares, readings, rows, figures)
+    limit, sure = _limit(_summed(rows, "limit"), regime, figures)
+    return Verdict(
         regime=regime,
-        confidence="high" if firm else "low",
-        reason=reason,
-        decide_with=decide,
-        shares=record,
-        evidence=evidence,
+        confidence=confidence,
+        reason=_blamed(reason, blame, regime),
+        decide_with=STEADY if limit == "startup" else decide,
+        shares=Shares(**{name: round(share, 4) for name, share in shares.items()}),
+        evidence=[each.evidence() for each in readings.values()],
+        limit=limit,
+        limit_confidence=sure,
+        limit_reason=_blamed(_limit_reason(limit, rows, figures, steady) or reason, blame, limit),
+        ledger=rows,
     )
 
 
-def shares_of(steady: Steady) -> dict[str, float]:
-    """Shares of the device's time; they sum to one."""
-    by_regime = regime_ns(steady.parts_ns)
-    total = sum(by_regime.values())
-    return {name: by_regime.get(name, 0) / total if total else 0.0 for name in REGIMES}
-
-
-def _decide(
-    figures: DeviceAnalysis, steady: Steady, shares: dict[str, float], evidence: list[Evidence], blame: str
-) -> tuple[Regime, str, str | None]:
-    ranked = sorted(shares.items(), key=lambda item: -item[1])
-    (first, lead), (_, next_) = ranked[0], ranked[1]
-    if first == "other" and lead >= 0.4:
-        return "unknown", _unexplained(figures, steady, lead), _STEADY
-    if lead < NAMED_AT or lead - next_ < LEAD:
-        text = ", ".join(f"{name} {percent(share)}" for name, share in ranked[:3] if share >= 0.05)
-        return "mixed", f"no regime holds half of {figures.judged_time} and leads by 15 points: {text}", None
-    says = {each.signal: each for each in evidence}
-    for one, other in AGREEMENT.get(first, ()):
-        if says[one].says == first and says[other].says == first:
-            return cast(Regime, first), _named(first, lead, says[other], blame, figures), None
-    against = [each for each in evidence if first in each.against]
-    if against:
-        note = against[0]
-        why = f"{first} holds {percent(lead)} of {figures.judged_time}, but {_words(note)} speaks against it:"
-        why += f" {note.note}"
-        return "mixed", why, _needs(first, figures)
-    missing = [says[other] for _, other in AGREEMENT.get(first, ())]
-    notes = "; ".join(f"{_words(each)}: {each.note}" for each in missing)
-    return (
-        "unknown",
-        f"{first} holds {percent(lead)} of {figures.judged_time} ({_MEANS.get(first, first)}), and no second"
-        " signal names it"
-        f" ({notes})",
-        _needs(first, figures),
-    )
-
-
-def _needs(first: str, figures: DeviceAnalysis) -> str | None:
-    """What would decide; shapes that were recorded need not be recorded again."""
-    needs = _NEEDS.get(first)
-    return None if needs == _RECORD_SHAPES and figures.signals.shapes_recorded else needs
-
-
-def _named(first: str, lead: float, second: Evidence, blame: str, figures: DeviceAnalysis) -> str:
-    text = f"{percent(lead)} of {figures.judged_time}: {_MEANS[first]}"
-    text += f"; {_words(second)} agrees ({second.note})"
-    if first == "overhead":
-        causes = sorted(
-            ((ns, cause) for cause, ns in figures.host_late_by_cause_ns.items() if cause in _OVERHEAD),
-            reverse=True,
+def ledger(steady: Steady) -> list[LedgerRow]:
+    """Every nanosecond of the judged time in one row, the largest first."""
+    total = max(sum(steady.parts_ns.values()), 1)
+    return [
+        LedgerRow(
+            phase="busy" if name in BUSY else "idle",
+            kind=name,
+            where=steady.places.get(name),
+            ns=ns,
+            share=ns / total,
+            source=SOURCE,
         )
-        if causes and causes[0][0]:
-            text += f"; most of it {CAUSE_WORDS[causes[0][1]]}"
-    return f"{text}; {blame}" if blame and first == "communication" else text
+        for name, ns in sorted(steady.parts_ns.items(), key=lambda item: -item[1])
+        if ns
+    ]
 
 
-_OVERHEAD = ("op_dispatch", "python", "optimizer", "allocation")
+def _summed(rows: list[LedgerRow], level: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in rows:
+        name = getattr(PARTS[row.kind], level) or OTHER
+        found[name] = found.get(name, 0.0) + row.share
+    return found
 
 
-def _words(each: Evidence) -> str:
-    return each.signal.replace("_", " ")
+def _regime(
+    shares: Mapping[str, float],
+    readings: Mapping[str, Reading],
+    rows: list[LedgerRow],
+    figures: DeviceAnalysis,
+) -> tuple[Regime, Confidence, str, str | None]:
+    """The regime, how sure, why, and what would decide where it is not named."""
+    first = max(shares, key=lambda name: shares[name])
+    if first == OTHER and shares[first] >= thresholds.UNEXPLAINED_AT:
+        unnamed = listed((row.share, PARTS[row.kind].words) for row in rows if not PARTS[row.kind].regime)
+        return "unknown", "low", f"no regime has it: {unnamed}", STEADY
+    if not leads_all(first, shares):
+        return "mixed", "low", mixture(shares), None
+    for one in carried(readings, TIMELINE):
+        if one.regime == first:
+            confidence: Confidence = "high" if one.firm else "low"
+            return one.regime, confidence, _named(shares[first], one.pair, readings), None
+    needs = _NEEDS.get(first)
+    if needs == _RECORD_SHAPES and figures.signals.shapes_recorded:
+        needs = None
+    deniers = opposed(readings, cast(Regime, first))
+    if deniers:
+        return "mixed", "low", contradicted(readings["time_split"], deniers[0]), needs
+    seconds = [readings[pair.second] for pair in TIMELINE if pair.regime == first]
+    return "unknown", "low", f"{percent(shares[first])} is {WORDS[first]}: {unconfirmed(seconds)}", needs
 
 
-def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
-    """What most of the time that no regime claims is."""
-    parts = (
-        (steady.first_use_ns, "first launches, loading, graph capture and compilation"),
-        (
-            steady.queued_ns,
-            "waiting long after the launch: on other streams, inside graphs, or for a shared device",
-        ),
-        (steady.unmatched_ns, "idle time whose launch call is not in the file"),
-        (steady.untraced_ns, "time in which the host recorded nothing"),
-        (steady.long_operators_ns, "operators that always hold the host for long: they compute on the CPU"),
-        (
-            steady.held_up_ns,
-            "single operators that are short otherwise: first uses, or other load on the CPU",
-        ),
-    )
-    ns, what = max(parts)
-    total = sum(steady.parts_ns.values())
-    share = ns / total if total else 0.0
-    return f"{percent(lead)} of {figures.judged_time} belongs to no regime, {percent(share)} is {what}"
+def _named(share: float, pair: Pair, readings: Mapping[str, Reading]) -> str:
+    return f"{percent(share)} is {WORDS[pair.regime]}: {readings[pair.second].note}"
+
+
+def _limit(shares: Mapping[str, float], regime: Regime, figures: DeviceAnalysis) -> tuple[Limit, Confidence]:
+    """Who limits the device, never against a regime that two signals carry, and how sure."""
+    named = leading_limit(shares)
+    if named is None and regime not in NAMES_NOBODY:
+        return LIMIT_OF_REGIME[regime], "low"
+    if named is None:
+        unexplained = shares.get(OTHER, 0.0) >= thresholds.KERNELS_RIVAL * max(shares.values(), default=0.0)
+        return "unknown" if unexplained else "mixed", "low"
+    firm = shares[named] >= thresholds.LIMIT_FIRM_AT and is_sure(figures)
+    return named, "high" if firm else "low"
+
+
+def leading_limit(shares: Mapping[str, float]) -> Limit | None:
+    """Who limits by the shares alone; None where nobody leads."""
+    if shares.get("shared", 0.0) >= thresholds.SHARED_NAMED_AT:
+        return "shared"
+    first = max(shares, key=lambda name: shares[name], default=OTHER)
+    if first == OTHER or not limit_leads(first, shares):
+        return None
+    rival = max((share for name, share in shares.items() if name != first), default=0.0)
+    beside = rival >= thresholds.KERNELS_RIVAL * shares[first] or shares[first] < thresholds.KERNELS_NAMED_AT
+    return None if first == "kernels" and beside else cast(Limit, first)
+
+
+def _limit_reason(limit: Limit, rows: list[LedgerRow], figures: DeviceAnalysis, steady: Steady) -> str:
+    """What the limit consists of; empty where the regime's reason says it."""
+    if limit == "mixed":
+        return no_single(_summed(rows, "limit"))
+    text = listed((row.share, PARTS[row.kind].words) for row in rows if PARTS[row.kind].limit == limit)
+    if limit == "shared" and steady.slice_ns is not None:
+        text += f": {steady.time_slices} gaps of {duration(steady.slice_ns)} each"
+    later = f" (after the first {duration(figures.left_out_ns)})" if figures.left_out_ns else ""
+    return text and f"{text}{later}"
+
+
+def _blamed(text: str, blame: str, named: str) -> str:
+    return f"{text}; {blame}" if blame and named == "communication" else text

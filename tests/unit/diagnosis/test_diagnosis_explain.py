@@ -16,7 +16,7 @@ from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis import glossary
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
-from autobrrr.diagnosis.verdict.agreement import AGREEMENT
+from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
@@ -26,7 +26,6 @@ from autobrrr.report.text_table import fitted
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.trace_records import IdleParts
-from autobrrr.trace.verdict import trace_signals
 from autobrrr_tui.panes import tuning_pane
 
 
@@ -128,9 +127,8 @@ def test_the_pairs_of_the_table_are_told() -> None:
 
 
 def test_every_signal_of_a_table_of_agreement_is_explained() -> None:
-    of_traces = chain.from_iterable(chain.from_iterable(trace_signals.AGREEMENT.values()))
-    live = chain.from_iterable((pair.first, pair.second) for pair in AGREEMENT)
-    assert {name for name in (*of_traces, *live) if name not in EXPLANATIONS} == set()
+    paired = chain.from_iterable((pair.first, pair.second) for pair in (*AGREEMENT, *TIMELINE))
+    assert {name for name in paired if name not in EXPLANATIONS} == set()
 
 
 def test_every_cause_of_a_gap_is_explained() -> None:

@@ -24,10 +24,10 @@ from autobrrr.report.pages.roofline_page import roofline_page
 from autobrrr.report.text_plot import plot
 from autobrrr.roofline import machine_identity, roofline_measure
 from autobrrr.roofline.calibration_cache import keep
+from autobrrr.roofline.device_peaks import peaks_of
 from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.roofline_records import Roofline
-from autobrrr.trace.kernels.device_peaks import peaks_of
 from support.machines import roofline
 from support.pages import read_page
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.trace.kernels.device_peaks import peaks_of
+from autobrrr.roofline.device_peaks import peaks_of
 from autobrrr.trace.kernels.kernel_classes import CLASSES, is_collective, kernel_class, uses_tensor_cores
 from autobrrr.trace.kernels.operator_flops import operator_flops
 from autobrrr.trace.reading.trace_columns import OperatorShape

@@ -5,14 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.models.shares import (
-    leads,
-    leads_all,
-    measured_shares,
-    shown_phases,
-    step_parts,
-    step_shares,
-)
+from autobrrr.diagnosis.models.leading import leads, leads_all, measured_shares
+from autobrrr.diagnosis.models.shares import shown_phases, step_parts, step_shares
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Shares
 from support.judged import diagnosis

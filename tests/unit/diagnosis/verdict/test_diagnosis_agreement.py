@@ -10,6 +10,7 @@ from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.verdict.agreement import (
     AGREEMENT,
+    TIMELINE,
     Pair,
     carried,
     opposed,
@@ -130,8 +131,8 @@ def test_a_firm_pair_comes_before_one_that_is_not() -> None:
 
 
 def test_every_row_says_why_its_signals_are_two() -> None:
-    for pair in AGREEMENT:
+    for pair in (*AGREEMENT, *TIMELINE):
         assert pair.first != pair.second
         left, right = pair.independent.split("; ")
         assert left != right
-        assert pair.second in partners(pair.first, pair.regime)
+        assert pair in TIMELINE or pair.second in partners(pair.first, pair.regime)

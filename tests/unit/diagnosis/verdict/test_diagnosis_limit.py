@@ -9,8 +9,8 @@ import pytest
 
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.leading import limit_leads
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
-from autobrrr.diagnosis.verdict import step_limit
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.step_limit import CLOCK_OF, SECONDS
 from autobrrr.records import Limit, Shares, Verdict
@@ -263,4 +263,4 @@ def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
 def test_whoever_limits_holds_half_of_the_step_and_leads_clearly(
     shares: dict[str, float], leads: bool
 ) -> None:
-    assert step_limit._leads("input", shares) is leads
+    assert limit_leads("input", shares) is leads

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.shares import measured_shares
+from autobrrr.diagnosis.models.leading import measured_shares
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
 from autobrrr.records import TracedSteps, to_json

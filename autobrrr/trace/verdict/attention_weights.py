@@ -1,4 +1,4 @@
-"""Advice that only recorded shapes can give: attention written out, and products of odd sizes.
+"""Advice that only recorded shapes can give: attention written out.
 
 In come a device's kernels with the shapes of the operators that launched them, out go a bound of
 what would be saved, how often, and an example by its sizes.
@@ -14,13 +14,11 @@ from msgspec import Struct
 from autobrrr.trace.causes.launched_by import NOT_FOUND
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
-from autobrrr.trace.kernels.operator_flops import half_precision, recorded_dims
+from autobrrr.trace.kernels.operator_flops import recorded_dims
 from autobrrr.trace.reading.trace_columns import KERNEL, OperatorShape, coded
 
-ALIGNED = 8  # elements of 16 bits: tensor cores read products in blocks of so many
 _SMALL_ATTENTION = 32  # sequences below it are no attention worth fusing
 _LONGEST_CHAIN = 12  # kernels from one product to the next
-_PRODUCTS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear")
 
 Dims = list[int]
 
@@ -98,60 +96,3 @@ def _product_of(device: DeviceWork, row: int) -> tuple[int, int] | None:
     if len(dims) < 2 or min(len(dims[0]), len(dims[1])) < 3:
         return None
     return dims[0][-2], dims[1][-1]
-
-
-def odd_sizes(device: DeviceWork) -> ShapeFinding | None:
-    """Products of 16-bit numbers with a size that is no multiple of eight, by what the peak would save."""
-    rows = _shaped_kernels(device)
-    stems = _stems(device, rows)
-    length, ideal = device.gpu.end - device.gpu.start, device.work.ideal_ns
-    saves, count = 0.0, 0
-    worst: tuple[float, str, str] = (0.0, "", "")
-    odd: dict[int, str | None] = {}
-    for row, stem in zip(rows.tolist(), stems, strict=True):
-        if stem not in _PRODUCTS or ideal[row] <= 0:
-            continue
-        shape = _shape(device, row)
-        if shape not in odd:
-            odd[shape] = _odd(device, shape, stem)
-        example = odd[shape]
-        if example is None:
-            continue
-        lost = max(0.0, float(length[row] - ideal[row]))
-        saves, count = saves + lost, count + 1
-        worst = max(worst, (lost, example, device.trace.names[device.trace.host.name[device.by.shaped[row]]]))
-    if count == 0:
-        return None
-    return ShapeFinding(saves_ns=int(saves), kernels=count, example=worst[1], operator=worst[2])
-
-
-def _odd(device: DeviceWork, shape: int, stem: str) -> str | None:
-    """The sizes of a product, where one that tensor cores align by is odd."""
-    recorded = device.trace.shapes[shape]
-    dims = recorded_dims(recorded.dims)
-    if dims is None or not half_precision(recorded):
-        return None
-    pair = dims[1:3] if stem in ("addmm", "baddbmm") else dims[:2]
-    if len(pair) < 2 or min(map(len, pair)) < 2:
-        return None
-    rows, inner = pair[0][-2], pair[0][-1]
-    columns = pair[1][-2] if stem == "linear" else pair[1][-1]
-    if inner % ALIGNED == 0 and columns % ALIGNED == 0:
-        return None
-    return f"{rows}x{inner}x{columns}"
-
-
-def _shaped_kernels(device: DeviceWork) -> np.ndarray:
-    return np.flatnonzero((device.gpu.kind == KERNEL) & (device.by.shaped != NOT_FOUND))
-
-
-def _shape(device: DeviceWork, row: int) -> int:
-    return int(device.trace.host.shape[device.by.shaped[row]])
-
-
-def _stems(device: DeviceWork, rows: np.ndarray) -> list[str]:
-    """ "softmax" for "aten::_softmax"."""
-    trace = device.trace
-    names = trace.host.name[device.by.shaped[rows]]
-    table = {name: trace.names[name].rsplit("::", 1)[-1].lstrip("_") for name in np.unique(names).tolist()}
-    return [table[name] for name in names.tolist()]
