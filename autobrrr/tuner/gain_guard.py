@@ -1,25 +1,20 @@
-"""Watches what was kept: where steps grow again, it looks closer, and undoes what has turned bad.
+"""Looks closer where what was kept may no longer pay, and undoes it where it has turned bad.
 
-A slow stretch alone proves nothing, jobs change by themselves. So a suspicion only starts a short
-comparison of all-on against all-off; that decides.
+A slow stretch alone proves nothing, jobs change by themselves. So a suspicion (`PostTuningWatch`) only starts
+a short comparison of all-on against all-off; that decides.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Reverted
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, Steps, durations_ns, timed
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 from autobrrr.tuner.stop_rules import Decision, PairStanding, times_as_fast
 
-SUSPICIOUS_STEPS = 32
 CHECK_NS = 10_000_000_000
 
 
@@ -28,24 +23,14 @@ class GainGuard:
     """Guards the remedies of one switchboard.
 
     Args:
-        baseline_ns: Mean step with all of them off, from the closing run of the tuning.
-        best_ns: The same with all on.
+        step_ns: Mean step with all of them off, from the closing run of the tuning.
         alpha: Of one check.
     """
 
     bench: JobUnderTest
     board: ArmSwitch
-    baseline_ns: float
-    best_ns: float
+    step_ns: float
     alpha: float = 0.02
-
-    def suspects(self, steps: Steps) -> bool:
-        """True where the recent steps have lost more than half of the gain."""
-        recent = timed(steps[steps["flags"] & ring_layout.UNREPRESENTATIVE == 0], self.bench.clock)[-256:]
-        if len(recent) < SUSPICIOUS_STEPS:
-            return False
-        took_ns = float(np.median(durations_ns(recent)))
-        return took_ns > math.sqrt(self.baseline_ns * self.best_ns)
 
     def check(self, budget_ns: int = CHECK_NS) -> list[Reverted]:
         """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
@@ -71,7 +56,7 @@ class GainGuard:
                 rule=still_pays,
                 alpha=self.alpha,
                 deadline_ns=self.bench.now_ns() + budget_ns,
-                step_ns=self.baseline_ns,
+                step_ns=self.step_ns,
             ),
         )
         if found.decision not in ("hopeless", "harmful"):

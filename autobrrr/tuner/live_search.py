@@ -39,7 +39,6 @@ from autobrrr.tuner.candidate_space import (
 )
 from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
     LongEpochs,
@@ -65,8 +64,8 @@ FIRST_STEPS = 8
 FEWEST_FOR_MEDIAN = 5
 FIRST_WAIT_NS = 3_000_000_000
 SWITCH_ATTEMPTS = 3
-GUARD_STEPS = 128
-GUARD_NS = 3_000_000_000
+LATER_STEPS = 128
+LATER_NS = 3_000_000_000
 SAID_NS = 500_000_000
 UNSTAMPED_STEPS = 64
 
@@ -166,8 +165,6 @@ class _LiveTuning:
                 closing = self.close()
             if self.kept and closing is not None:
                 self.mind_crowd(closing)
-                if not self.bench.cancelled():
-                    self.guard(closing)
         except BaseException:
             self.leave()
             raise
@@ -212,7 +209,7 @@ class _LiveTuning:
         """Every candidate once; then again what was refused for now: a loop shows its parts as it goes on."""
         self.try_all(study)
         if self.not_met and not self.bench.cancelled():
-            self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
+            self.bench.steps(self.bench.next_seq(), LATER_STEPS, LATER_NS)
             self.try_again(study, self.not_met)
         if self.unpaid and self.kept:
             self.try_again(study, self.unpaid)
@@ -400,25 +397,6 @@ class _LiveTuning:
             self.ledger.revise(choice, why)
         self.kept = tuple(choice for choice in self.kept if choice not in choices)
 
-    def guard(self, closing: Comparison) -> None:
-        """Watch what is kept for a moment: where the gain has gone again, look closer."""
-        if closing.without_ns is None or closing.interval is None:
-            return
-        self.settle()
-        guard = GainGuard(
-            self.bench,
-            self.board,
-            baseline_ns=closing.without_ns,
-            best_ns=closing.without_ns / closing.interval.factor,
-        )
-        seen = self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
-        if guard.suspects(seen) and not self.bench.cancelled():
-            self.say("guard", "the gain has gone: comparing again what is kept with all off")
-            for undone in guard.check():
-                self.guard_undid.append(undone)
-            on = {applied.choice for applied in self.board.active}
-            self.drop(tuple(each for each in self.kept if each not in on), "the guard reverted it")
-
     def compare(
         self,
         stage: Stage,
@@ -509,7 +487,7 @@ class _LiveTuning:
 
     def say(
         self,
-        stage: Literal[Stage, "guard"],
+        stage: Stage,
         text: str,
         choice: Choice | None = None,
         *,

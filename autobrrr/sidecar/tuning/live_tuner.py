@@ -42,13 +42,13 @@ def tune(
     )
 
 
-def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]:
-    """Whether what is on still pays; see `tuner.guard.Guard.check`."""
+def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
+    """Whether what is on still pays; see `GainGuard.check`."""
     from autobrrr.tuner.arm_switch import ArmSwitch
     from autobrrr.tuner.gain_guard import GainGuard
 
     board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
-    return GainGuard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
+    return GainGuard(bench, board, step_ns).check()
 
 
 def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:

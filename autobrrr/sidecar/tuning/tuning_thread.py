@@ -56,7 +56,7 @@ class Tuner(Protocol):
 class GainCheck(Protocol):
     """Compares all that was kept with all off, for some seconds; returns what it undid."""
 
-    def __call__(self, bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]: ...
+    def __call__(self, bench: LiveBench, step_ns: float) -> list[Reverted]: ...
 
 
 class Push(Protocol):
@@ -201,7 +201,7 @@ class TuningThread:
         undid: list[Reverted] = []
         kept = [applied.remedy for applied in bench.active()]
         try:
-            undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
+            undid = self._check(bench, watchman.baseline_ns)
         except AutobrrrError:
             pass  # the session ends: said already
         except RemedyLost as lost:

@@ -19,7 +19,7 @@ from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
-from autobrrr.tuner.live_search import GUARD_STEPS, tune
+from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
@@ -442,39 +442,6 @@ def test_a_remedy_that_does_nothing_is_seldom_kept() -> None:
     assert kept <= 3
 
 
-def test_what_turns_bad_after_it_was_kept_is_undone_by_the_guard() -> None:
-    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3, lost_after_steps=100)})
-    found = tuned(job, only=("optimizer.fused",), budget_s=60)
-    assert found.kept == []
-    assert [each.remedy for each in found.guard_undid] == ["optimizer.fused"]
-    assert found.guard_undid[0].why == "the job replaced its optimizer"
-    assert found.speedup == 1.0
-
-
-@pytest.mark.parametrize("remedy", ["optimizer.fused", "threads.intra_op"])
-def test_a_gain_that_goes_after_the_closing_run_is_noticed(remedy: str) -> None:
-    class Turns(SimulatedJob):
-        """The remedy hurts from the moment at which the guard begins to watch."""
-
-        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
-            if count == GUARD_STEPS:
-                self.effects = {remedy: Effect(speed=0.7)}
-            return super().steps(first_seq, count, timeout_ns)
-
-    job = Turns(effects={remedy: Effect(speed=1.3)})
-    found = tuned(job, only=(remedy,))
-    assert [each.remedy for each in found.guard_undid] == [remedy]  # as `kept` names it, options or not
-    assert found.kept == []
-    assert found.speedup == 1.0
-    assert found.interval is None
-    assert job.names_on == []
-
-
-def test_a_gain_that_lasts_gives_the_guard_nothing_to_do() -> None:
-    found = tuned(SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}))
-    assert found.guard_undid == []
-
-
 @pytest.mark.parametrize("pairs", [6, 12])
 def test_what_loses_the_loss_in_the_confirmation_run_is_not_kept(pairs: int) -> None:
     class Diverges(SimulatedJob):
@@ -503,11 +470,10 @@ def test_the_gain_of_all_is_not_claimed_for_those_that_are_left() -> None:
     class LosesOne(SimulatedJob):
         gone = False
 
-        def steps(self, first_seq: int, count: int, timeout_ns: int):  # type: ignore[no-untyped-def]
-            if count == GUARD_STEPS:
-                self.gone = True
-                self.effects["optimizer.fused"] = Effect(speed=1.3, lost_after_steps=1)
-            return super().steps(first_seq, count, timeout_ns)
+        def crowd(self, last_ns: int) -> str | None:  # it is asked for after the closing run
+            self.gone = True
+            self.lose("optimizer.fused")
+            return super().crowd(last_ns)
 
         def apply(self, remedy, options, allowed=CLASSES):  # type: ignore[no-untyped-def]
             if self.gone and remedy == "optimizer.fused":
