@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autobrrr.relaunch.search.point_search import Search
     from autobrrr.relaunch.search.search_space import Parameter, Space
     from autobrrr.relaunch.search.study_storage import Storage
-    from autobrrr.relaunch.study.propose_space import Observed
+    from autobrrr.relaunch.trial.live_trial import LiveTrial
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
@@ -128,12 +128,11 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     ) as stable:
         if not args.no_network:
             narrate(NETWORK)
-        observed = None
+        base = None
         if space is None:
-            observed, parameters = _proposal(stable, command, allowed, yes=args.yes)
+            base, parameters = _proposal(stable, command, allowed, yes=args.yes)
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
-        from autobrrr.relaunch.search.seed_points import seeds
         from autobrrr.relaunch.study.study import BUDGET_NS, Listener, Study
 
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
@@ -141,10 +140,6 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
         if args.for_s is not None:
             narrate("a trial that has begun is brought to its end, so --for may be passed by one trial")
-        if not search.results and search.most < count and observed is None:
-            observed = _observed(stable)
-        if observed is not None:
-            search.prefer(seeds(space, observed.hints))
         course = Study(
             stable=stable,
             space=space,
@@ -154,7 +149,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             listener=Listener(on_progress=_say_progress, on_trial=_say_trial),
         )
         try:
-            tuning, found = course.run(None if observed is None else observed.base)
+            tuning, found = course.run(base)
         except KeyboardInterrupt:
             NARRATOR.clear()
             narrate("stopped; all trials have ended. Run the same command again to resume")
@@ -253,26 +248,12 @@ def _output_folder(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _observed(stable: TrialFactory) -> Observed:
-    """The command as given, warm, and what the diagnosis says of it."""
-    from autobrrr.relaunch.study import propose_space
-    from autobrrr.relaunch.study.command_refusals import Unmeasurable
-
-    NARRATOR.status("measuring the unmodified command")
-    base = stable.start()
-    if not base.warm_up() and base.ending is not None:
-        raise Unmeasurable(base.ending)
-    found = propose_space.observed(base, cores=len(os.sched_getaffinity(0)))
-    if found.hints.regime != "unknown":
-        narrate(f"regime: {found.hints.regime}; {found.reason}")
-    return found
-
-
 def _proposal(
     stable: TrialFactory, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
-) -> tuple[Observed, list[Parameter]]:
+) -> tuple[LiveTrial, list[Parameter]]:
     from autobrrr.relaunch.search.argparse_flags import declared_flags
-    from autobrrr.relaunch.study import propose_space
+    from autobrrr.relaunch.study.command_refusals import Unmeasurable
+    from autobrrr.relaunch.study.propose_space import diagnosis_of, proposed
 
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
@@ -280,15 +261,20 @@ def _proposal(
             "no --param is given, and no terminal to ask on", "name what to vary with --param, or add -y"
         )
     narrate("no --param is given: proposing what to vary")
-    observed = _observed(stable)
-    facts = observed.base.witnesses.facts
-    parameters = propose_space.proposed(
+    NARRATOR.status("measuring the unmodified command")
+    base = stable.start()
+    if not base.warm_up() and base.ending is not None:
+        raise Unmeasurable(base.ending)
+    diagnosis, facts = diagnosis_of(base), base.witnesses.facts
+    if diagnosis is not None and diagnosis.regime != "unknown":
+        narrate(f"regime: {diagnosis.regime}; {diagnosis.reason}")
+    parameters = proposed(
         command=command,
         env=os.environ,
         declared=declared_flags(command),
-        advice=observed.hints.advice,
+        advice=() if diagnosis is None else diagnosis.advice,
         allowed=allowed,
-        cores=observed.hints.cores,
+        cores=len(os.sched_getaffinity(0)),
         cuda=facts is not None and facts.is_asynchronous,
     )
     if not parameters:
@@ -301,7 +287,7 @@ def _proposal(
         print("autobrrr: continue? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the proposed space was not accepted", "name what to vary with --param")
-    return observed, parameters
+    return base, parameters
 
 
 def _say_progress(progress: TuneProgress) -> None:

@@ -24,7 +24,6 @@ from optuna.samplers import TPESampler
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
-from autobrrr.relaunch.search.seed_points import Hints, seeds
 from benchmarks import ROOT
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
@@ -37,23 +36,20 @@ Z95 = 1.96
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Studied:
-    """A job, what is varied of it, and the hints that its diagnosis gives."""
+    """A job, and what is varied of it."""
 
     flags: tuple[str, ...]
     specs: tuple[str, ...]
-    hints: Hints
 
 
 SPACES = {
     "images": Studied(
         flags=("--work", "images", "--batch-size", "16", "--num-workers", "0"),
         specs=("--batch-size=choice:8,16,32,64", "--num-workers=int:0..1", THREADS, "optimizer.fused"),
-        hints=Hints(regime="input", cores=2),
     ),
     "mlp": Studied(
         flags=("--work", "mlp", "--batch-size", "16", "--foreach", "0"),
         specs=("--batch-size=choice:8,16,32,64", THREADS, "optimizer.fused", "gc.freeze"),
-        hints=Hints(regime="overhead", cores=2),
     ),
     "conv": Studied(
         flags=("--work", "conv", "--batch-size", "4", "--width", "32", "--depth", "4"),
@@ -64,7 +60,6 @@ SPACES = {
             "optimizer.fused",
             "host.malloc",
         ),
-        hints=Hints(regime="compute", cores=2),
     ),
 }
 
@@ -110,7 +105,7 @@ def smooth(table: dict[str, object]) -> None:
         row["low"] = row["log_speed"] - half
 
 
-def replay(name: str, table: dict[str, object], seed: int, hinted: bool, tpe: bool) -> tuple[float, int, int]:
+def replay(name: str, table: dict[str, object], seed: int, tpe: bool) -> tuple[float, int, int]:
     """Share of the best speed that the search found, trials, and points in all."""
     _, space = space_of(SPACES[name])
     rows = {tuple(row["point"]): row for row in table["points"] if row["log_speed"] is not None}  # type: ignore[attr-defined]
@@ -118,8 +113,6 @@ def replay(name: str, table: dict[str, object], seed: int, hinted: bool, tpe: bo
     search = Search(space, seed=seed)
     if tpe:
         search._study.sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=3)
-    if hinted:
-        search.prefer(seeds(space, SPACES[name].hints))
     while (point := search.ask()) is not None:
         if (row := rows.get(point)) is None:
             search.tell(Result(point=point, value=None, kind="crash"))
@@ -142,24 +135,20 @@ def main() -> None:
     args = parser.parse_args()
     tables = json.loads(TABLES.read_text())
     names = [args.only] if args.only else list(SPACES)
-    print(
-        "| space | points | best | begins with | trials | found, median | 5th percentile | seeds at >= 95 % |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print("| space | points | best | trials | found, median | 5th percentile | seeds at >= 95 % |")
+    print("|---|---|---|---|---|---|---|")
     for name in (each for each in names if each in tables):
         if not args.raw:
             smooth(tables[name])
         best = math.exp(max(row["log_speed"] or 0.0 for row in tables[name]["points"]))
-        for hinted in (False, True):
-            runs = [replay(name, tables[name], seed, hinted, args.tpe) for seed in range(args.seeds)]
-            shares = [run[0] for run in runs]
-            print(
-                f"| {name} | {runs[0][2]} | {best:.2f}x | {'the diagnosis' if hinted else 'nothing'}"
-                f" | {max(run[1] for run in runs)} | {statistics.median(shares):.1%}"
-                f" | {float(np.quantile(shares, 0.05)):.1%}"
-                f" | {sum(share >= 0.95 for share in shares)} of {len(shares)} |",
-                flush=True,
-            )
+        runs = [replay(name, tables[name], seed, args.tpe) for seed in range(args.seeds)]
+        shares = [run[0] for run in runs]
+        print(
+            f"| {name} | {runs[0][2]} | {best:.2f}x | {max(run[1] for run in runs)}"
+            f" | {statistics.median(shares):.1%} | {float(np.quantile(shares, 0.05)):.1%}"
+            f" | {sum(share >= 0.95 for share in shares)} of {len(shares)} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Which point comes next, in an Optuna study: in memory, in a journal file, or in a database of many workers.
 
-In: a space, points to begin with, results. Out: points, until none is worth a trial. Points to begin with are
-enqueued; an `AdditiveSampler` draws the others. A study that was cut off goes on, and in a database the trial
-of a worker that died is tried again.
+In: a space, results. Out: points, until none is worth a trial; an `AdditiveSampler` draws them. A study that
+was cut off goes on, and in a database the trial of a worker that died is tried again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class Search:
     """One study, alone or as one of several workers.
 
     Args:
-        seeds: Points to try first.
         trials: At most so many, by all workers together; None: all of a small space, else a quarter.
         journal: File of a study of this machine; None keeps it in memory. One that is finished is set aside.
         storage: A database that workers share, in place of that.
@@ -57,7 +55,6 @@ class Search:
         self,
         space: Space,
         *,
-        seeds: Sequence[Point] = (),
         trials: int | None = None,
         journal: Path | None = None,
         storage: Storage | None = None,
@@ -83,16 +80,6 @@ class Search:
         sampler = AdditiveSampler(space, self._fits, seed, in_full=self.exhaustive)
         self._study = self._patiently(lambda: self._begin(journal, sampler))
         self._patiently(self._look)
-        self.prefer(seeds)
-
-    def prefer(self, points: Sequence[Point]) -> None:
-        """Try these first, in this order."""
-        from autobrrr.relaunch.search.additive_sampler import params
-
-        for point in points:
-            if point in self._points:
-                made = params(self._space, point)
-                self._patiently(lambda made=made: self._study.enqueue_trial(made, skip_if_exists=True))  # type: ignore[misc]
 
     @property
     def elsewhere(self) -> int:

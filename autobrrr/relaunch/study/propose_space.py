@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from autobrrr.client.session_client import join_or_start
 from autobrrr.errors import AutobrrrError, UsageError
@@ -17,7 +16,6 @@ from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter
 from autobrrr.relaunch.search.search_space import BATCH, FEEDING, WORKERS, Parameter, accumulation
-from autobrrr.relaunch.search.seed_points import Hints
 from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -25,24 +23,6 @@ DIAGNOSIS_S = 15.0
 MOST_REMEDIES = 3
 BATCH_FACTORS = (1, 2, 4)
 THREADS = "OMP_NUM_THREADS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """The command as given, which runs, and what its diagnosis says."""
-
-    base: LiveTrial
-    hints: Hints
-    reason: str = ""
-
-
-def observed(base: LiveTrial, *, cores: int, for_s: float = DIAGNOSIS_S) -> Observed:
-    """Look at a trial for a while; without a verdict there are no hints."""
-    found = diagnosis_of(base, for_s)
-    if found is None:
-        return Observed(base=base, hints=Hints(cores=cores))
-    hints = Hints(regime=found.regime, limit=found.limit, advice=tuple(found.advice), cores=cores)
-    return Observed(base=base, hints=hints, reason=found.reason)
 
 
 def proposed(
