@@ -111,7 +111,8 @@ def placed_trends(measured: Measurements) -> list[Trend]:
     places = [place for place in (measured.frames.places if measured.frames else []) if place.long_ns > 0]
     rows = [row for row in wheres(measured) if _is_own_work(row)]
     own = rows[0].place if rows else None
-    theirs = alone or (bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
+    busy = (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT
+    theirs = alone or (not busy and bool(rows) and rows[0].share >= thresholds.EXCLUDED_AT)
     at = {
         ("step", "periodic"): max(places, key=lambda place: place.long_ns).where if places else own,
         ("step", "grows"): own,
@@ -201,11 +202,8 @@ def _step_ns(measured: Measurements) -> int | None:
 def _spent(measured: Measurements) -> list[Spent]:
     if _step_ns(measured) is None:
         return []
-    frames, busy = measured.frames, busy_machine(measured).value or 0.0
-    # Where others have the CPUs, stacks show what waits for them most, and not what the job does.
-    enough = (
-        frames is not None and frames.samples >= thresholds.FRAME_SAMPLES and busy < thresholds.WITHHELD_AT
-    )
+    frames = measured.frames
+    enough = frames is not None and frames.samples >= thresholds.FRAME_SAMPLES
     found = _from_stacks(measured, frames) if frames is not None and enough else _from_clocks(measured)
     return _with_garbage(measured, found)
 

@@ -288,5 +288,5 @@ def _recipe_text(tuned: Tuning) -> str:
     """The recipe of what was kept; on how many cores is not told, as a log may come from another machine."""
     made = recipe.from_tuning(tuned)
     torch = None if tuned.job is None or tuned.job.torch is None else f"torch {tuned.job.torch}"
-    evidence = None if made.evidence is None else replace(made.evidence, measured_on=torch)
+    evidence = None if made.evidence is None else msgspec.structs.replace(made.evidence, measured_on=torch)
     return recipe.dump(replace(made, evidence=evidence)).strip()

@@ -87,9 +87,9 @@ def test_a_few_looks_name_no_line() -> None:
     assert all(row.where is None for row in ledger(job(none)))
 
 
-def test_no_line_is_named_where_others_have_the_cpus() -> None:
-    assert wheres(job(GUARDED, host=machine(run_delay_share=0.7))) == []
-    assert wheres(job(GUARDED, host=machine(run_delay_share=0.3))) != []
+@pytest.mark.parametrize("run_delay_share", [0.3, 0.7])
+def test_a_line_is_named_where_others_have_the_cpus_too(run_delay_share: float) -> None:
+    assert wheres(job(GUARDED, host=machine(run_delay_share=run_delay_share))) == wheres(job(GUARDED))
 
 
 def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
