@@ -8,10 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FOLDERS = ("attach", "cost", "verdict", "tuning", "relaunch")  # scripts only
-SCRIPTS = [
-    *(script for folder in FOLDERS for script in sorted((HERE / folder).glob("*.py"))),
-    HERE / "fuzzing" / "fuzz.py",
-]
+SCRIPTS = [script for folder in FOLDERS for script in sorted((HERE / folder).glob("*.py"))]
 
 wanted = sys.argv[1:]
 if unknown := set(wanted) - {script.stem for script in SCRIPTS}:

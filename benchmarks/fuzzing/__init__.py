@@ -1,1 +1,1 @@
-"""Inputs made to break the parsers, and what each parser must make of them."""
+"""Traces made to break the reader, and what it must make of them."""

@@ -3,8 +3,7 @@
 facts: constants of the machine. truth: what `tune` claims against a stopwatch. end-to-end: verdict, tuning
 and recipe of four scripts, and fresh starts with it. harmless: bits with and without the product. remedies:
 those for a GPU, by their tests. planted-confirm, planted: what is true of planted jobs, and what `diagnose`
-says of them. limits: jobs on the emulated device (`tests/emulated`), whose kernels take a planted time;
-limits-aside: those that no rule was made with, to be tried once.
+says of them. limits: jobs on the emulated device (`tests/emulated`), whose kernels take a planted time.
 A shard that is cut off goes on where it stood.
 """
 
@@ -20,7 +19,7 @@ from benchmarks.planted.results import RESULTS, ROOT
 
 WITHIN_S = 500.0
 OWN = ("facts", "truth", "end-to-end", "harmless")
-SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits", "limits-aside")
+SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 
 
 def main() -> int:
@@ -34,7 +33,7 @@ def main() -> int:
 
 def shard(name: str, out: Path, within_s: float) -> int:
     out.mkdir(parents=True, exist_ok=True)
-    if name in (*OWN, "limits", "limits-aside"):
+    if name in (*OWN, "limits"):
         return own(name, out, within_s)
     if name == "remedies":
         words = ["-m", "pytest", "tests/gpu/test_remedies_gpu.py", f"--junitxml={out / 'gpu-remedies.xml'}"]
@@ -53,7 +52,7 @@ def own(name: str, out: Path, within_s: float) -> int:
         print("skipped: torch sees no CUDA device here", file=sys.stderr)
         return 0
     from benchmarks.gpu.ab_truth import COMPARISONS
-    from benchmarks.gpu.emulated_limits import ASIDE, LIMITS, table
+    from benchmarks.gpu.emulated_limits import LIMITS, table
     from benchmarks.gpu.end_to_end import RUNS
     from benchmarks.gpu.facts import FACTS
     from benchmarks.gpu.findings import Findings, Measure
@@ -65,12 +64,11 @@ def own(name: str, out: Path, within_s: float) -> int:
         "end-to-end": RUNS,
         "harmless": HARMS,
         "limits": LIMITS,
-        "limits-aside": ASIDE,
     }
     measures = shards[name]
     findings = Findings(out / f"gpu-{name}.json", within_s)
     left = findings.measure(measures)
-    if name.startswith("limits"):
+    if name == "limits":
         (out / f"gpu-{name}-emulated.md").write_text(table(findings.found), encoding="utf-8")
     if left:
         print(f"{left} not measured: out of time; the same command goes on", file=sys.stderr)

@@ -34,7 +34,6 @@ RANKS: Final = "communication"
 MOVED = ("memory",)
 HOST, KERNELS = ("overhead",), ("compute", "memory", "underfilled")
 WIDE = "--width 4096 --batch 4096 --optimizer fused"
-GRAPH = "--kind graph --optimizer foreach"
 LARGE = "--width 512 --batch 256 --optimizer fused --scale 60"
 
 
@@ -60,9 +59,6 @@ JOBS = (
     _row("a slow loader", "input", ("input",), "--load-us 20000 --optimizer fused"),
     _row("a slow loader with a worker", "input", ("input",), "--load-us 25000 --workers 1 --optimizer fused"),
     _row("a slow loader, larger kernels", "input", ("input",), f"{LARGE} --scale 10 --load-us 20000"),
-)  # fmt: skip
-# What the rules were held against while they were made, beyond the first ones.
-MORE = (
     _row("launches, few of them", "host", HOST, "--layers 4 --optimizer fused"),
     _row("launches, normalisations", "host", HOST, "--layer norm --layers 16"),
     _row("launches, autocast and a loss scale", "host", HOST, "--layers 16 --kind scaler --cast"),
@@ -83,20 +79,6 @@ MORE = (
     _row("copies from pageable memory", "input", ("input",), "--layers 6 --pageable-mib 64"),
     _row("two ranks, one of them late", RANKS, (RANKS,), "--layers 6 --lag-us 20000"),
     _row("a slow loader, a loss scale", "input", ("input",), "--load-us 20000 --kind scaler"),
-)  # fmt: skip
-# Tried once, when nothing of the rules was changed any more.
-KEPT_ASIDE = (
-    _row("aside: launches, pointwise layers", "host", HOST, "--layer pointwise --layers 24"),
-    _row("aside: launches, accumulated in half", "host", HOST, "--layers 8 --kind accumulate --cast"),
-    _row("aside: code of the loop's own", "host", ("host",), "--layers 6 --host-us 20000"),
-    _row("aside: launches, a loader ahead of them", "host", HOST, "--layers 20 --load-us 100 --workers 1"),
-    _row("aside: kernels, one kind and long", "kernels", KERNELS, f"{WIDE} --layers 1 --scale 20"),
-    _row("aside: kernels, AdamW over tensors", "kernels", KERNELS, f"{LARGE} --optimizer loop --scale 120"),
-    _row("aside: kernels, numbers moved in half", "kernels", MOVED, f"{WIDE} --layer norm --cast --scale 4"),
-    _row("aside: kernels, a longer graph", "kernels", KERNELS, f"{LARGE} --scale 200 {GRAPH}"),
-    _row("aside: a slow loader, an evaluation", "input", ("input",), "--load-us 15000 --kind evaluate"),
-    _row("aside: copies, large and pageable", "input", ("input",), "--layers 6 --pageable-mib 256"),
-    _row("aside: two ranks, one very late", RANKS, (RANKS,), "--layers 12 --lag-us 60000"),
 )  # fmt: skip
 
 
@@ -168,5 +150,4 @@ def table(found: dict[str, dict[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-LIMITS: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in (*MORE, *JOBS)}
-ASIDE: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in KEPT_ASIDE}
+LIMITS: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in JOBS}
