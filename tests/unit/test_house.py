@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((*ROOT.glob("autobrrr/**/*.py"), *ROOT.glob("tui/**/*.py")))
@@ -49,6 +55,19 @@ def test_nothing_is_decided_by_a_sentence() -> None:
 def test_a_share_is_written_in_one_way() -> None:
     assert PERCENT.search('f"{part:5.1%}"')
     assert [file.name for file in FILES if PERCENT.search(file.read_text())] == []
+
+
+def test_every_fault_of_the_nightly_table_fits_the_code() -> None:
+    """`tests/mutants.py` plants them: a line that has changed needs another fault, or none."""
+    table = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())
+    planted = [
+        (file, old) for group in table.values() for file, each in group["mutants"].items() for old, _ in each
+    ]
+    assert len(planted) > 70
+    assert [(file, old) for file, old in planted if old not in (ROOT / file).read_text()] == []
+    assert [
+        one for group in table.values() for one in group["tests"] if not (ROOT / one.split("::")[0]).exists()
+    ] == []
 
 
 def test_text_that_a_user_gets_as_a_file_is_utf_8_in_every_locale() -> None:
