@@ -34,7 +34,6 @@ from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
-MORE_STEPS = 20  # beyond them, where one replay more decides
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
@@ -165,8 +164,8 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 15 s from the first measurement or 50 steps, whichever is later, and one replay more
-    where that decides; not for a job that makes no steps.
+    Without `--for`: 15 s from the first measurement or 50 steps, whichever is later; not for a job that makes
+    no steps.
     """
 
     for_s: float | None = None
@@ -205,7 +204,7 @@ class Patience:
             return spent_s >= self.for_s + (0.0 if self.windowed else WINDOW_S)
         stuck = now_s - self.moved_s > STILL_S
         late = self.swept and self.windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
-        return stuck or (late and not self._one_more_decides(snapshot))
+        return stuck or late
 
     def left_s(self, snapshot: Diagnosis) -> float | None:
         """At most so many seconds from now; None where nobody knows."""
@@ -217,10 +216,6 @@ class Patience:
         step_ns = snapshot.step_ns.median
         steps_s = 0.0 if step_ns is None else (DEFAULT_STEPS - self.steps) * step_ns / 1e9
         return max(DEFAULT_S - spent_s, steps_s)
-
-    def _one_more_decides(self, snapshot: Diagnosis) -> bool:
-        """Whether the batch probe can decide after its next replay, and that is not too far away."""
-        return snapshot.batch_probe.decides_in == 1 and self.steps < DEFAULT_STEPS + MORE_STEPS
 
     def has_swept(self, snapshot: Diagnosis) -> bool:
         """Whether the sweep that was asked for is there, or none was; another client may sweep too."""

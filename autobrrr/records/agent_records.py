@@ -172,22 +172,15 @@ class BatchMemory(Record, frozen=True, kw_only=True):
 
 
 class ShadowProbe(Record, frozen=True, kw_only=True):
-    """What a recorded step takes at other batch sizes (event `probed`); with `sweep`, at many of them.
+    """What a recorded step takes at other batch sizes, by its replay; with `sweep`, at many of them."""
 
-    `partial` is what the replays made so far show, while it goes on (event `probing`).
-    """
-
-    status: Literal["ok", "abstained", "partial"]
+    status: Literal["ok", "abstained"]
     why: str | None = None
     batch: int | None = None
     points: list[ShadowPoint] = []
-    replays: int | None = None  # made so far
-    planned: int | None = None  # in all
-    decides_in: int | None = None  # replays until B and 2B can decide; 0: they can
     optimizer_ns: int | None = None  # median, from sampled real steps meanwhile
     step_ns: int | None = None  # median plain real step meanwhile
     operations: int | None = None
-    flops: int | None = None  # of one replay at B
     notes: list[str] = []
     sweep: Literal["batch", "length", "width"] | None = None
     memory: BatchMemory | None = None

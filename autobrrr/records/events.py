@@ -72,7 +72,6 @@ MEASURED: dict[str, type[Record]] = {
     "anatomy": Anatomy,
     "tracing": TracedSteps,
     "traced": TracedSteps,
-    "probing": ShadowProbe,
     "probed": ShadowProbe,
     "collectives": CollectiveWaits,
     "frames": FrameSamples,

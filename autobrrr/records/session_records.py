@@ -97,9 +97,9 @@ class BatchProbe(Record, frozen=True, kw_only=True):
     per_sample_ns: float | None = None
     ratio_2x_interval: TwoNumbers | None = None
     memory: BatchMemory | None = None
-    replays: int | None = None  # made so far
-    planned: int | None = None  # in all, while the probe goes on
-    decides_in: int | None = None  # replays until it can decide, while it goes on
+    replays: int | None = None  # these three are None: a probe comes whole
+    planned: int | None = None
+    decides_in: int | None = None
 
 
 class SizePoint(Record, frozen=True, kw_only=True):

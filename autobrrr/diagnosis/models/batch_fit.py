@@ -11,7 +11,7 @@ for 2B is shown only where they pass, and where the page faults of the larger ba
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -30,7 +30,6 @@ class BatchFit:
     error: float  # largest relative distance of a point from the line; with two sizes what it may be
     replays: int  # of the point with fewest
     probe: BatchProbe
-    complete: bool = True  # no replay is still to come
 
     @property
     def enough(self) -> bool:
@@ -50,22 +49,7 @@ def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
         return BatchProbe(
             status="abstained", why=probe.why or "the probe was not possible", batch=probe.batch
         )
-    found = _fit(probe)
-    if probe.status != "partial":
-        return found
-    made = f"{probe.replays} of {probe.planned} replays"
-    so_far = found.probe if isinstance(found, BatchFit) else found
-    if probe.decides_in or isinstance(found, BatchProbe):
-        why = made if probe.decides_in or not so_far.why else f"{made}: {so_far.why}"
-        return _under_way(probe, BatchProbe(status="abstained", why=why, batch=probe.batch))
-    return replace(found, complete=False, probe=_under_way(probe, so_far))
-
-
-def _under_way(probe: ShadowProbe, shown: BatchProbe) -> BatchProbe:
-    """With how far it is."""
-    return msgspec.structs.replace(
-        shown, replays=probe.replays, planned=probe.planned, decides_in=probe.decides_in
-    )
+    return _fit(probe)
 
 
 def _fit(probe: ShadowProbe) -> BatchFit | BatchProbe:

@@ -38,7 +38,7 @@ def batch_probe(measured: Measurements) -> Reading:
         ),
         says=says,
         against=against,
-        firm=fit.share - fit.error >= thresholds.NAMED_AT and fit.enough and fit.complete,
+        firm=fit.share - fit.error >= thresholds.NAMED_AT and fit.enough,
     )
 
 

@@ -36,13 +36,7 @@ from autobrrr.sidecar.session.step_window import StepWindow
 
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 PLAIN_STEPS = 16  # beside profiled ones
-SMALL = (
-    "cost",
-    "census",
-    "frames",
-    "probing",
-    "probed",
-)  # events of measurements that hardly grow the job's memory
+SMALL = ("cost", "census", "frames", "probed")  # measurements that hardly grow the job's memory
 
 
 class Collected:
@@ -63,7 +57,6 @@ class Collected:
         self.traced: TracedSteps | None = None
         self.tracing: TracedSteps | None = None  # what the first trace under way shows so far
         self.probe: ShadowProbe | None = None
-        self.probing: ShadowProbe | None = None  # what the probe under way shows so far
         self.sweep: ShadowProbe | None = None
         self.collectives: CollectiveWaits | None = None
         self.frames: FrameSamples | None = None
@@ -139,10 +132,8 @@ class Collected:
             setattr(self, event, found)
             if event == "traced":
                 self.tracing = None
-        elif event == "probing":
-            self.probing = found if found.sweep is None else self.probing
         elif found.sweep is None:
-            self.probe, self.probing = found, None
+            self.probe = found
         else:
             self.sweep = found
         return True
@@ -177,7 +168,7 @@ class Collected:
             facts=self.facts,
             anatomy=self.anatomy,
             traced=self.traced or self.tracing,
-            probe=self.probe or self.probing,
+            probe=self.probe,
             sweep=self.sweep,
             collectives=self.collectives,
             frames=self.frames,

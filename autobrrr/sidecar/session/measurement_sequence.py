@@ -123,7 +123,7 @@ class MeasurementSequence:
             findings.profile = findings.slack = None
             self._windows_again = 0
             findings.traced = findings.probe = findings.frames = findings.collectives = None
-            findings.tracing = findings.probing = None
+            findings.tracing = None
             self._retraces = 0
             self._tuned_ns, self._of_job_before = None, False
             self._enter(State.WATCHING, now_ns, "measuring anew")
@@ -587,7 +587,6 @@ MEASUREMENTS = {
         abstained=lambda why, along: ShadowProbe(status="abstained", why=why),
         then=MeasurementSequence._rest,
         patience=4,
-        so_far="probing",
     ),
     State.SWEEPING: AgentMeasurement(
         command="trace",

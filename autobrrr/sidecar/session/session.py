@@ -218,7 +218,7 @@ class Session:
             if name == "anatomy" and self.findings.anatomy is not None and self.findings.anatomy.train_tid:
                 self.watch_thread(self.findings.anatomy.train_tid)
             self._stale = self._stale or name != "cost"
-            if name not in ("cost", "tracing", "probing"):  # come all the time, and every snapshot shows them
+            if name not in ("cost", "tracing"):  # come all the time, and every snapshot shows them
                 self._journal.write(name, {name: event.get(name)})
         elif name == "progress" and self._course is not None:
             self._course.progress(said(event, "activity", ""))

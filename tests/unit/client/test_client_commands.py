@@ -17,7 +17,7 @@ from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
-from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
+from autobrrr.records import Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder, order_from
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support.judged import verdicts
@@ -224,20 +224,6 @@ def test_what_others_have_dropped_after_it_came_is_not_waited_for(asked: str) ->
     assert patience.is_over(diagnosis(steps=20, confidence="high"))
     clock.now_s += 16
     assert patience.is_over(diagnosis(steps=60))
-
-
-def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
-    clock = Clock()
-    patience = diagnosing.Patience(clock_s=clock)
-    clock.now_s += 20
-    probe = BatchProbe(status="abstained", why="3 of 12 replays", replays=3, planned=12)
-    next_decides = msgspec.structs.replace(probe, decides_in=1)
-    assert not patience.is_over(diagnosis(steps=60, batch_probe=next_decides))
-    assert patience.is_over(diagnosis(steps=60, batch_probe=msgspec.structs.replace(probe, decides_in=2)))
-    assert patience.is_over(diagnosis(steps=diagnosing.DEFAULT_STEPS + 20, batch_probe=next_decides))
-    given = diagnosing.Patience(for_s=5, clock_s=clock)
-    clock.now_s += 5
-    assert given.is_over(diagnosis(steps=9, batch_probe=next_decides))
 
 
 class Told:

@@ -153,21 +153,6 @@ def test_b_and_2b_alone_decide_nothing_near_a_limit(fixed: float) -> None:
     assert "too near a limit" in refused(probed(factors=(1, 2), fixed=fixed))
 
 
-def partial(probe: ShadowProbe, decides_in: int) -> ShadowProbe:
-    return replace(probe, status="partial", replays=4, planned=12, decides_in=decides_in)
-
-
-def test_a_probe_under_way_says_how_far_it_is_and_decides_as_soon_as_it_can() -> None:
-    early = fit_batch(partial(probed(factors=(1, 2)), decides_in=1))
-    assert isinstance(early, BatchProbe)
-    assert (early.why, early.replays, early.planned, early.decides_in) == ("4 of 12 replays", 4, 12, 1)
-    found = fitted(partial(probed(factors=(1, 2)), decides_in=0))
-    assert not found.complete
-    assert found.probe.planned == 12
-    refusal = refused(partial(probed(factors=(1, 2), fixed=0.5), decides_in=0))
-    assert refusal.startswith("4 of 12 replays: 50 % of the step is fixed")
-
-
 def test_of_a_long_step_two_replays_of_each_size_are_enough() -> None:
     def twice(probe: ShadowProbe) -> ShadowProbe:
         kept = [replace(point, shadow_ns=point.shadow_ns[:2]) for point in probe.points]

@@ -82,22 +82,6 @@ def test_what_the_traced_steps_show_so_far_is_judged_before_their_shapes_come(st
     assert found["traced_steps"].value is None
 
 
-def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_never_ends(
-    stage: Stage,
-) -> None:
-    stage.enter().traced()
-    assert stage.run(12) is State.PROBING
-    so_far = {"status": "partial", "batch": 32, "replays": 4, "planned": 12, "decides_in": 1}
-    stage.event("probing", so_far)
-    stage.run(12)
-    found = stage.session.snapshot().batch_probe
-    assert (found.status, found.why) == ("abstained", "4 of 12 replays")
-    assert (found.replays, found.planned, found.decides_in) == (4, 12, 1)
-    assert not stage.journal("probing")
-    assert stage.run(12, seconds=121) is State.JUDGED
-    assert stage.session.snapshot().batch_probe.why == "4 of 12 replays"
-
-
 def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(stage: Stage) -> None:
     stage.enter().traced(run_delay_share=0.8)
     assert stage.run(12) is State.PROBING
