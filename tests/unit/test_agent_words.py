@@ -35,7 +35,7 @@ def test_what_an_agent_said_long_ago_is_forgotten_and_a_flood_is_not(
 ) -> None:
     now_s = [0.0]
     link = AgentLink(pair[0], clock_s=lambda: now_s[0])
-    frame = framing.encode({"event": "progress", "activity": "A" * 60_000})
+    frame = framing.encode({"event": "awaits", "why": "A" * 60_000})
     for _ in range(600):  # 36 MB in ten minutes
         pair[1].sendall(frame)
         now_s[0] += 1

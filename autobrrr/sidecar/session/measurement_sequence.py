@@ -109,11 +109,6 @@ class MeasurementSequence:
         else:
             self._measuring(now_ns, MEASUREMENTS[self.state])
 
-    def progress(self, activity: str) -> None:
-        """The agent says how far it is; not that another rank is measured, for which clients wait."""
-        if self.state is not State.JUDGED and activity != AWAITS_TURN:
-            self.activity = activity
-
     def again(self, now_ns: int, probing: Probing | None = None) -> None:
         """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
         findings = self._findings

@@ -220,8 +220,6 @@ class Session:
             self._stale = self._stale or name != "cost"
             if name not in ("cost", "tracing"):  # come all the time, and every snapshot shows them
                 self._journal.write(name, {name: event.get(name)})
-        elif name == "progress" and self._course is not None:
-            self._course.progress(said(event, "activity", ""))
         elif name == "remedy_lost" and self.active is not None:
             text = self.active.lose(event)
             if text is not None:

@@ -28,7 +28,6 @@ CAUSES = (
     (ring_layout.COMPILED, "autobrrr: compiling for a trial"),
     (ring_layout.TRACED, "autobrrr: measuring"),
     (ring_layout.SWITCHED, "autobrrr: switching a remedy"),
-    (ring_layout.AFTER_SHADOW, "autobrrr: replaying a step"),
     (ring_layout.SETTLING, "autobrrr: putting hooks on"),
     (ring_layout.EVALUATION, "with evaluation"),
     (ring_layout.SKIPPED, "optimizer skipped"),

@@ -268,7 +268,6 @@ class FakeAgent:
         if do == "trace":
             self._later(12, {"event": "traced", "traced": traced(self.model, step_ns)})
             if message.get("probe") is not False:
-                self._later(22, {"event": "progress", "activity": "probing 2B, 3 of 12"})
                 self._later(38, {"event": "probed", "probed": probed(self.model, step_ns)})
         elif do == "frames":
             self._later(30, {"event": "frames", "frames": {"samples": 0, "places": []}})
