@@ -60,6 +60,7 @@ class Cell:
     tone: Tone = ""
     short: str = ""  # the same where there is little room
     jump: tuple[str, int, int] | None = None  # into a timeline: its name, from and to in ns
+    gain: Gain | None = None  # drawn on the axis of all gains of its column, on a screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ from rich.cells import cell_len
 
 from autobrrr.quantities import share
 from autobrrr.readable import readable
-from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable, Tone
+from autobrrr.report.log_scale import LogScale
+from autobrrr.report.page_model import Bar, Cell, Forest, Line, LineGroup, PageTable, Tone
+from autobrrr.report.text_plot import labels, place, whisker
 from autobrrr_tui import text_bars
 from autobrrr_tui.text_rows import (
     BLANK,
@@ -33,11 +35,8 @@ from autobrrr_tui.text_rows import (
 
 WIDE = 110  # cells of a screen from which on the details stand beside a list
 LEAST, LEAST_BAR, MOST_BAR = 16, 6, 30  # cells of a column of words, of bars
-NAMES, SHORT_NAMES, LEAST_NAMES = (
-    27,
-    17,
-    8,
-)  # cells of names: for which columns give way, that are left at least
+LEAST_AXIS, MOST_AXIS = 24, 60  # of gains on an axis
+NAMES, SHORT_NAMES, LEAST_NAMES = 27, 17, 8  # of names: for which columns give way; that are left
 TONES: Mapping[Tone, str] = {
     "": "plain",
     "head": "regime",
@@ -187,7 +186,7 @@ def _table(table: PageTable, width: int, choice: ListChoice) -> Iterator[tuple[R
         yield row(piece(left, "warn"), piece("   Esc shows all", "dim")), ""
     if any(map(_name, table.heads)):
         heads = (
-            _padded(_head(table.heads[at], at == by), cells, table.heads[at]) for at, cells in columns.items()
+            _padded(_title(table, at, cells, by), cells, table.heads[at]) for at, cells in columns.items()
         )
         yield row("  ", piece("  ".join(heads).rstrip(), "dim")), ""
     for at in order[: table.most]:
@@ -216,13 +215,17 @@ def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) 
     natural: dict[int, int] = {}
     for at, head in enumerate(table.heads):
         cells = [table.rows[index][at] for index in order]
-        if any(cell.bar is not None for cell in cells):
+        if any(cell.gain is not None for cell in cells):
+            natural[at] = MOST_AXIS
+        elif any(cell.bar is not None for cell in cells):
             natural[at] = MOST_BAR
         elif any(cell.text not in ("", "-") for cell in cells) or not cells or at == by:
             natural[at] = max(cell_len(_head(head, at == by)), *(cell_len(cell.text) for cell in cells), 1)
     shown = list(natural)
 
     def least(at: int) -> int:
+        if _axis(table, at) is not None:
+            return LEAST_AXIS
         if any(table.rows[index][at].bar is not None for index in order):
             return LEAST_BAR
         if "#" in table.heads[at][:2]:
@@ -265,6 +268,9 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
             hue = cell.colour or ""
             drawn = GLYPHS.get(hue, "█") * max(1, round(cell.bar * room))
             parts.append(piece(padded(drawn, room), hue if hue in GLYPHS else "accent"))
+        elif cell.gain is not None and (scale := _axis(table, at)) is not None:
+            drawn = whisker(cell.gain.achieved, cell.gain.interval, scale, room)
+            parts.append(piece(padded(drawn, room), tone(cell.gain.side)))
         elif at == last and "#" not in head[:2]:
             said = [clipped(readable(text), room)] if table.tall == 1 else wrapped(text, room, table.tall)
             first, *rest = said or [""]
@@ -276,6 +282,21 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
     before = sum(columns.values()) - (columns[last] if last is not None else 0) + 2 * len(columns)
     for text in rest:
         yield row(" " * before, piece(text, tone(cells[last or 0].tone)))
+
+
+def _axis(table: PageTable, at: int) -> LogScale | None:
+    """What all gains of a column are drawn on, where it holds any."""
+    gains = [cells[at].gain for cells in table.rows]
+    known = [gain for gain in gains if gain is not None]
+    return Forest(rows=known).scale if known else None
+
+
+def _title(table: PageTable, at: int, cells: int, by: int | None) -> str:
+    """The head of a column; of an axis its round factors."""
+    scale = _axis(table, at)
+    if scale is None:
+        return _head(table.heads[at], at == by)
+    return labels(sorted((place(each, scale, cells), f"{each:g}x") for each in scale.factors()), cells)
 
 
 def _padded(text: str, cells: int, head: str) -> str:

@@ -63,10 +63,10 @@ def _only_by_name(name: str) -> bool:
     return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.price_s)
 
 
-def proving(advice: Advice) -> str:
+def proving(advice: Advice, command: str = STARTED) -> str:
     """The command that tries what no running step can."""
     allow = "" if advice.class_ in TRIED else f" --allow {advice.class_}"
-    return f"autobrrr tune --param {advice.remedy}{allow} -- {STARTED}"
+    return f"autobrrr tune --param {advice.remedy}{allow} -- {command}"
 
 
 def after_explanation(name: str, reach: str | None, class_: str | None) -> str:

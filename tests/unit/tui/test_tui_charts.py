@@ -120,8 +120,8 @@ def test_the_chart_names_what_it_cuts_off_and_shows_the_step_before() -> None:
 
 def test_nothing_is_called_on_once_the_session_is_over() -> None:
     kept = tui.kept()
-    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60))
-    shown = text_of(glance_parts.gain(left_on(kept), 60))
+    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60).rows)
+    shown = text_of(glance_parts.gain(left_on(kept), 60).rows)
     assert "nothing is on now" in shown
     assert "on: " not in shown
 
@@ -129,7 +129,7 @@ def test_nothing_is_called_on_once_the_session_is_over() -> None:
 def test_right_after_a_tuning_what_it_kept_is_on_and_the_next_step_is_to_save_it() -> None:
     """The last snapshot is older than the result: it is of a block without the remedy."""
     view = take(tui.trying(), tui.tuned())
-    shown = text_of(glance_parts.gain(view, 60))
+    shown = text_of(glance_parts.gain(view, 60).rows)
     assert "on: optimizer.fused" in shown
     assert "nothing is on now" not in shown
     assert not view.tuning
@@ -140,23 +140,22 @@ def test_right_after_a_tuning_what_it_kept_is_on_and_the_next_step_is_to_save_it
 def test_right_after_a_tuning_that_failed_no_key_says_it_goes_on() -> None:
     view = take(tui.trying(), TuneFailed(message="the job ended"))
     assert not view.tuning
-    assert "the job ended" in text_of(glance_parts.gain(view, 60))
+    assert "the job ended" in text_of(glance_parts.gain(view, 60).rows)
 
 
 @pytest.mark.parametrize("room", [48, 56, 68, 96])
-@pytest.mark.parametrize("titled", [False, True])
-def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int, titled: bool) -> None:
-    rows = glance_parts.gain(tui.judged(), room, badges=True, titled=titled)
+def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int) -> None:
+    rows = glance_parts.gain(tui.judged(), room).rows
     assert "batch.larger" in text_of(rows[1:2])
     assert "[changes training]" in text_of(rows[1:2])
     assert max(len("".join(text for text, _, _ in line)) for line in rows) <= room
 
 
-def test_predictions_are_called_so_in_their_row_or_in_the_title() -> None:
-    view = tui.judged()
-    assert text_of(glance_parts.gain(view, 56, badges=True)).count("predicted") == 2
-    assert "predicted" not in text_of(glance_parts.gain(view, 56, badges=True, titled=True))
-    assert glance_parts.gain_of(view) == "predicted, not tried yet"
+def test_what_is_predicted_is_called_so_and_may_be_gained() -> None:
+    assert text_of(glance_parts.gain(tui.judged(), 68).rows).count("predicted") == 2
+    found = glance_parts.gain(tui.judged(), 56)
+    assert (found.head, found.note) == ("may gain", "predicted, not tried yet")
+    assert glance_parts.gain(tui.kept(), 56).head == "gain"
 
 
 def test_next_says_what_to_do_in_each_state() -> None:
@@ -191,7 +190,7 @@ def test_a_quiet_machine_is_told_beside_the_verdict_and_a_busy_one_in_the_banner
 
 def test_a_budget_of_nothing_draws() -> None:
     view = take(tui.trying(), TuneProgress(stage="trial", text="x", remedy="optimizer.fused"))
-    assert "0 of 0 s" in text_of(glance_parts.gain(view, 60))
+    assert "0 of 0 s" in text_of(glance_parts.gain(view, 60).rows)
 
 
 def advised(remedy: str, reach: str, class_: str = "bitwise") -> View:
@@ -204,7 +203,7 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     assert glance_parts.next_step(advised("optimizer.fused", "live"))[0].startswith("t tries")
     view = advised("loader.workers", "next_epoch")
     assert glance_parts.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
-    assert "next epoch" in text_of(glance_parts.gain(view, 60))
+    assert "next epoch" in text_of(glance_parts.gain(view, 60).rows)
 
 
 def test_what_changes_the_training_is_not_proposed_as_the_next_thing_to_do() -> None:
@@ -263,6 +262,6 @@ def test_the_newest_slow_step_is_in_sight_with_its_cursor(size: tuple[int, int])
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:
     view = take(take(tui.trying(), tui.tuned()), tui.snapshot(state="tuning", active=[]))
-    shown = text_of(glance_parts.gain(view, 60))
+    shown = text_of(glance_parts.gain(view, 60).rows)
     assert "on: optimizer.fused" in shown
     assert "nothing is on now" not in shown

@@ -1,6 +1,6 @@
 """The first screen: who limits the step, what was gained, the steps, the next thing to do. Never scrolls.
 
-Wide terminals show it as panels that grow with them, others as a list.
+Wide terminals show its parts in boxes around a chart that grows with them, others one under the other.
 """
 
 from __future__ import annotations
@@ -18,79 +18,57 @@ from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_boxes import EDGES, beside, boxed, cut
-from autobrrr_tui.text_rows import (
-    BLANK,
-    LABEL,
-    Page,
-    Row,
-    fitted,
-    labelled,
-    piece,
-    row,
-    wrapped,
-)
+from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, fitted, labelled, piece, row, wrapped
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL
-PANELS = (100, 27)  # cells and rows from which on there are panels
+PANELS = (100, 27)  # cells and rows from which on there are boxes
 NARROW = 70  # cells
 ROOMY = 16  # rows from which on the next step may take two
 TIGHT = 14  # rows below which the verdict's second sentence is left to mode 2
-CHART = 18  # rows of the chart's box: more show nothing more
+LEAST_CHART = 8  # rows of its box
 
 
 def page(view: View, width: int, height: int) -> Page:
     """All of it in at most `height` rows."""
-    known = view.snapshot is None or view.regime != "unknown" or view.snapshot.limit == "unknown"
+    found = view.snapshot
+    known = found is None or view.regime != "unknown" or found.limit == "unknown"
     regime = row(piece(f"  regime: {view.regime}", "regime" if known else "dim"))  # scripts may read it
-    if view.snapshot is None:
+    if found is None:
         return Page(rows=[regime, BLANK, *_after(view, width, height)][:height])
     wide = width >= PANELS[0] and height >= PANELS[1]
-    return Page(rows=[regime, *(_panels if wide else _list)(view, width, height - 1)][:height])
+    return Page(rows=[regime, *(_boxes if wide else _list)(view, found, width, height - 1)][:height])
 
 
-def _panels(view: View, width: int, height: int) -> list[Row]:
-    found = view.snapshot
-    assert found is not None
-    left = width // 2
-    inner = left - EDGES
-    verdict = [*parts.verdict(view, inner), *parts.grounds(found, inner), *parts.machine(found)]
-    gain = parts.gain(view, width - left - EDGES, badges=True, titled=True)
-    top = min(12, max(len(verdict), len(gain), 4) + 2)
+def _boxes(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
+    """The chart of steps takes what the others leave."""
+    half, side, whole = width // 2, max(38, width * 3 // 10), width - EDGES
     after = _after(view, width, height)
-    ranks = _ranks(view, width - EDGES, (height - top - len(after)) // 3) if view.ranks else []
-    boxes = boxed("RANKS", ranks, width, len(ranks) + 2) if ranks else []
-    spare = height - top - len(after) - len(boxes)
-    side = max(38, width * 3 // 10)
-    details = _details(view, side - EDGES)
-    remedies = parts.remedies(view, width - side - EDGES, max(6, spare // 2 - 2))
-    lowest = max(len(details), len(remedies)) + 2
-    lowest = min(max(8, spare // 2), lowest)
-    middle = min(CHART, spare - lowest)
-    signals = _signals(found, width - EDGES)
-    free = spare - lowest - middle
-    if free < 4 or not signals:
-        middle, free = middle + free, 0
-    below = min(free, len(signals) + 2)
-    lowest += free - below
-    steps = [
-        parts.step_figures(view, width - EDGES),
-        *chart(view, width - EDGES, middle - 3),
-    ]
+    verdict = parts.verdict(view, half - EDGES)
+    verdict += [*parts.grounds(found, half - EDGES), *parts.machine(found)]
+    gain = parts.gain(view, width - half - EDGES)
+    top = min(12, max(len(verdict), len(gain.rows), 4) + 2)
+    spare = height - top - len(after)
+    phases = parts.phases(found.phases_ns, side - EDGES)
+    phases += [BLANK, *_device(found, side - EDGES)]
+    remedies = parts.remedies(view, width - side - EDGES, max(5, spare // 2 - 2))
+    low = min(max(8, spare // 2), max(len(phases), len(remedies)) + 2)
+    ranks = _ranks(view, whole, spare // 3) if view.ranks else []
+    below = [*boxed("RANKS", ranks, width, len(ranks) + 2)] if ranks else []
+    signals = _signals(found, whole)
+    if signals and spare - low - len(below) - len(signals) - 2 >= 2 * LEAST_CHART:
+        below += boxed("SIGNALS", signals, width, len(signals) + 2)
+    middle = spare - low - len(below)
+    steps = [parts.step_figures(view, whole), *chart(view, whole, middle - 3)]
     return [
         *beside(
-            boxed("VERDICT", verdict, left, top),
-            boxed(parts.gain_head(view).upper(), gain, width - left, top, parts.gain_of(view)),
-            left,
+            boxed("VERDICT", verdict, half, top),
+            boxed(gain.head.upper(), gain.rows, width - half, top, gain.note),
+            half,
         ),
-        *boxed("STEP", steps, width, middle, seconds_shown(view, width - EDGES)),
-        *boxes,
-        *(boxed("SIGNALS", signals, width, below) if below else []),
-        *beside(
-            boxed("PHASES", details, side, lowest),
-            boxed("REMEDIES", remedies, width - side, lowest, parts.remedies_of(view)),
-            side,
-        ),
+        *boxed("STEP", steps, width, middle, seconds_shown(view, whole)),
+        *below,
+        *beside(boxed("PHASES", phases, side, low), boxed("REMEDIES", remedies, width - side, low), side),
         *after,
     ]
 
@@ -98,7 +76,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
 def _ranks(view: View, room: int, most: int) -> list[Row]:
     """The strip, and in at most so many rows a line for each rank, or which one is late."""
     straggler = view.snapshot.straggler if view.snapshot is not None else None
-    rows = [tuple(line) for line in strip(view.ranks, room)]
+    rows = strip(view.ranks, room)
     lines = table_rows(ranks_table(view.ranks, straggler), room)
     if len(rows) + len(lines) <= most and len(view.ranks) > 1:
         return [*rows, *lines]
@@ -112,33 +90,23 @@ def _said(straggler: LateRank | None, room: int, most: int) -> list[Row]:
     return [row(piece(line, "bad" if late else "plain")) for line in wrapped(words, room, most)]
 
 
-def _details(view: View, room: int) -> list[Row]:
-    """A bar for each phase, then the device."""
-    found = view.snapshot
-    assert found is not None
-    words = text_bars.flowed([piece(word, "dim") for word in parts.device_words(found)], room)
-    return [
-        *parts.phase_rows(found.phases_ns, room),
-        *[BLANK] * bool(words),
-        *(tuple(line) for line in words),
-    ]
+def _device(found: Diagnosis, room: int) -> list[Row]:
+    words = parts.device_words(found)
+    return [tuple(line) for line in text_bars.flowed([piece(word) for word in words], room)] if words else []
 
 
 def _signals(found: Diagnosis, room: int) -> list[Row]:
-    """What each signal says, in a line; those without a figure only by how many they are."""
-    known = [each for each in found.evidence if each.value is not None]
+    """What each signal with a figure says, in a line."""
     rows = [
         [
             Cell(text=each.signal.replace("_", " ")),
             Cell(text=each.says or "", tone="accent"),
             Cell(text=each.note, tone="" if each.says else "muted"),
         ]
-        for each in known
+        for each in found.evidence
+        if each.value is not None
     ]
-    without = len(found.evidence) - len(known)
-    more = piece(f"{without} more without a figure: 2 lists them", "dim", "screen.mode('diagnosis')")
-    table = PageTable(title="", heads=("-", "-", "-"), rows=rows, tall=1)
-    return [*table_rows(table, room), *([row(more)] if known and without else [])]
+    return table_rows(PageTable(title="", heads=("-", "-", "-"), rows=rows, tall=1), room)
 
 
 def _after(view: View, width: int, height: int) -> list[Row]:
@@ -148,7 +116,7 @@ def _after(view: View, width: int, height: int) -> list[Row]:
     safe, tone = parts.safety(view)
     return [
         *_headed("now", parts.now_line(view, room, most)),
-        *_headed("next", [row(piece(line, "key", action)) for line in fitted(words, room, most)]),
+        *_headed("next", [row(piece(line, "strong", action)) for line in fitted(words, room, most)]),
         *_headed("safe", [row(piece(line, tone)) for line in fitted(safe, room, 1)]),
     ]
 
@@ -161,50 +129,42 @@ class RowGroup(NamedTuple):
     joined: bool = False  # to the block above it: no blank row between them
 
 
-def _list(view: View, width: int, height: int) -> list[Row]:
+def _list(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     """One under the other: space goes first, then the legend and the less needed lines."""
-    blocks = [block for block in _blocks(view, width, height) if block.rows]
+    blocks = [block for block in _blocks(view, found, width, height) if block.rows]
     while sum(len(block.rows) for block in blocks) > height:
         worst = max(blocks, key=lambda block: block.dispensable)
         if worst.dispensable == 0:
             break
         blocks.remove(worst)
     spare = height - sum(len(block.rows) for block in blocks)
-    found: list[Row] = []
+    rows: list[Row] = []
     for block in blocks:
-        if found and not block.joined and spare > 0:
-            found.append(BLANK)
+        if rows and not block.joined and spare > 0:
+            rows.append(BLANK)
             spare -= 1
-        found += block.rows
-    return found
+        rows += block.rows
+    return rows
 
 
-def _blocks(view: View, width: int, height: int) -> list[RowGroup]:
-    found = view.snapshot
-    assert found is not None
-    room = width - INDENT - 1
-    tight = height < TIGHT
+def _blocks(view: View, found: Diagnosis, width: int, height: int) -> list[RowGroup]:
+    room, tight = width - INDENT - 1, height < TIGHT
     said = [row("  ", *line) for line in parts.verdict(view, width - 4, 3 if tight else 2, brief=tight)]
     grounds = [row("  ", *line) for line in parts.grounds(found, width - 4)]
-    blocks = [RowGroup(0, said), RowGroup(4, grounds, joined=True)]
-    blocks.append(RowGroup(0, [labelled("step", *parts.step_figures(view, room))]))
-    blocks.append(RowGroup(5, [labelled("", *line) for line in _spark(view, room)], joined=True))
-    phases = parts.phase_bar(found.phases_ns, room)
-    if phases and width < NARROW:  # a bar without its legend means nothing
-        blocks.append(RowGroup(1, [labelled("phases", *parts.phase_words(found.phases_ns, room))]))
-    elif phases:
-        blocks.append(RowGroup(0, [labelled("phases", *phases[0])]))
-        blocks.append(RowGroup(1, [labelled("", *line) for line in phases[1:]], joined=True))
-    device = text_bars.flowed([piece(word) for word in parts.device_words(found)], room)[:2]
-    if parts.device_words(found):
-        blocks.append(RowGroup(3, _headed("device", [tuple(line) for line in device])))
-    if view.ranks:
-        blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
-        blocks.append(RowGroup(3, _headed("", _said(found.straggler, room, 2)), joined=True))
-    gain = parts.gain(view, room, badges=True)
-    blocks.append(RowGroup(0, _headed(parts.gain_head(view), [cut(line, room) for line in gain[:2]])))
-    blocks.append(RowGroup(0, _after(view, width, height)))
-    return blocks
+    steps = _headed("step", [parts.step_figures(view, room), *_spark(view, room)])
+    narrow = width < NARROW
+    phases = _headed("phases", (parts.phase_words if narrow else parts.phases)(found.phases_ns, room))
+    ranks = _headed("ranks", strip(view.ranks, room)) if view.ranks else []
+    gain = parts.gain(view, room)
+    return [
+        *(RowGroup(0, said), RowGroup(4, grounds, joined=True)),
+        *(RowGroup(0, steps[:1]), RowGroup(5, steps[1:], joined=True)),
+        *(RowGroup(int(narrow), phases[:1]), RowGroup(1, phases[1:], joined=True)),
+        RowGroup(3, _headed("device", _device(found, room)[:2])),
+        *(RowGroup(1, ranks), RowGroup(3, _headed("", _said(found.straggler, room, 2)), joined=True)),
+        RowGroup(0, _headed(gain.head, [cut(line, room) for line in gain.rows[:2]])),
+        RowGroup(0, _after(view, width, height)),
+    ]
 
 
 def _headed(name: str, rows: list[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from autobrrr.records import Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
-from autobrrr.report.page_model import Cell, Line, PageTable, Tone, factor, figure
+from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone, factor, figure
 from autobrrr.report.text.trial_words import label, trial_label, tuned_words
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.text_rows import Row, clipped, piece, row
@@ -95,14 +95,18 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
         said = f"achieved: with the remedy against without it [{SURE}]"
         said += "; tuned: all kept together against none" if kept else ""
         below.append(Line(text=said, tone="muted"))
-    table = PageTable(
+    return [*ends, table(found), *below]
+
+
+def table(found: Sequence[RemedyRow]) -> PageTable:
+    """The list of remedies: what became of each, its interval on the axis of all where there is room."""
+    return PageTable(
         title="",
-        heads=("remedy", "state", "~#achieved", "~#predicted", "~#took", "class"),
+        heads=("remedy", "state", "~-", "~#achieved", "~#predicted", "~#took", "class"),
         rows=[_cells(line) for line in found],
         keys=[line.key for line in found],
         more={line.key: more_of(line) for line in found},
     )
-    return [*ends, table, *below]
 
 
 def note(line: RemedyRow, width: int) -> Row:
@@ -118,11 +122,13 @@ def _keys(view: View) -> str:
 
 def _cells(line: RemedyRow) -> list[Cell]:
     said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
-    if line.achieved is None and line.predicted is not None:
+    gain = Gain(name=line.key, achieved=line.achieved, interval=line.interval)
+    if line.achieved is None and line.predicted is not None and not line.why:  # no use after a trial
         said, short = f"{factor_words(line.predicted)} predicted", "-"
     return [
         Cell(text=line.key, tone="strong" if line.token is not None else ""),
         Cell(text=line.state, tone=STATES.get(line.state, "")),
+        Cell(gain=None if gain.achieved is None else gain),
         Cell(text=said, short=short, sort=line.achieved),
         factor(line.predicted),
         figure("" if line.price_ns is None else duration(line.price_ns), line.price_ns),

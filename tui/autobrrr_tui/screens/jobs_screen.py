@@ -246,7 +246,7 @@ class TopScreen(Screen[None]):
             rows = [
                 *parts.verdict(view, inside),
                 *(row(piece(line, "warn")) for line in wrapped(busy_words(view.snapshot), inside, 2)),
-                *parts.gain(view, inside),
+                *parts.gain(view, inside).rows,
             ]
         elif job.attachable:
             rows = [row("not attached: Enter attaches and shows it")]
