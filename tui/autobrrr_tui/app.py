@@ -18,28 +18,13 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
 
+from autobrrr_tui.screens.key_bar import KEYS, MODES
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.theme import is_light
 
 if TYPE_CHECKING:
     from autobrrr_tui.screens.jobs_screen import Enter, ListJobs
-
-COMMANDS = (
-    ("Tune", "tune", "try the matching remedies on the running job"),
-    ("Pause or continue", "pause", "pause or continue the tuner"),
-    ("Apply", "apply", "apply the chosen remedy"),
-    ("Undo", "undo", "revert a remedy"),
-    ("Export recipe", "export", "write the applied remedies as a recipe"),
-    ("Profile", "window", "run a few steps under the profiler; they take longer"),
-    ("Measure", "probe", "measure again, with the batch probe; it pauses the job for moments"),
-    ("Detach", "detach", "revert all remedies and end the session"),
-    ("Search", "search", "show the lines of a list that hold some words"),
-    ("Sort", "sort", "sort a list by its next column"),
-    ("Help", "help", "all keys"),
-    ("Quit", "quit", "leave; the session continues"),
-)
-
 
 LOOK_S = 1.0  # between looks whether the terminal is still there
 
@@ -93,12 +78,12 @@ class AutobrrrApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette: everything that has a key, then light and dark."""
-        for title, action, help_text in COMMANDS:
-            run = getattr(screen, f"action_{action}", None)
+        for key in KEYS:
+            run = getattr(screen, f"action_{key.action}", None)
             if run is not None:
-                yield SystemCommand(title, help_text, run)
+                yield SystemCommand(key.word.capitalize(), key.means, run)
         if isinstance(screen, SessionScreen):
-            for name in ("steps", "diagnosis", "tuning", "gaps", "recipe", "log", "glance"):
+            for name in MODES:
                 yield SystemCommand(
                     f"Mode: {name}", f"show {name}", lambda name=name: screen.action_mode(name)
                 )

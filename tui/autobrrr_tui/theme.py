@@ -7,6 +7,7 @@ terminal tells it, decides between two tables that differ in what reads badly on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from rich.style import Style
 
@@ -49,6 +50,7 @@ def is_light(environ: Mapping[str, str]) -> bool:
     return background in ("7", "15")
 
 
+@cache
 def styles(light: bool) -> dict[str, Style]:
     """A style for every tone."""
     return {tone: Style.parse(words) for tone, words in (LIGHT if light else DARK).items()}

@@ -255,7 +255,7 @@ def test_a_click_chooses_a_remedy() -> None:
 def test_the_palette_knows_everything_that_has_a_key() -> None:
     async def work(desk: Desk) -> None:
         names = {command.title for command in desk.pilot.app.get_system_commands(desk.screen)}
-        assert {"Tune", "Undo", "Export recipe", "Detach", "Mode: gaps", "Theme: light"} <= names
+        assert {"Tune", "Undo", "Export", "Detach", "Mode: gaps", "Theme: light"} <= names
         await desk.press("ctrl+p")
         await desk.press(*"undo", "enter")
 

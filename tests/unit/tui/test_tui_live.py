@@ -81,8 +81,8 @@ class FakeClient:
         self._note("undo", token)
         return "the agent is busy"
 
-    def begin_tuning(self, **asked: object) -> None:
-        self._note("tune", asked["only"])
+    def begin_tuning(self) -> None:
+        self._note("tune", None)
 
     def detach(self) -> SessionEnding:
         self._note("detach", None)
@@ -272,7 +272,6 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
             ("undo", 7),
             "gc.freeze is still on: the agent is busy",
         ),
-        (ViewRequest(do=Do.TUNE, only=("gc.freeze",)), ("tune", ("gc.freeze",)), "tuning"),
         (ViewRequest(do=Do.TUNE), ("tune", None), "tuning"),
         (ViewRequest(do=Do.PROBE), ("diagnose", "on"), "measuring again"),
         (ViewRequest(do=Do.DETACH), ("detach", None), "detached"),

@@ -7,28 +7,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Horizontal
-from textual.screen import Screen
-from textual.widgets import Input
-
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine
 from autobrrr.records.busy_words import busy_words, unseen_words
-from autobrrr_tui.page_rows import UNCHANGED, detail_cells, page_rows, sorting
+from autobrrr.report.page_model import PageTable
+from autobrrr_tui.page_rows import detail_cells, page_rows
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.panes.jobs_pane import SPARK, job_row, jobs_table
-from autobrrr_tui.screens.search_field import SearchField
+from autobrrr_tui.screens.key_bar import keys_line
+from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import help_page
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, piece, row, wrapped
-from autobrrr_tui.theme import styles
-from autobrrr_tui.view_messages import Listed
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -38,25 +32,13 @@ ListJobs = Callable[[Callable[[int], object]], list[JobLine]]  # is told how man
 Enter = Callable[[int], Source]
 
 
-class TopScreen(Screen[None]):
+class TopScreen(ListScreen):
     """Lists jobs on a thread of its own; attaches to nothing before Enter."""
-
-    BINDINGS = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("enter", "enter", "go in"),
-        Binding("slash", "search", "search"),
-        Binding("s", "sort", "sort"),
-        Binding("question_mark", "help", "help"),
-        Binding("q", "quit", "quit"),
-        Binding("escape", "back", show=False),
-    ]
-    AUTO_FOCUS = ""
 
     def __init__(
         self, list_jobs: ListJobs, enter: Enter, joiner: Callable[[int], Client | None] = join
     ) -> None:
-        super().__init__()
+        super().__init__(mode="jobs")
         self._list_jobs, self._enter, self._join = list_jobs, enter, joiner
         self._jobs: list[JobLine] | None = None
         self._views: dict[int, View] = {}
@@ -65,34 +47,24 @@ class TopScreen(Screen[None]):
         self._left = threading.Event()
         self._told = ""
         self._unseen = 0
-        self._choice = UNCHANGED
 
-    def compose(self) -> ComposeResult:
-        yield self._lines("modes")
-        yield Horizontal(self._lines("jobs"), self._lines("detail"), id="list")
-        yield self._lines("preview")
-        yield SearchField()
-        for name in ("note", "keys"):
-            yield self._lines(name)
-
-    def _lines(self, name: str) -> Lines:
-        return Lines(lambda: styles(not self.app.current_theme.dark), id=name)
+    @property
+    def table(self) -> PageTable:
+        return jobs_table([])
 
     def on_mount(self) -> None:
-        self._draw()
+        self.query_one("#head").display = False
+        self.draw()
         threading.Thread(target=self._watch, name="jobs", daemon=True).start()
 
     def on_unmount(self) -> None:
         self._left.set()
 
-    def on_resize(self) -> None:
-        self._draw()
-
-    def on_listed(self, message: Listed) -> None:
-        for job in message.jobs:
-            self._learn(job, message.views.get(job.pid))
-        self._jobs, self._views, self._unseen = message.jobs, message.views, message.unseen
-        self._draw()
+    def _listed(self, jobs: list[JobLine], views: dict[int, View], unseen: int) -> None:
+        for job in jobs:
+            self._learn(job, views.get(job.pid))
+        self._jobs, self._views, self._unseen = jobs, views, unseen
+        self.draw()
 
     def _learn(self, job: JobLine, view: View | None) -> None:
         """Its CPU since the last look, and its step times over the last looks."""
@@ -107,42 +79,8 @@ class TopScreen(Screen[None]):
             seen = (*self._medians.get(job.pid, ()), view.snapshot.step_ns.median)
             self._medians[job.pid] = seen[-SPARK:]
 
-    def on_lines_picked(self) -> None:
-        self._draw()
-
     def on_lines_chosen(self, message: Lines.Chosen) -> None:
         self.action_enter()
-
-    def on_input_changed(self, message: Input.Changed) -> None:
-        self._choice = replace(self._choice, search=message.value)
-        self._draw()
-
-    def on_input_submitted(self) -> None:
-        self.query_one(SearchField).close()
-        self._draw()
-
-    def action_search(self) -> None:
-        self.query_one(SearchField).open(self._choice.search)
-        self._draw()
-
-    def action_sort(self) -> None:
-        self._choice = replace(
-            self._choice, sort=(self._choice.sort + 1) % (len(sorting(jobs_table([]))) + 1)
-        )
-        self._draw()
-
-    def action_back(self) -> None:
-        field = self.query_one(SearchField)
-        if not field.display and not self._choice.search:
-            self.app.exit()
-            return
-        field.close()
-        self._choice = replace(self._choice, search="")
-        self._draw()
-
-    def action_move(self, by: int) -> None:
-        self.query_one("#jobs", Lines).move(by)
-        self._draw()
 
     def action_enter(self) -> None:
         job = self._picked()
@@ -150,22 +88,19 @@ class TopScreen(Screen[None]):
             return
         if not (job.attached or job.attachable):
             self._told = f"process {job.pid} can't be attached to: {job.why}"
-            self._draw()
+            self.draw()
             return
         self.app.push_screen(SessionScreen(self._enter(job.pid), export_to=Path.cwd()))
 
     def action_help(self) -> None:
         self.app.push_screen(help_page())
 
-    def action_quit(self) -> None:
-        self.app.exit()
-
     def _watch(self) -> None:
         clients: dict[int, Client] = {}
         while not self._left.is_set():
             unseen: list[int] = []
             jobs = self._list_jobs(unseen.append)
-            self.post_message(Listed(jobs, self._look(jobs, clients), sum(unseen)))
+            self.call_later(self._listed, jobs, self._look(jobs, clients), sum(unseen))
             self._left.wait(EVERY_S)
         for client in clients.values():
             client.close()
@@ -187,33 +122,21 @@ class TopScreen(Screen[None]):
             clients.pop(pid).close()
         return views
 
-    def _draw(self) -> None:
-        width = self.size.width
-        self._show("modes", Page(rows=[row(piece(" autobrrr  ", "strong"), "training jobs on this machine")]))
+    def draw(self) -> None:
+        width, tall = self.size.width, self.size.height
+        self._show("modes", [row(piece(" autobrrr  ", "strong"), "training jobs on this machine")])
         aside = detail_cells(width) if self._jobs else 0
-        self._show("jobs", self._page(width - aside - bool(aside)))
-        height = self.size.height - 3 if aside else PREVIEW if self.size.height // 3 >= PREVIEW else 0
-        known = self._known(aside or width, height)
-        detail, below = self.query_one("#detail", Lines), self.query_one("#preview", Lines)
-        detail.styles.width, below.styles.height = (aside, 0) if aside else (0, len(known))
-        (detail if aside else below).show(Page(rows=known))
+        self._body.show(self._page(width - aside - bool(aside)))
+        known = self._known(aside or width, tall - 3 if aside else PREVIEW * (tall // 3 >= PREVIEW))
+        self.query_one("#detail").styles.width = aside
+        self._show("detail", known if aside else [])
+        self._show("below", [] if aside else known, 0 if aside else len(known))
         told = self._told or (unseen_words(self._unseen) if self._unseen else "")
-        self._show("note", Page(rows=[row(piece(clipped(f" {told}", width), "warn"))]))
-        self.query_one("#note").display = not self.query_one(SearchField).display
+        self._note_or_search(row(piece(clipped(f" {told}", width), "warn")))
         job = self._picked()
         enters = "go in" if job is not None and job.attached else "attach and go in"
-        keys = row(
-            *((piece(" Enter ", "key", "screen.enter"), f"{enters} ") if job is not None else ()),
-            piece(" / ", "key", "screen.search"),
-            "search ",
-            piece(" s ", "key", "screen.sort"),
-            "sort ",
-            piece(" ? ", "key", "screen.help"),
-            "help ",
-            piece(" q ", "key", "screen.quit"),
-            "quit",
-        )
-        self._show("keys", Page(rows=[keys]))
+        can = frozenset({"search", "sort", *(["enter"] if job is not None else [])})
+        self._show("keys", [keys_line(width, can, {"enter": enters})])
 
     def _page(self, width: int) -> Page:
         if self._jobs is None:
@@ -262,8 +185,4 @@ class TopScreen(Screen[None]):
         return boxed(clipped(name, max(8, width - 8)), rows, width, height)
 
     def _picked(self) -> JobLine | None:
-        picked = self.query_one("#jobs", Lines).picked
-        return next((each for each in self._jobs or [] if str(each.pid) == picked), None)
-
-    def _show(self, name: str, page: Page) -> None:
-        self.query_one(f"#{name}", Lines).show(page)
+        return next((each for each in self._jobs or [] if str(each.pid) == self._body.picked), None)

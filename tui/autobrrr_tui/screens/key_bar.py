@@ -1,6 +1,9 @@
-"""The line of keys at the bottom and the line of modes at the top, both clickable."""
+"""The table of keys; the line of keys at the bottom and the line of modes at the top, both clickable."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from autobrrr_tui.panes.tuning_pane import RemedyRow
 from autobrrr_tui.text_rows import Piece, Row, piece
@@ -8,13 +11,45 @@ from autobrrr_tui.view_state import View
 
 MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")
 SHORT = ("glance", "steps", "diag", "tune", "gaps", "recipe", "log")
+
+
+class ScreenKey(NamedTuple):
+    """A key as it is written, what it does in a word and in a sentence, what it costs the job."""
+
+    key: str
+    action: str
+    word: str
+    means: str
+    cost: str = ""
+
+
+KEYS = tuple(
+    ScreenKey(*each)
+    for each in (
+        ("space", "pause", "pause", "pause the tuner after this pair; again: continue"),
+        ("t", "tune", "tune", "tune: try the matching remedies on the running job, keep what is proven; "
+         "steps take longer while a slower one is tried"),
+        ("a", "apply", "apply", "apply the remedy chosen in mode 3"),
+        ("u", "undo", "undo", "undo: revert the remedy chosen in mode 3, or the last"),
+        ("e", "export", "export", "export: write the applied remedies as a recipe"),
+        ("w", "window", "profile", "profile a few steps under torch; they take longer", "slows some steps"),
+        ("p", "probe", "measure", "measure again, with the batch probe: short pauses", "short pauses"),
+        ("d", "detach", "detach", "detach: revert all, end the session; the job runs on", "reverts all"),
+        ("Enter", "enter", "details", "details of what is chosen; y copies its name"),
+        ("/", "search", "search", "search the list; Esc shows all again"),
+        ("s", "sort", "sort", "sort the list by its next column"),
+        ("?", "help", "help", "the keys, and the words of this page"),
+        ("q", "quit", "quit", "quit this screen; the session continues"),
+    )
+)  # fmt: skip
 TOUCHING = ("tune", "pause", "apply", "undo", "window", "probe", "detach")
 SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
-COSTS = {
-    "window": "slows some steps",
-    "probe": "short pauses",
-    "detach": "reverts all",
-}  # of keys, to the job
+HELP = (
+    ("0 to 6, Esc", f"modes: {', '.join(MODES)}"),
+    *((key.key, key.means) for key in KEYS if key.action != "help"),
+    ("up, down", "choose, scroll"),
+    ("Ctrl-P", "all commands by name"),
+)
 
 
 def modes_line(mode: str, width: int) -> Row:
@@ -53,36 +88,23 @@ def able(view: View, line: RemedyRow | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def keys_line(view: View, width: int, can: frozenset[str]) -> Row:
+def keys_line(width: int, can: frozenset[str], words: Mapping[str, str]) -> Row:
     """Keys that do something now, with what they cost the job; with little room that goes first,
     then the keys that can be missed.
+
+    Args:
+        can: Their actions; help and quit are always there.
+        words: By action: what a key does now where that is not its usual word.
     """
-    words = [
-        ("space", "go on" if view.paused else "pause", "pause"),
-        ("t", "stop" if view.tuning else "tune", "tune"),
-        ("a", "apply", "apply"),
-        ("u", "undo", "undo"),
-        ("e", "export", "export"),
-        ("w", "profile", "window"),
-        ("p", "measure", "probe"),
-        ("d", "detach", "detach"),
-        ("Enter", "details", "enter"),
-        ("/", "search", "search"),
-        ("s", "sort", "sort"),
-        ("?", "help", "help"),
-        ("q", "quit", "quit"),
-    ]
-    words = [word for word in words if word[2] in can | {"help", "quit"}]
-    shorter: list[tuple[str, dict[str, str]]] = [("", COSTS), *((name, {}) for name in ("", *SPARE))]
-    for left_out, costs in shorter:
-        words = [word for word in words if word[2] != left_out]
+    keys = [key for key in KEYS if key.action in can | {"help", "quit"}]
+    for left_out, costs in (("", True), *((name, False) for name in ("", *SPARE))):
+        keys = [key for key in keys if key.action != left_out]
         pieces: list[Piece] = []
-        for key, text, action in words:
-            pieces += [
-                piece(f" {key} ", "key", f"screen.{action}"),
-                piece(f"{text} ", "plain", f"screen.{action}"),
-                *([piece(f"({costs[action]}) ", "dim")] if action in costs else []),
-            ]
+        for key in keys:
+            action = f"screen.{key.action}"
+            pieces += [piece(f" {key.key} ", "key", action)]
+            pieces += [piece(f"{words.get(key.action, key.word)} ", "plain", action)]
+            pieces += [piece(f"({key.cost}) ", "dim")] if key.cost and costs else []
         if sum(len(text) for text, _, _ in pieces) <= width:
             break
     return tuple(pieces)

@@ -7,7 +7,6 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr_tui.text_rows import BLANK, Page, Row, piece, row, wrapped
-from autobrrr_tui.theme import styles
 from autobrrr_tui.widgets.row_widget import Lines
 
 
@@ -24,7 +23,7 @@ class Ask(ModalScreen[bool]):
         self._question, self._yes = question, yes
 
     def compose(self) -> ComposeResult:
-        yield Lines(lambda: styles(not self.app.current_theme.dark), id="question")
+        yield Lines(id="question")
 
     def on_mount(self) -> None:
         width = max(20, min(68, self.app.size.width - 6))

@@ -9,30 +9,10 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.screens.key_bar import HELP
 from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, row, wrapped
-from autobrrr_tui.theme import styles
 from autobrrr_tui.widgets.row_widget import Lines
 
-KEYS = (
-    ("0 to 6, Esc", "modes: glance, steps, diagnosis, tuning, gaps, recipe, log"),
-    (
-        "t",
-        "tune: try the matching remedies on the running job, keep what is proven; while one that is "
-        "slower is tried, steps take longer",
-    ),
-    ("space", "pause the tuner after the current A/B pair; again: continue"),
-    ("a", "apply the remedy chosen in mode 3"),
-    ("u", "undo: revert the remedy chosen in mode 3, or else the last one applied"),
-    ("e", "export: write the applied remedies as a recipe"),
-    ("w", "profile: run a few steps under torch's profiler; these steps take longer"),
-    ("p", "measure again, with the batch probe: it pauses the job for moments between steps"),
-    ("d", "detach: revert all remedies, remove the agent, end the session; the job runs on"),
-    ("q", "quit this screen; the session continues"),
-    ("up, down", "choose, scroll"),
-    ("Enter", "details of what is chosen, and what it means; y copies its name"),
-    ("/, s", "search the list (Esc shows all again); sort it by the next column"),
-    ("Ctrl-P", "all commands by name"),
-)
 KEY_CELLS = 17
 
 
@@ -59,7 +39,7 @@ class TextScreen(ModalScreen[None]):
         self._title, self._paragraphs, self._lead, self._turn = title, paragraphs, lead, turn
 
     def compose(self) -> ComposeResult:
-        yield Lines(lambda: styles(not self.app.current_theme.dark), id="page")
+        yield Lines(id="page")
 
     def on_mount(self) -> None:
         self._fill()
@@ -100,7 +80,7 @@ class TextScreen(ModalScreen[None]):
 
 def help_page(turn: Callable[[], None] | None = None) -> TextScreen:
     """The keys; `turn` opens the page that ? shows next."""
-    return TextScreen("Keys", list(KEYS), turn=turn)
+    return TextScreen("Keys", list(HELP), turn=turn)
 
 
 def details_page(title: str, lead: Callable[[int], list[Row]]) -> TextScreen:

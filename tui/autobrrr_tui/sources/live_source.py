@@ -229,7 +229,7 @@ def _grant(client: Client, request: ViewRequest) -> str:
         left = client.detach().left
         return "detached" if not left else f"detached; left behind: {', '.join(left)}"
     if request.do is Do.TUNE:
-        client.begin_tuning(allow=request.allow, only=request.only or None)
+        client.begin_tuning()
         return "tuning"
     if request.do is Do.PROBE:
         client.diagnose("on")

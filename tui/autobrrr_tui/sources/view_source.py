@@ -14,8 +14,8 @@ from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.view_state import View
 
 Publish = Callable[[View], None]
-Tell = Callable[[str], None]
-TellMeaning = Callable[[Explained | str], None]
+Tell = Callable[[str], object]
+TellMeaning = Callable[[Explained | str], object]
 
 
 class Do(Enum):
@@ -40,8 +40,6 @@ class ViewRequest:
     remedy: str = ""
     options: dict[str, object] = field(default_factory=dict)
     token: int = 0
-    allow: str | None = None
-    only: tuple[str, ...] = ()
 
 
 class Source(Protocol):

@@ -5,8 +5,6 @@ Also keeps what can be chosen among them, and how far it is scrolled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -16,10 +14,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from autobrrr_tui.text_rows import BLANK, Page, Row
+from autobrrr_tui.theme import styles
 
 
 class Lines(Widget, can_focus=False):
-    """Rows of one page. `tones` gives the style of each tone at the moment of drawing."""
+    """Rows of one page, in the colours of the theme that is worn."""
 
     class Chosen(Message):
         """What stands under the cursor has been entered."""
@@ -31,13 +30,11 @@ class Lines(Widget, can_focus=False):
     class Picked(Message):
         """The cursor was put somewhere else with the mouse."""
 
-    def __init__(
-        self, tones: Callable[[], dict[str, Style]], *, id: str | None = None, classes: str = ""
-    ) -> None:
-        super().__init__(id=id, classes=classes)
-        self._tones = tones
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
         self._page = Page(rows=[])
         self._top = 0
+        self._drawn: list[tuple[Row, bool]] = []  # the rows in sight, and which is chosen
         self.picked: str | None = None
         self._newest_last = False
         self._follows = False  # the last row is kept in sight, with the cursor on the last name
@@ -48,8 +45,7 @@ class Lines(Widget, can_focus=False):
 
     def show(self, page: Page) -> None:
         """Show these rows instead."""
-        before, shown = self._window(), self._page
-        self._page = page
+        shown, self._page = self._page, page
         if self._follows:
             self.picked = next(reversed(page.picks.values()), None)
         elif self.picked not in page.picks.values():
@@ -60,17 +56,15 @@ class Lines(Widget, can_focus=False):
         if self._follows:
             self._top = len(page.rows)
         self._settle()
-        self._draw(before, whole=len(shown.rows) != len(page.rows) and self._top > 0)
+        self._draw()
 
     def restart(self, *, newest_last: bool = False) -> None:
         """Another page comes: from its top, or from its end, which is kept in sight."""
         self._top, self.picked, self._newest_last, self._follows = 0, None, newest_last, newest_last
         self._page = Page(rows=[])
-        self.refresh()
 
     def move(self, by: int) -> None:
         """The cursor to the next row that can be chosen, or scroll where there is none."""
-        before = self._window()
         places = [at for at, name in self._page.picks.items() if name == self.picked]
         beyond = sorted(at for at in self._page.picks if places and (at - places[0]) * by > 0)
         if places and beyond:
@@ -82,15 +76,14 @@ class Lines(Widget, can_focus=False):
             self._top += by
         self._settle()
         self._follows = self._newest_last and self.picked == next(reversed(self._page.picks.values()), None)
-        self._draw(before)
+        self._draw()
 
     def scroll_rows(self, by: int) -> None:
         """Up or down, without the cursor."""
-        before = self._window()
         self._top += by
         self._settle()
         self._follows = self._newest_last and self._top + self.size.height >= len(self._page.rows)
-        self._draw(before)
+        self._draw()
 
     def reveal(self) -> None:
         """Scroll to the cursor where it is out of sight."""
@@ -99,16 +92,15 @@ class Lines(Widget, can_focus=False):
             self.scroll_rows(at - self.size.height // 2 - self._top)
 
     def pick(self, name: str) -> None:
-        before = self._window()
         self.picked, self._follows = name, False
-        self._draw(before)
+        self._draw()
 
     def render_line(self, y: int) -> Strip:
         """One line of the widget."""
-        at = self._top + y
-        here = self._page.picks.get(at)
-        line = self._page.rows[at] if at < len(self._page.rows) else BLANK
-        return self._strip(line, marked=here is not None and here == self.picked, name=here)
+        return self._strip(*self._seen(self._top + y))
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self.refresh() and None)
 
     def on_resize(self, event: events.Resize) -> None:
         self._settle()
@@ -129,8 +121,8 @@ class Lines(Widget, can_focus=False):
             self.pick(name)
             self.post_message(self.Picked())
 
-    def _strip(self, line: Row, *, marked: bool, name: str | None) -> Strip:
-        tones = self._tones()
+    def _strip(self, line: Row, marked: bool) -> Strip:
+        tones = styles(not self.app.current_theme.dark)
         base = self.rich_style
         segments = []
         for text, tone, action in line:
@@ -152,26 +144,20 @@ class Lines(Widget, can_focus=False):
         """Whether a row is in sight."""
         return self._top <= at < self._top + self.size.height
 
-    def _window(self) -> list[tuple[Row, bool]]:
-        """What is in sight now."""
-        return [self._seen(at) for at in range(self._top, self._top + self.size.height)]
+    def _draw(self) -> None:
+        """Draw the rows in sight that differ from those drawn before."""
+        now = [self._seen(at) for at in range(self._top, self._top + self.size.height)]
+        changed = [
+            Region(0, y, self.size.width, 1) for y, each in enumerate(now) if self._drawn[y : y + 1] != [each]
+        ]
+        self._drawn = now
+        if changed:
+            self.refresh(*changed)
 
     def _seen(self, at: int) -> tuple[Row, bool]:
         line = self._page.rows[at] if at < len(self._page.rows) else BLANK
         name = self._page.picks.get(at)
         return line, name is not None and name == self.picked
-
-    def _draw(self, before: list[tuple[Row, bool]], *, whole: bool = False) -> None:
-        now = self._window()
-        if whole or len(before) != len(now):
-            self.refresh()
-            return
-        width = self.size.width
-        changed = [
-            Region(0, y, width, 1) for y, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
-        ]
-        if changed:
-            self.refresh(*changed)
 
     def _settle(self) -> None:
         last = max(0, len(self._page.rows) - self.size.height)
