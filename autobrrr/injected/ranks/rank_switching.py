@@ -20,14 +20,15 @@ from ..remedies.registry import RefusalCode, Refused
 from .rank_meeting import RankMeeting
 from .shared_log import RegisterLost, SharedLog
 from .switch_protocol import (
-    BoundaryDuty,
+    READY,
     NotReady,
     RankMember,
-    RegisterAsk,
-    SwitchCoordinator,
     SwitchOutcome,
     SwitchPlan,
+    drop,
     outcome_key,
+    plan_key,
+    ready_key,
 )
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
@@ -53,7 +54,6 @@ class SwitchRequest:
         self.tries = 0
         self.until_s = time.monotonic() + MEASURED_S
         self.plan: SwitchPlan | None = None
-        self.coordinator: SwitchCoordinator | None = None
 
 
 class RankSwitching:
@@ -66,13 +66,15 @@ class RankSwitching:
     def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
         self._loop, self._active, self._emit = loop, loop.active, emit
         self._met, self._log = met, met.log
-        self._member = RankMember(met.rank, number=met.log.plans() + 1)
+        self._member = self._joined()
         self._request: SwitchRequest | None = None
         self._seen: list[tuple[int, int]] | None = None  # once asked for: two counts at boundaries, and when
-        self._is_late = False  # the step of a plan is near, and no outcome is known
         self._busy_until_s = time.monotonic() + MEETING_S
         self._amiss: deque[str] = deque()  # remedies that are on elsewhere, and can't be here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
+
+    def _joined(self) -> RankMember:
+        return RankMember(self._log, self._met.rank, self._met.ranks, number=self._log.plans() + 1)
 
     @property
     def rank(self) -> int:
@@ -107,9 +109,15 @@ class RankSwitching:
         self._gauge()
 
     def pump(self) -> int:
-        """Ask and hear what there is to hear; milliseconds until the next look."""
+        """See to what is wanted, here and elsewhere; milliseconds until the next look."""
         try:
-            self._pump()
+            if self._is_offered():
+                self._busy_until_s = time.monotonic() + BUSY_FOR_S
+                self._loop.hot.poke()  # it is answered at the next boundary
+            if self._amiss and self._request is None:
+                self.request(None, {"do": "undo", "remedy": self._amiss.popleft()})
+            if self._request is not None:
+                self._pursue(self._request)
         except (RegisterLost, ValueError) as lost:
             self._give_up(f"the ranks can't be asked: {lost}")
         busy = self.holds or time.monotonic() < self._busy_until_s
@@ -117,11 +125,11 @@ class RankSwitching:
 
     def meet_anew(self, address: str) -> None:
         """The ranks meet again, in the log at this address or in ours. Raises RegisterLost."""
-        if not self.holds and self._member.offer is None:
+        if not self.holds and not self._is_offered():
             if address and not self._log.is_at(address):
                 before, self._log = self._log, SharedLog.open(address)
                 before.leave()
-            self._member = RankMember(self._met.rank, number=self._log.plans() + 1)
+            self._member = self._joined()
         self._busy_until_s = time.monotonic() + MEETING_S
 
     def leave(self, *, keep: bool, patience_s: float) -> None:
@@ -129,13 +137,13 @@ class RankSwitching:
         until_s = time.monotonic() + patience_s
         self._give_up("this rank is leaving")
         while self.on and not keep and time.monotonic() < until_s and self._loop.hot.live:
-            if self._request is None and self._member.held is None:
+            if not self.holds:
                 self.request(None, {"do": "undo", "remedy": EVERYTHING})
             time.sleep(self.pump() / 1000)
         self._request = None
         self._member.leaving = True
-        while not self._member.free and time.monotonic() < until_s and self._loop.hot.live:
-            self._ask_for_member(self._member.presses())
+        while self._member.held is not None and time.monotonic() < until_s and self._loop.hot.live:
+            self._end_held()
             self._loop.hot.poke()
             time.sleep(BUSY_MS / 1000)
 
@@ -146,83 +154,59 @@ class RankSwitching:
     def close(self) -> None:
         """Nothing of the ranks is left here; the training thread does not come by any more."""
         with suppress(RegisterLost, ValueError):  # where the agent went for an error it may hold a plan
-            self._ask_for_member(self._member.presses())
+            self._end_held()
         self._log.leave()
 
-    def _pump(self) -> None:
-        self._follow()
-        if self._is_late:
-            self._is_late = False
-            self._ask_for_member(self._member.presses())
-        if self._amiss and self._request is None:
-            self.request(None, {"do": "undo", "remedy": self._amiss.popleft()})
-        request = self._request
-        if request is None:
-            return
-        if request.coordinator is None:
+    def _is_offered(self) -> bool:
+        return self._member.held is None and self._log.get(plan_key(self._member.number)) is not None
+
+    def _end_held(self) -> None:
+        held = self._member.held
+        if held is not None:
+            drop(self._member.register, held.number)
+
+    def _pursue(self, request: SwitchRequest) -> None:
+        plan = request.plan
+        if plan is None:
             self._propose(request)
-            self._follow()
-        if request.coordinator is not None and request.plan is not None:
-            self._coordinate(request, request.coordinator, request.plan)
-
-    def _follow(self) -> None:
-        before: RegisterAsk | None = None
-        while (ask := self._member.wants()) is not None and ask != before:
-            before = ask
-            self._ask_for_member(ask)
-
-    def _ask_for_member(self, ask: RegisterAsk | None) -> None:
-        if ask is None:
             return
-        standing = self._asked(ask)
-        self._member.heard(ask, standing)
-        if ask.value is None and standing is not None and self._member.held is None:
-            self._busy_until_s = time.monotonic() + BUSY_FOR_S
-            self._loop.hot.poke()  # it is offered at the next boundary
+        is_ours = self._log.get(plan_key(plan.number)) == plan.text()
+        outcome = self._log.get(outcome_key(plan.number)) if is_ours else None
+        if self._member.number <= plan.number or (is_ours and outcome is None):
+            return  # its step is still to come here
+        if outcome == SwitchOutcome.GO.value:
+            self._request = None  # its reply was given at the boundary
+            return
+        kind, why = self._refusal(plan) if is_ours else (NotReady.LATE, "another plan came first")
+        is_busy = kind is NotReady.BUSY and time.monotonic() < request.until_s
+        request.tries += is_ours and not is_busy
+        request.plan = None
+        if is_busy or (kind in PASSING and request.tries < MOST_TRIES):
+            self._gauge()
+        else:
+            self._give_up(why)
 
-    def _asked(self, ask: RegisterAsk) -> str | None:
-        return self._log.get(ask.key) if ask.value is None else self._log.put(ask.key, ask.value)
+    def _refusal(self, plan: SwitchPlan) -> tuple[NotReady | None, str]:
+        """What kept the ranks from it: the first that refused, else those that said nothing."""
+        said = [self._log.get(ready_key(plan.number, rank)) for rank in range(self._met.ranks)]
+        refused = next((one for one in said if one not in (None, READY)), None)
+        if refused is not None:
+            kind, _, why = refused.partition(" ")
+            return NotReady(kind), why
+        missing = ", ".join(str(rank) for rank, one in enumerate(said) if one is None)
+        return None, f"rank {missing} did not answer; a remedy goes on in all ranks or in none"
 
     def _propose(self, request: SwitchRequest) -> None:
         seen = self._seen
-        if seen is None or len(seen) < 2 or not self._member.free:
+        if seen is None or len(seen) < 2 or self._member.held is not None:
             return
         (count, ns), (later, later_ns) = seen
         a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
-        lead = max(FEWEST_LEAD_STEPS - 1, round(LEAD_S * (1 << request.tries) / max(step_s, 1e-6)) + 1)
-        request.plan = SwitchPlan(
-            number=self._member.number,
-            settle_from=later + a_step * lead,
-            at=later + a_step * (lead + 1),
-            change=request.text,
-        )
-        request.coordinator = SwitchCoordinator(request.plan, self._met.ranks)
-        self._coordinate(request, request.coordinator, request.plan)
-
-    def _coordinate(self, request: SwitchRequest, coordinator: SwitchCoordinator, plan: SwitchPlan) -> None:
-        before: RegisterAsk | None = None
-        while (ask := coordinator.wants()) is not None and ask != before:
-            before = ask
-            coordinator.heard(ask, self._asked(ask))
-        if self._member.number <= plan.number:
-            return
-        if coordinator.outcome is None and not coordinator.beaten:
-            for ask in (*coordinator.looks(), coordinator.presses()):
-                coordinator.heard(ask, self._asked(ask))
-        if coordinator.outcome is SwitchOutcome.GO and not coordinator.beaten:
-            self._request = None  # its reply was given at the boundary
-            return
-        is_busy = coordinator.refused is NotReady.BUSY and time.monotonic() < request.until_s
-        request.tries += not is_busy
-        request.coordinator = request.plan = None
-        passes = coordinator.refused in PASSING and request.tries < MOST_TRIES
-        if is_busy or coordinator.beaten or passes:
-            self._gauge()
-            return
-        missing = ", ".join(map(str, coordinator.waited_for))
-        self._give_up(
-            coordinator.why or f"rank {missing} did not answer; a remedy goes on in all ranks or in none"
-        )
+        lead = max(FEWEST_LEAD_STEPS, round(LEAD_S * (1 << request.tries) / max(step_s, 1e-6)) + 2)
+        plan = SwitchPlan(number=self._member.number, at=later + a_step * lead, change=request.text)
+        request.plan = plan  # first: it may be carried out as soon as it stands
+        self._log.put(plan_key(plan.number), plan.text())
+        self._loop.hot.poke()
 
     def _gauge(self) -> None:
         self._seen = []
@@ -250,22 +234,20 @@ class RankSwitching:
                 self._emit({})
         # The request is read first: the other thread forgets it as soon as it hears that the plan is made.
         request, member, plan = self._request, self._member, self._member.held
-        duty = member.at_boundary(count)
-        if duty is BoundaryDuty.TRY:
-            self._try(member.offer)
+        if plan is None:
+            offered = None
+            with suppress(RegisterLost, ValueError):  # the agent's thread says so to who wants something
+                offered = member.offer(count)
+            if offered is not None:
+                self._try(member, offered)
+                self._emit({})
+        elif (outcome := self._outcome(member, count)) is not None:
+            if outcome is SwitchOutcome.GO:
+                self._carry_out(plan, request)
             self._emit({})
-        elif duty is BoundaryDuty.HURRY:
-            self._is_late = plan is not None
-            self._emit({})
-        elif duty is BoundaryDuty.ASK and plan is not None:
-            duty = self._settle(plan)
-        if duty is BoundaryDuty.SWITCH and plan is not None:
-            self._carry_out(plan, request)
         if self._active.watched and not self._amiss and member.held is None:
             self._look_for_trouble()
-        if duty in (BoundaryDuty.SWITCH, BoundaryDuty.STAY):
-            self._emit({})
-        return gauging or member.held is not None or member.offer is not None
+        return gauging or member.held is not None
 
     def _look_for_trouble(self) -> None:
         """What says that it must go off goes off on all ranks; by itself it does no harm meanwhile."""
@@ -274,24 +256,24 @@ class RankSwitching:
                 self._amiss.append(applied.remedy.name)
                 self._emit({})
 
-    def _settle(self, plan: SwitchPlan) -> BoundaryDuty:
+    def _outcome(self, member: RankMember, count: int) -> SwitchOutcome | None:
         try:
-            return self._member.settled(self._log.put(outcome_key(plan.number), SwitchOutcome.DROP.value))
+            return member.outcome(count)
         except RegisterLost as lost:  # what the others do can't be known: the agent goes, and says so
             raise RegisterLost(f"{lost}; the ranks may differ from here on") from None
 
-    def _try(self, plan: SwitchPlan | None) -> None:
+    def _try(self, member: RankMember, plan: SwitchPlan) -> None:
         task, torch = self._loop.measuring.task, self._loop.torch
         busy = None if task is None else f"is busy with {task.name}"
         if capturing(torch):
             busy = "is busy with the capture of a CUDA graph"
-        elif plan is not None and _read(plan.change).get("do") != "undo":
+        elif _read(plan.change).get("do") != "undo":
             watched = job_watches(torch)
             busy = busy or (watched and f"waits: {watched}")
         if busy is not None:
-            self._member.tried(f"rank {self._met.rank} {busy}", NotReady.BUSY)
-        elif plan is not None:
-            self._member.tried(self._why_not(plan))
+            member.answer(plan, f"rank {self._met.rank} {busy}", NotReady.BUSY)
+        else:
+            member.answer(plan, self._why_not(plan))
 
     def _why_not(self, plan: SwitchPlan) -> str | None:
         """Try the offered change and take it back, before any step runs with it; why it can't be done."""

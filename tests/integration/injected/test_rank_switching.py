@@ -123,7 +123,7 @@ def test_a_rank_that_is_killed_leaves_no_other_waiting_for_us(tmp_path: Path) ->
 AGENT_FAILS = """
 if RANK == 1 and sum(modes) == 5:
     from autobrrr.injected.ranks.switch_protocol import RankMember
-    RankMember.at_boundary = lambda member, count: 1 / 0
+    RankMember.offer = lambda member, count: 1 / 0
 """
 
 

@@ -12,7 +12,7 @@ from autobrrr.injected.ranks import rank_switching
 from autobrrr.injected.ranks.rank_meeting import RankMeeting
 from autobrrr.injected.ranks.rank_switching import RankSwitching
 from autobrrr.injected.ranks.shared_log import RegisterLost
-from autobrrr.injected.ranks.switch_protocol import PLAN, BoundaryDuty, RankMember
+from autobrrr.injected.ranks.switch_protocol import PLAN, RankMember, SwitchOutcome
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
@@ -80,17 +80,17 @@ def test_a_change_is_answered_though_the_agents_thread_hears_first_that_it_is_ma
     switching = rank_alone(Register(), told)
     clock = SimpleNamespace(perf_counter_ns=itertools.count(0, 10**9).__next__, monotonic=lambda: 0.0)
     monkeypatch.setattr(rank_switching, "time", clock)
-    at_boundary, made = RankMember.at_boundary, []
+    outcome, made = RankMember.outcome, []
 
-    def interrupted(member: RankMember, count: int) -> BoundaryDuty:
+    def interrupted(member: RankMember, count: int) -> SwitchOutcome | None:
         """The agent's thread has its turn once the plan has come, before it is carried out."""
-        duty = at_boundary(member, count)
-        if duty is BoundaryDuty.SWITCH:
+        found = outcome(member, count)
+        if found is SwitchOutcome.GO:
             made.append(count)
             switching.pump()
-        return duty
+        return found
 
-    monkeypatch.setattr(RankMember, "at_boundary", interrupted)
+    monkeypatch.setattr(RankMember, "outcome", interrupted)
     switching.request(1, UNDO)
     for _ in range(20):
         switching.at_boundary()
