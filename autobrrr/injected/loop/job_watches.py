@@ -35,21 +35,13 @@ class WatchPatience:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._boundaries = 0
+        self.boundaries = 0  # at which it has waited so far
         self._since_ns = 0
-
-    @property
-    def has_waited(self) -> bool:
-        """Whether it did so at the last boundary."""
-        return self._boundaries > 0
 
     def waits(self, why: str | None) -> bool:
         """Whether work that is due at this boundary waits on, and not for too long yet."""
-        if why is None:
-            self._boundaries = 0
-            return False
-        if not self._boundaries:
+        if not self.boundaries:
             self._since_ns = self._clock()
-        self._boundaries += 1
+        self.boundaries = 0 if why is None else self.boundaries + 1
         waited_ns = self._clock() - self._since_ns
-        return waited_ns < (MOST_NS if self._boundaries <= LONG_BOUNDARIES else LONG_NS)
+        return why is not None and waited_ns < (MOST_NS if self.boundaries <= LONG_BOUNDARIES else LONG_NS)

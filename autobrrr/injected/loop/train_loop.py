@@ -291,7 +291,6 @@ class TrainLoop:
         self._flush()
         waiting = self.active.kept
         if not keep:
-            self._report(self.active.undo_anywhere())
             waiting += [applied.remedy.name for applied in self.active.ours]
         if self.measuring.unfinished is not None:
             waiting.append(self.measuring.unfinished.name)

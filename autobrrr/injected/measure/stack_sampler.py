@@ -15,7 +15,8 @@ import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
@@ -148,9 +149,7 @@ def sample(
     before_ns = time.perf_counter_ns()
     end = time.monotonic() + for_s
     latest = max(end, min(end + 3 * for_s, time.monotonic() + MOST_S))  # of a job that keeps the interpreter
-    interval = SwitchInterval()
-    interval.shorten()
-    try:
+    with looks_come_soon():
         while time.monotonic() < (end if sleeps.seen >= ENOUGH else latest) and not ended():
             found = look(ident, foreign)
             if found is None:
@@ -174,8 +173,6 @@ def sample(
                 workers = workers or WorkerLooks(ident, foreign)
                 workers.look(loader.worker_pids())
             time.sleep(every_s)
-    finally:
-        interval.restore()
     paths: CallPaths = Counter()
     for (place, path, _), count in seen.items():
         paths[place[1], path] += count
@@ -235,30 +232,21 @@ def look(ident: int, foreign: tuple[str, ...]) -> StackLook | None:
     return StackLook(place_of(frame, foreign), user_stack(frame, foreign), frame.f_code)
 
 
-class SwitchInterval:
-    """How long a thread that runs Python may keep the interpreter once another one asks for it.
+@contextmanager
+def looks_come_soon() -> Iterator[None]:
+    """A thread that runs Python lets go of the interpreter soon after another one asks for it.
 
-    By default 5 ms, which a thread that calls torch never needs: it lets go in every operator. Samples
-    would fall there, and hardly ever into the user's own Python.
+    By default it keeps it for 5 ms, which a thread that calls torch never needs: it lets go in every
+    operator. Samples would fall there, and hardly ever into the user's own Python.
     """
-
-    def __init__(self) -> None:
-        self._before: float | None = None
-        self._ours = 0.0
-
-    def shorten(self) -> None:
-        """From here on a look comes soon after it is asked for."""
-        self._before = sys.getswitchinterval()
-        if self._before <= SWITCH_S:
-            self._before = None
-            return
+    before = sys.getswitchinterval()
+    if before > SWITCH_S:
         sys.setswitchinterval(SWITCH_S)
-        self._ours = sys.getswitchinterval()
-
-    def restore(self) -> None:
-        """As it was, unless the user has set it meanwhile. May be called twice."""
-        before, self._before = self._before, None
-        if before is not None and sys.getswitchinterval() == self._ours:
+    ours = sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours:  # else the user has set it meanwhile
             sys.setswitchinterval(before)
 
 

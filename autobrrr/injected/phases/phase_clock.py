@@ -21,31 +21,6 @@ _SHOWN = (OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, FORWARD, OPTIMIZER)
 class PhaseClock:
     """One step's phases."""
 
-    __slots__ = (
-        "_depth",
-        "_gaps",
-        "_loads",
-        "_now",
-        "_roots",
-        "_saved",
-        "_since",
-        "_spent",
-        "_tokens_loaded",
-        "_tokens_of",
-        "_updating",
-        "_zeros",
-        "backward_depth",
-        "backwards",
-        "fires",
-        "loss",
-        "moves",
-        "on",
-        "pauses",
-        "quiet_calls",
-        "samples",
-        "traced",
-    )
-
     def __init__(self) -> None:
         self.on = False  # hooks pass through while it is off
         self.traced = False  # the step that begins keeps `moves` and `pauses`

@@ -1,7 +1,7 @@
 """Remedies on the live job: applied with a token, undone by it, in order.
 
 In: a name from the registry and its options; everything here runs on the training thread at a
-step boundary, but for `undo_anywhere`. Out: tokens, the arm (raised by one at every change), and
+step boundary. Out: tokens, the arm (raised by one at every change), and
 what could not be undone. Two remedies with one target never stand together, so any can be undone
 without the others noticing.
 """
@@ -24,9 +24,6 @@ from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up
 
 Undo = Callable[[], None]
 
-# Process-wide switches of the interpreter. Everything else may be bound to the training thread
-# (the number of OpenMP threads is) or be half way through a step.
-ANYWHERE = ("gc.",)
 OF_OPTIMIZERS = "optimizer."
 BATCH_SIZE = "loader.batch_size"
 SEEN_BY_NO_MODE = {"gc", "torch.num_threads"}
@@ -265,15 +262,6 @@ class ActiveRemedies:
         """Give up what is kept. On the training thread, between two steps."""
         for name in self.kept:
             self._releases.pop(name)()
-
-    def undo_anywhere(self) -> list[NotUndone]:
-        """Undo those that are safe to undo while the training thread is in the middle of a step."""
-        losses = [
-            self.undo(applied)
-            for applied in reversed(self.ours)
-            if applied.remedy.undo_safe and applied.remedy.name.startswith(ANYWHERE)
-        ]
-        return [loss for loss in losses if loss is not None]
 
     def forget(self) -> None:
         """Leave the session's remedies on for good."""

@@ -18,8 +18,8 @@ from autobrrr.injected.measure.code_sites import CallPaths, paths_of, sites_on
 from autobrrr.injected.measure.stack_sampler import (
     SWITCH_S,
     Place,
-    SwitchInterval,
     look,
+    looks_come_soon,
     place_of,
 )
 from autobrrr.injected.phases.loader_watch import LoaderWatch
@@ -34,28 +34,21 @@ def interval() -> Iterator[float]:
 
 
 def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
-    looking = SwitchInterval()
-    looking.shorten()
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
-    looking.restore()
-    looking.restore()
+    with looks_come_soon():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
     assert sys.getswitchinterval() == interval
 
 
 def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
-    looking = SwitchInterval()
-    looking.shorten()
-    sys.setswitchinterval(0.02)
-    looking.restore()
+    with looks_come_soon():
+        sys.setswitchinterval(0.02)
     assert sys.getswitchinterval() == pytest.approx(0.02)
 
 
 def test_an_interval_that_is_short_already_is_left_alone() -> None:
     sys.setswitchinterval(SWITCH_S / 2)
-    looking = SwitchInterval()
-    looking.shorten()
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
-    looking.restore()
+    with looks_come_soon():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
 
 

@@ -99,16 +99,6 @@ def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
     assert len(both.applied) == 2
 
 
-def test_only_switches_of_the_interpreter_are_undone_in_the_middle_of_a_step(
-    switches: Switches, job: Job
-) -> None:
-    active = levers_of(switches.remedy("gc.a", ("gc",)), switches.remedy("b", ("y",)))
-    for name in ("gc.a", "b"):
-        active.apply(job, name, {})
-    assert active.undo_anywhere() == []
-    assert switches.log[2:] == ["-gc.a"]
-
-
 def test_what_needs_a_new_start_goes_on_by_a_recipe_alone(switches: Switches, job: Job) -> None:
     relaunch = dataclasses.replace(switches.remedy("a", ("x",)), reach="relaunch")
     with pytest.raises(Refused, match="needs a new start"):
@@ -173,14 +163,9 @@ def test_a_job_that_makes_an_optimizer_in_each_step_is_kept_no_more_of_than_its_
 
 
 def test_remedies_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
-    active = levers_of(
-        switches.remedy("a", ("x",)), switches.remedy("gc.b", ("y",)), switches.remedy("c", ("z",))
-    )
+    active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",)))
     active.apply(job, "a", {}, planned=True)
-    active.apply(job, "gc.b", {})
-    active.apply(job, "c", {})
-    active.undo_anywhere()
-    assert switches.log[-1] == "-gc.b"
+    active.apply(job, "b", {})
     active.undo_all()
     assert [applied.remedy.name for applied in active.applied] == ["a"]
 
