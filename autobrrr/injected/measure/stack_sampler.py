@@ -240,8 +240,10 @@ def looks_come_soon() -> Iterator[None]:
     operator. Samples would fall there, and hardly ever into the user's own Python.
     """
     before = sys.getswitchinterval()
-    if before > SWITCH_S:
-        sys.setswitchinterval(SWITCH_S)
+    if before <= SWITCH_S:
+        yield
+        return
+    sys.setswitchinterval(SWITCH_S)
     ours = sys.getswitchinterval()
     try:
         yield
