@@ -96,7 +96,7 @@ LONG_STEP_NS = 100_000_000
 TWO_SIZES_ERROR = 0.10  # of the fixed share, by B and 2B alone: no third size checks their line
 
 ROOF_LOW = 0.30  # of the nearer roof: below it a kernel is underfilled
-LONG_CALLS_NS = 80_000  # of the mean call, from which dispatch is no part of it
+DISPATCH_NS = 10_000  # of one operator under the profiler, an upper bound
 KERNEL_NS = 20_000  # of one call: with less, what an operator takes is mostly getting there and back;
 KERNEL_DISPATCHES = 12.0  # ... or less than so many times what dispatching one costs here, where that is more
 LONG_CALL_NS = 100_000  # of one call: a longer one that is slow is not slow for being small

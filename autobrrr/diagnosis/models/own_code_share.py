@@ -7,11 +7,10 @@ stands between the phases (where it may call operators). What the two overlap by
 
 from __future__ import annotations
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.sampled_frames import in_own_code, standing_at_least
 from autobrrr.diagnosis.robust_stats import median, positive
-
-DISPATCH_NS = 10_000  # of one operator under the profiler, an upper bound
 
 
 def own_code_at_least(measured: Measurements) -> float | None:
@@ -30,5 +29,5 @@ def _without_operators(measured: Measurements) -> float | None:
     step_ns = positive(median(window.profiled_step_ns))
     if step_ns is None or window.operators is None:
         return None
-    dispatch = window.operators * DISPATCH_NS / step_ns
+    dispatch = window.operators * thresholds.DISPATCH_NS / step_ns
     return 1 - window.inside_share - (window.loader_share or 0.0) - dispatch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.own_code_share import DISPATCH_NS, own_code_at_least
+from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
@@ -74,7 +74,7 @@ def _long_operators(window: ProfilerWindow) -> bool:
     calls = positive(sum(each.count for each in window.by_op))
     if profiled is None or calls is None or window.inside_share is None:
         return False
-    return window.inside_share * profiled / calls >= DISPATCH_NS / thresholds.EXCLUDED_AT
+    return window.inside_share * profiled / calls >= thresholds.DISPATCH_NS / thresholds.EXCLUDED_AT
 
 
 def _note(window: ProfilerWindow, overhead: float, host: float | None) -> str:

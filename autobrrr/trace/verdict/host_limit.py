@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.part_names import listed, no_single
+from autobrrr.diagnosis.part_names import WHO, listed, no_single
 from autobrrr.records import Confidence, Limit
 from autobrrr.trace.causes.host_causes import ALLOCATION, DATA_LOADER, OP_DISPATCH, OPTIMIZER, SYNCHRONISATION
 from autobrrr.trace.causes.idle_causes import HostTimeline
@@ -19,12 +19,7 @@ from autobrrr.trace.trace_records import TraceAdvice
 from autobrrr.trace.verdict.trace_verdict import leading_limit
 
 _OPERATORS = (OP_DISPATCH, OPTIMIZER, ALLOCATION, SYNCHRONISATION)
-_WORDS = {
-    "input": "in the data loader",
-    "kernels": "in operators",
-    "short": "in short operators",
-    "host": "between operators",
-}
+_WORDS = {**WHO, "kernels": "operators", "host": "Python between operators"}
 Found = tuple[Limit, Confidence, str, list[TraceAdvice]]
 
 
@@ -49,7 +44,7 @@ def host_limit(
     loader = timeline.busy_ns([main], start, end, (DATA_LOADER,))
     inside = timeline.busy_ns([main], start, end, _OPERATORS)
     calls = int((own & (host.kind == OPERATOR) & (host.start >= start) & (host.end <= end)).sum())
-    inner = "kernels" if inside >= calls * thresholds.LONG_CALLS_NS else "short"
+    inner = "kernels" if inside >= calls * thresholds.DISPATCH_NS / thresholds.EXCLUDED_AT else "short"
     shares = {"input": loader / span, inner: inside / span, "host": 1 - (loader + inside) / span}
     limit: Limit = leading_limit(shares) or "mixed"
     if on_device and limit != "input":

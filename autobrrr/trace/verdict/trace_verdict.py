@@ -7,7 +7,7 @@ regime where two signals of `TIMELINE` agree, who limits the step, and rows that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import cast, get_args
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.leading import leads_all, limit_leads
@@ -149,7 +149,7 @@ def leading_limit(shares: Mapping[str, float]) -> Limit | None:
     if shares.get("shared", 0.0) >= thresholds.SHARED_NAMED_AT:
         return "shared"
     first = max(shares, key=lambda name: shares[name], default=OTHER)
-    if first == OTHER or not limit_leads(first, shares):
+    if first not in get_args(Limit) or not limit_leads(first, shares):
         return None
     rival = max((share for name, share in shares.items() if name != first), default=0.0)
     beside = rival >= thresholds.KERNELS_RIVAL * shares[first] or shares[first] < thresholds.KERNELS_NAMED_AT

@@ -265,3 +265,12 @@ def test_a_trace_of_an_ascend_npu_is_called_one() -> None:
     found = verdict(scene)
     assert "an Ascend NPU ran this job" in found.limit_reason
     assert not any("CUDA" in each for each in (*found.warnings, found.decide_with or ""))
+
+
+def test_short_operators_of_a_cpu_job_are_no_kernels() -> None:
+    scene = Scene()
+    for index in range(400):
+        scene.operator(index * 10_000, 9_000, "aten::mul")
+    found = verdict(scene)
+    assert found.limit == "mixed"
+    assert found.limit_reason.startswith("No single bottleneck: operators too short to tell their kernels")
