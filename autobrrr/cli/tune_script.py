@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shlex
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -165,20 +166,19 @@ def _storage(url: str) -> Storage:
 
 
 def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
-    """A study of this machine's alone, in a journal file."""
-    from autobrrr.relaunch.search.point_search import Search
-    from autobrrr.relaunch.search.study_journal import Busy, study_file
+    """A study of this machine and its visible devices alone."""
+    from autobrrr.relaunch.search.point_search import Search, study_name
 
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    here = (str(Path.cwd()), command[0], space.base, socket.gethostname(), devices)
+    name = study_name(command, Path.cwd(), space, here)
+    place = paths.state_dir() / "studies"
     try:
-        journal = study_file(paths.state_dir(), command, Path.cwd(), space, os.environ)
-        search = Search(space, trials=args.trials, journal=journal)
-    except (Busy, OSError) as error:
-        why = (
-            "another run of this command uses the study"
-            if isinstance(error, Busy)
-            else f"the study can't be saved in {paths.state_dir()}: {error.strerror}"
-        )
-        narrate(f"{why}; this run keeps its own in memory")
+        paths.make_closed(place)
+        storage = _storage(f"sqlite:///{place / 'studies.db'}")
+        search = Search(space, storage=storage, name=name, stays=False, trials=args.trials)
+    except (AutobrrrError, OSError) as error:
+        narrate(f"the study is kept in memory: {error}")
         search = Search(space, trials=args.trials)
     if search.results:
         narrate(f"resuming a study that has {len(search.results)} trials")
@@ -186,8 +186,7 @@ def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
 
 
 def _shared(args: argparse.Namespace, command: list[str], space: Space, storage: Storage) -> Search:
-    from autobrrr.relaunch.search.point_search import Search
-    from autobrrr.relaunch.search.study_journal import study_name
+    from autobrrr.relaunch.search.point_search import Search, study_name
 
     name = args.study or study_name(command, Path.cwd(), space)
     search = Search(space, storage=storage, name=name, trials=args.trials)

@@ -1,20 +1,24 @@
-"""Which point comes next, in an Optuna study: in memory, in a journal file, or in a database of many workers.
+"""Which point comes next, in an Optuna study: in memory, or in a database that workers may share.
 
-In: a space, results. Out: points, until none is worth a trial; an `AdditiveSampler` draws them. A study that
-was cut off goes on, and in a database the trial of a worker that died is tried again.
+In: a space, results. Out: points, until none is worth a trial; an `AdditiveSampler` draws them. In a database
+a study that was cut off goes on, and the trial of a worker that died is tried again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import psutil
+
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search import study_journal as journals
+from autobrrr.recipe import script_of
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.search.study_storage import MOST_RETRIES, Beat, Storage
 
@@ -31,7 +35,7 @@ STARTUP_TRIALS = 5
 QUIET_TRIALS = 8  # without a gain, and a better one is not likely
 GAIN = 0.01
 T = TypeVar("T")
-SPACE, SET_ASIDE, FINISHED = "space", "set_aside", "finished"
+SPACE, SET_ASIDE = "space", "set_aside"
 
 
 class Search:
@@ -39,14 +43,12 @@ class Search:
 
     Args:
         trials: At most so many, by all workers together; None: all of a small space, else a quarter.
-        journal: File of a study of this machine; None keeps it in memory. One that is finished is set aside.
-        storage: A database that workers share, in place of that.
+        storage: A database; None keeps the study in memory.
         name: Of the study. In a database, one that is there already is joined.
+        stays: In a database its results stay when the study is over; else the next run begins a new one.
         worker: Host and pid of who measures.
 
     Raises:
-        Busy: the journal is another run's.
-        OSError: the journal can't be held or set aside.
         UsageError: the study of that name has another search space.
         AutobrrrError: the database can't be used.
     """
@@ -56,9 +58,9 @@ class Search:
         space: Space,
         *,
         trials: int | None = None,
-        journal: Path | None = None,
         storage: Storage | None = None,
         name: str = "autobrrr tune",
+        stays: bool = True,
         worker: tuple[str, int] | None = None,
         seed: int = 0,
     ) -> None:
@@ -75,10 +77,9 @@ class Search:
         self._own: dict[Point, Result] = {}
         self._open: dict[Point, tuple[OptunaTrial, Beat | None]] = {}
         self._held: set[Point] = set()
-        self._shared = storage
-        self._hold = None if journal is None else journals.Hold(journal)
+        self._storage, self._stays = storage, stays
         sampler = AdditiveSampler(space, self._fits, seed, in_full=self.exhaustive)
-        self._study = self._patiently(lambda: self._begin(journal, sampler))
+        self._study = self._patiently(lambda: self._begin(sampler))
         self._patiently(self._look)
 
     @property
@@ -106,9 +107,10 @@ class Search:
         return any(each.point == result.point and not each.origin for each in self.results)
 
     def finish(self) -> None:
-        """The study is over: alone, the same command begins a new one; in a database its results stay."""
-        if self._shared is None:
-            self._study.set_user_attr(FINISHED, True)
+        """The study is over."""
+        if self._storage is not None and not self._stays:
+            rdb = self._storage.rdb
+            self._patiently(lambda: rdb.delete_study(self._study._study_id))
 
     def close(self) -> None:
         """This run ends; what it has open is given up, and comes again."""
@@ -124,10 +126,8 @@ class Search:
                 self._close(trial, None, {SET_ASIDE: "its worker left"})
                 self._study.enqueue_trial(params(self._space, point))
         self._open.clear()
-        if self._hold is not None:
-            self._hold.let_go()
-        if self._shared is not None:
-            self._shared.close()
+        if self._storage is not None:
+            self._storage.close()
 
     @property
     def best(self) -> Result | None:
@@ -168,7 +168,7 @@ class Search:
                     trial.set_user_attr(name, value)
             except UpdateFinishedTrialError:  # too slow: others took us for dead
                 continue
-            self._open[point] = trial, Beat(self._shared, trial._trial_id) if self._shared else None
+            self._open[point] = trial, Beat(self._storage, trial._trial_id) if self._storage else None
             return point
 
     def _look(self) -> bool:
@@ -178,7 +178,7 @@ class Search:
 
         from autobrrr.relaunch.search.additive_sampler import point_of, result_of
 
-        if self._shared is not None:
+        if self._storage is not None:
             optuna.storages.fail_stale_trials(self._study)
         found: dict[Point, Result] = {}
         died: dict[Point, int] = {}
@@ -188,8 +188,7 @@ class Search:
             point, host = point_of(trial, self._space), trial.user_attrs.get("host")
             if point is None or point == self._space.base:
                 continue
-            by = f"measured on {host}" if self._shared is not None else "from an earlier run of this study"
-            result = result_of(trial, self._space, by)
+            result = result_of(trial, self._space, f"measured on {host}")
             if result is not None:
                 if (host, trial.user_attrs.get("pid")) == self._worker:
                     result = self._own.get(point, result)
@@ -208,18 +207,16 @@ class Search:
         self.results = list(found.values())
         return waits
 
-    def _begin(self, journal: Path | None, sampler: AdditiveSampler) -> OptunaStudy:
-        """The study, new or from an earlier run; what that left open comes again."""
+    def _begin(self, sampler: AdditiveSampler) -> OptunaStudy:
+        """The study, new or from an earlier run."""
         import optuna
         from optuna.trial import TrialState, create_trial
 
         from autobrrr.relaunch.search.additive_sampler import distributions, params
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        if journal is not None:
-            journals.make_room(journal)
         study = optuna.create_study(
-            storage=self._shared.rdb if self._shared else journal and journals.storage(journal),
+            storage=self._storage and self._storage.rdb,
             sampler=sampler,
             study_name=self.name,
             direction="maximize",
@@ -241,10 +238,11 @@ class Search:
                 f"the study {self.name} has another search space",
                 "use the same --param as the other workers, or another --study",
             )
-        if self._shared is None:
+        if not self._stays:  # of this machine alone: a run that was killed needs no time to be missed
             for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                study._storage.set_trial_user_attr(trial._trial_id, SET_ASIDE, "its run was cut off")
-                study.tell(trial.number, state=TrialState.FAIL)
+                if not psutil.pid_exists(trial.user_attrs.get("pid", 0)):
+                    study._storage.set_trial_user_attr(trial._trial_id, SET_ASIDE, "its run was cut off")
+                    study.tell(trial.number, state=TrialState.FAIL)
         return study
 
     def _close(self, trial: OptunaTrial, value: float | None, told: dict[str, object]) -> None:
@@ -258,7 +256,7 @@ class Search:
             self._study.tell(trial, value)
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        return action() if self._shared is None else self._shared.patiently(action)
+        return action() if self._storage is None else self._storage.patiently(action)
 
     def _is_quiet(self, free: Sequence[Point]) -> bool:
         """No gain for a while, and no untried point lies beside the best."""
@@ -283,3 +281,30 @@ class Search:
         failed = [self._space.batch_of(result.point) for result in self.results if result.kind == "oom"]
         beyond = batch is not None and any(size is not None and batch >= size for size in failed)
         return not beyond and not self.too_large(point)
+
+
+def study_name(command: Sequence[str], folder: Path, space: Space, here: Sequence[object] = ()) -> str:
+    """The name that workers agree on without a word: of the command, the script's text and the space.
+
+    The folder's place may differ from machine to machine, as may the interpreter's; their names may not.
+
+    Args:
+        here: What else the results hold for, where no other machine is to join.
+    """
+    script = script_of(command)
+    words = [Path(word).name if i == 0 or word == script else word for i, word in enumerate(command)]
+    levels = [(each.name, each.levels) for each in space.parameters]
+    text = _text_of(command, folder)
+    what = [words, folder.name, text, levels, space.accumulate, space.allowed, *here]
+    return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"
+
+
+def _text_of(command: Sequence[str], folder: Path) -> str | None:
+    """Digest of the script, or of the module that is run; None where it can't be found."""
+    script = script_of(command)
+    if script is None and "-m" in command[:-1]:
+        script = command[command.index("-m") + 1].replace(".", "/") + ".py"
+    try:
+        return None if script is None else hashlib.sha256((folder / script).read_bytes()).hexdigest()
+    except OSError:
+        return None

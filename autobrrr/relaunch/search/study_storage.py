@@ -1,4 +1,4 @@
-"""The database behind `--storage`: where it is, how it is opened, what is said when it does not answer.
+"""The database of a study: where it is, how it is opened, what is said when it does not answer.
 
 In: a URL. Out: Optuna's storage, and a way to go on where the connection drops for some seconds. A
 password is in the URL that the driver gets, and in nothing that is shown, kept or raised here.

@@ -94,19 +94,20 @@ def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_w
         _output_folder(Path("file"))
 
 
-def test_a_command_that_runs_already_is_tuned_in_memory_and_that_is_said(
+def test_two_runs_of_a_command_share_its_study_and_without_a_folder_it_is_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     space = Space(parameters=(parameter("--workers", 2),))
     args = SimpleNamespace(trials=None)
     first = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
-    assert capsys.readouterr().err == ""
     second = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
-    assert (
-        "another run of this command uses the study; this run keeps its own in memory"
-        in capsys.readouterr().err
-    )
-    assert (first.ask(), second.ask()) == ((1,), (1,))
+    assert (first.ask(), second.ask()) == ((1,), None)
     first.tell(Result(point=(1,), value=0.1, kind="measured"))
     first.close()
+    assert capsys.readouterr().err == ""
+    (tmp_path / "autobrrr" / "studies").rename(tmp_path / "moved")
+    (tmp_path / "autobrrr" / "studies").touch()
+    third = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
+    assert "the study is kept in memory" in capsys.readouterr().err
+    assert third.ask() == (1,)

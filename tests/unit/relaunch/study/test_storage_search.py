@@ -13,9 +13,8 @@ from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search import study_storage
-from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.point_search import Search, study_name
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.search.study_journal import study_name
 from support.relaunch import parameter
 
 pytestmark = pytest.mark.integration  # real SQLite files, and threads that wait for each other
@@ -66,9 +65,9 @@ def join(file: Path) -> Join:
     count = iter(range(1, 100))
     opened = study_storage.connect(study_storage.address(f"sqlite:///{file}"))
 
-    def worker(space: Space = SMALL, trials: int | None = None, name: str = "s") -> Search:
-        me = (f"machine{next(count)}", 7)
-        return Search(space, storage=opened, name=name, trials=trials, worker=me)
+    def worker(space: Space = SMALL, trials: int | None = None, **more: object) -> Search:
+        usual = {"storage": opened, "name": "s", "worker": (f"machine{next(count)}", 7)}
+        return Search(space, trials=trials, **{**usual, **more})  # type: ignore[arg-type]
 
     return worker
 
@@ -195,6 +194,21 @@ def test_what_failed_is_known_to_all_and_a_larger_batch_not_tried(join: Join, fi
     go_on([first, second])
     assert [result.point for result in second.results if result.point[0] == 2] == [point]
     assert {result.kind for result in second.results} == {"measured", "oom"}
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_study_that_is_over_stays_or_makes_room_for_the_next_run(join: Join, stays: bool) -> None:
+    first = join(stays=stays, worker=("machine1", 1 << 30))
+    point = first.ask()
+    assert point is not None
+    first.tell(Result(point=point, value=0.5, low=-0.1, kind="measured"))
+    assert first.ask() is not None  # and is killed while that one runs
+    second = join(stays=stays)
+    assert second.elsewhere == stays
+    assert [(each.point, each.low) for each in second.results] == [(point, -0.1)]
+    second.finish()
+    second.close()
+    assert len(join(stays=stays).results) == stays
 
 
 def test_another_space_under_the_same_name_is_refused(join: Join, file: Path) -> None:
