@@ -13,11 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -40,60 +38,6 @@ class AskedCandidate:
     candidate: Candidate
 
 
-class PromiseSampler(BaseSampler):  # type: ignore[misc]
-    """Proposes what promises most, on top of what is kept; draws nothing at random.
-
-    Args:
-        candidates: To be tried; of equals the earlier one comes first.
-        on: What may be among the kept beside them.
-
-    Attributes:
-        waiting: Candidates whose turn has not come.
-        measured: Log of the gain by the label of a choice; takes the place of the prediction.
-        kept: What is on already, with the factor on speed that each has brought.
-        proposed: The candidate of the latest trial, once there is one.
-    """
-
-    proposed: Candidate
-
-    def __init__(self, candidates: Sequence[Candidate], on: Sequence[Choice], horizon_s: float) -> None:
-        self._horizon_s = horizon_s
-        choices = [*(each.choice for each in candidates), *on]
-        self.space: dict[str, BaseDistribution] = {
-            remedy: CategoricalDistribution(
-                (OFF, *sorted({_level(each) for each in choices if each.remedy == remedy}))
-            )
-            for remedy in sorted({each.remedy for each in choices})
-        }
-        self.waiting = list(candidates)
-        self.measured: dict[str, float] = {}
-        self.kept: Mapping[Choice, float] = {}
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self.space
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        self.proposed = next_one = max(self.waiting, key=self.expected)
-        self.waiting.remove(next_one)
-        arm = [*(each for each in self.kept if not next_one.choice.conflicts(each)), next_one.choice]
-        return {**dict.fromkeys(self.space, OFF), **{each.remedy: _level(each) for each in arm}}
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return OFF
-
-    def expected(self, candidate: Candidate) -> float:
-        """Log of the gain, less the share of the horizon that switching on takes."""
-        predicted = math.log(candidate.predicted or USUAL_GAIN)
-        price = REGISTRY[candidate.choice.remedy].price_s / self._horizon_s
-        return self.measured.get(candidate.choice.label, predicted) - price
-
-
 class TuningStudy:
     """Candidates in, results out.
 
@@ -114,14 +58,29 @@ class TuningStudy:
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._open: dict[int, tuple[optuna.Trial, float]] = {}  # with the log speed-up of what was kept
-        self._sampler = PromiseSampler(candidates, on, horizon_s)
-        space = hashlib.sha256(str(self._sampler.space).encode()).hexdigest()[:8]
+        self._waiting, self._horizon_s = list(candidates), horizon_s
+        choices = [*(each.choice for each in candidates), *on]
+        self._space: dict[str, BaseDistribution] = {
+            remedy: CategoricalDistribution(
+                (OFF, *sorted({_level(each) for each in choices if each.remedy == remedy}))
+            )
+            for remedy in sorted({each.remedy for each in choices})
+        }
+        space = hashlib.sha256(str(self._space).encode()).hexdigest()[:8]
         self._journal = None if journal is None else _journal(journal, f"tune-{space}")
-        self._study = optuna.create_study(sampler=self._sampler, direction="maximize")
+        self._study = optuna.create_study(direction="maximize")
         if self._journal is not None:
             self._study.add_trials(self._journal.trials)
         told = (trial.user_attrs for trial in self._study.trials)
-        self._sampler.measured = {each["candidate"]: each["gain"] for each in told if "gain" in each}
+        self._measured: dict[str, float] = {
+            each["candidate"]: each["gain"] for each in told if "gain" in each
+        }
+
+    def expected(self, candidate: Candidate) -> float:
+        """Log of the gain, as measured or predicted, less the share of the horizon that switching on takes."""
+        predicted = math.log(candidate.predicted or USUAL_GAIN)
+        price = REGISTRY[candidate.choice.remedy].price_s / self._horizon_s
+        return self._measured.get(candidate.choice.label, predicted) - price
 
     def share_of_time(self, candidate: Candidate) -> float:
         """What one candidate may take of the time that is left for it and all that wait.
@@ -129,30 +88,34 @@ class TuningStudy:
         Like its expected gain among theirs, so that what promises most is not left undecided for what
         promises hardly anything; but a prediction that is wrong leaves most of the time to the others.
         """
-        gains = [max(self._sampler.expected(each), 0.0) for each in (candidate, *self._sampler.waiting)]
+        gains = [max(self.expected(each), 0.0) for each in (candidate, *self._waiting)]
         by_gain = gains[0] / sum(gains) if any(gains) else 0.0
         return max(1 / len(gains), min(by_gain, MOST_OF_TIME))
 
     def ask(self, kept: Mapping[Choice, float] | None = None) -> AskedCandidate | None:
-        """The candidate that promises most; None after the last.
+        """The candidate that promises most, on top of what is kept; None after the last.
 
         Args:
             kept: What is on already, with the factor on speed that each has brought.
         """
-        if not self._sampler.waiting:
+        if not self._waiting:
             return None
-        self._sampler.kept = kept or {}
-        trial = self._study.ask(self._sampler.space)
-        candidate = self._sampler.proposed
+        kept = kept or {}
+        candidate = max(self._waiting, key=self.expected)
+        self._waiting.remove(candidate)
+        arm = [*(each for each in kept if not candidate.choice.conflicts(each)), candidate.choice]
+        levels = {each.remedy: _level(each) for each in arm}
+        self._study.enqueue_trial({**dict.fromkeys(self._space, OFF), **levels})
+        trial = self._study.ask(self._space)
         trial.set_user_attr("candidate", candidate.choice.label)
         trial.set_user_attr("predicted", candidate.predicted)
         trial.set_user_attr("price_s", REGISTRY[candidate.choice.remedy].price_s)
-        self._open[trial.number] = trial, math.log(math.prod(self._sampler.kept.values()))
+        self._open[trial.number] = trial, math.log(math.prod(kept.values()))
         return AskedCandidate(number=trial.number, candidate=candidate)
 
     def again(self, candidate: Candidate) -> None:
         """One more turn for a candidate."""
-        self._sampler.waiting.append(candidate)
+        self._waiting.append(candidate)
 
     def tell(self, asked: AskedCandidate, result: Comparison | None, outcome: str, why: str) -> None:
         """Enter what became of a candidate."""
