@@ -77,7 +77,7 @@ class TuningStudy:
         }
 
     def expected(self, candidate: Candidate) -> float:
-        """Log of the gain, as measured or predicted, less the share of the horizon that switching on takes."""
+        """Log of the gain, measured or predicted, less the share of the horizon that switching on takes."""
         predicted = math.log(candidate.predicted or USUAL_GAIN)
         price = REGISTRY[candidate.choice.remedy].price_s / self._horizon_s
         return self._measured.get(candidate.choice.label, predicted) - price

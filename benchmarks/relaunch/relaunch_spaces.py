@@ -112,7 +112,8 @@ def replay(name: str, table: dict[str, object], seed: int, tpe: bool) -> tuple[f
     draw = np.random.default_rng(seed)
     search = Search(space, seed=seed)
     if tpe:
-        search._study.sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=3)
+        sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=3)
+        search._sampler_for = lambda free: sampler  # type: ignore[method-assign]
     while (point := search.ask()) is not None:
         if (row := rows.get(point)) is None:
             search.tell(Result(point=point, value=None, kind="crash"))

@@ -1,6 +1,6 @@
 """Which point comes next, in an Optuna study: in memory, or in a database that workers may share.
 
-In: a space, results. Out: points, until none is worth a trial; an `AdditiveSampler` draws them. In a database
+In: a space, results. Out: points, until none is worth a trial; `additive_model` proposes them. In a database
 a study that was cut off goes on, and the trial of a worker that died is tried again.
 """
 
@@ -10,7 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import socket
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,9 +26,8 @@ from autobrrr.relaunch.search.study_storage import MOST_RETRIES, Beat, Storage
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
+    from optuna.samplers import BaseSampler
     from optuna.trial import Trial as OptunaTrial
-
-    from autobrrr.relaunch.search.additive_sampler import AdditiveSampler
 
 EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
@@ -64,8 +65,6 @@ class Search:
         worker: tuple[str, int] | None = None,
         seed: int = 0,
     ) -> None:
-        from autobrrr.relaunch.search.additive_sampler import AdditiveSampler
-
         self._space, self._points, self.name = space, space.points(), name
         self.exhaustive = len(self._points) <= EXHAUSTIVE
         share = max(STARTUP_TRIALS, round(SHARE_OF_POINTS * len(self._points)))
@@ -78,8 +77,8 @@ class Search:
         self._open: dict[Point, tuple[OptunaTrial, Beat | None]] = {}
         self._held: set[Point] = set()
         self._storage, self._stays = storage, stays
-        sampler = AdditiveSampler(space, self._fits, seed, in_full=self.exhaustive)
-        self._study = self._patiently(lambda: self._begin(sampler))
+        self._draw = random.Random(seed)
+        self._study = self._patiently(self._begin)
         self._patiently(self._look)
 
     @property
@@ -117,7 +116,7 @@ class Search:
         from optuna.exceptions import OptunaError
         from sqlalchemy.exc import SQLAlchemyError
 
-        from autobrrr.relaunch.search.additive_sampler import params
+        from autobrrr.relaunch.search.additive_model import params
 
         with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
             for point, (trial, beat) in self._open.items():
@@ -132,7 +131,7 @@ class Search:
     @property
     def best(self) -> Result | None:
         """The point that is expected to be fastest by all results: a high mean of a wide interval is luck."""
-        from autobrrr.relaunch.search.additive_sampler import expected
+        from autobrrr.relaunch.search.additive_model import expected
 
         measured = [result for result in self.results if result.value is not None]
         if not measured:
@@ -143,7 +142,7 @@ class Search:
     def _ask(self) -> Point | None:
         from optuna.exceptions import UpdateFinishedTrialError
 
-        from autobrrr.relaunch.search.additive_sampler import distributions, point_of
+        from autobrrr.relaunch.search.additive_model import distributions, point_of
 
         while True:
             waits = self._look()
@@ -153,6 +152,7 @@ class Search:
                 return None
             if not waits and self._is_quiet(free):
                 return None
+            self._study.sampler = self._sampler_for(free)
             trial = self._study.ask(distributions(self._space))
             ahead = {
                 point_of(each, self._space)
@@ -171,12 +171,23 @@ class Search:
             self._open[point] = trial, Beat(self._storage, trial._trial_id) if self._storage else None
             return point
 
+    def _sampler_for(self, free: Sequence[Point]) -> BaseSampler:
+        """Proposes one of these, unless a point waits in the study; in full, the least different first."""
+        from optuna.samplers import PartialFixedSampler, RandomSampler
+
+        from autobrrr.relaunch.search.additive_model import params, propose
+
+        point = free[0]
+        if not self.exhaustive:
+            point = propose(self._space, self.results, free, self._draw, self._held)
+        return PartialFixedSampler(params(self._space, point), RandomSampler())
+
     def _look(self) -> bool:
         """Read what is known now: results of all workers, points that others hold. Whether a point waits."""
         import optuna
         from optuna.trial import TrialState
 
-        from autobrrr.relaunch.search.additive_sampler import point_of, result_of
+        from autobrrr.relaunch.search.additive_model import point_of, result_of
 
         if self._storage is not None:
             optuna.storages.fail_stale_trials(self._study)
@@ -207,17 +218,17 @@ class Search:
         self.results = list(found.values())
         return waits
 
-    def _begin(self, sampler: AdditiveSampler) -> OptunaStudy:
+    def _begin(self) -> OptunaStudy:
         """The study, new or from an earlier run."""
         import optuna
         from optuna.trial import TrialState, create_trial
 
-        from autobrrr.relaunch.search.additive_sampler import distributions, params
+        from autobrrr.relaunch.search.additive_model import distributions, params
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(
             storage=self._storage and self._storage.rdb,
-            sampler=sampler,
             study_name=self.name,
             direction="maximize",
             load_if_exists=True,

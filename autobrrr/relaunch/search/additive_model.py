@@ -1,9 +1,9 @@
-"""An Optuna sampler for few trials: a Gaussian process in which effects add up and pairs interact.
+"""What points promise after few trials: a Gaussian process in which effects add up and pairs interact.
 
-In: the trials of a study. Out: the untried point with the largest expected improvement. On the log of speed,
-what flags, variables and remedies do is nearly a sum, so a handful of trials says much about points that
-share a level with them. `benchmarks/relaunch/relaunch_spaces.py` compares it with Optuna's TPE on spaces that
-were tried in full.
+In: results of trials. Out: the untried point with the largest expected improvement. On the log of speed, what
+flags, variables and remedies do is nearly a sum, so a handful of trials says much about points that share a
+level with them. `benchmarks/relaunch/relaunch_spaces.py` compares it with Optuna's TPE on spaces that were
+tried in full.
 
 Kernel: D. Duvenaud et al., "Additive Gaussian Processes", NIPS 2011, orders 1 and 2. Expected improvement:
 J. Mockus, 1978.
@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 
 if TYPE_CHECKING:
-    from optuna import Study
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
@@ -35,45 +33,6 @@ ALIKE_LEVELS = 2.0  # neighboring levels of an ordered parameter share exp(-1 / 
 USUAL_ERROR = 0.05  # of a result without an interval
 Z95 = 1.96
 Floats = NDArray[np.float64]
-
-
-class AdditiveSampler(BaseSampler):  # type: ignore[misc]
-    """Draws points of one space.
-
-    Args:
-        fits: Whether a point may be tried.
-        in_full: All points are to be tried: those that differ least from the command as given come first.
-    """
-
-    def __init__(self, space: Space, fits: Callable[[Point], bool], seed: int, *, in_full: bool) -> None:
-        self._space, self._fits, self._in_full = space, fits, in_full
-        self._points = space.points()
-        self._draw = random.Random(seed)
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return distributions(self._space)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        results, pending = [], []
-        for other in study.get_trials(deepcopy=False):
-            point = point_of(other, self._space)
-            result = result_of(other, self._space)
-            if result is not None:
-                results.append(result)
-            elif point is not None and other.number != trial.number and not other.state.is_finished():
-                pending.append(point)
-        taken = {*pending, *(result.point for result in results)}
-        free = [point for point in self._points if point not in taken and self._fits(point)]
-        if self._in_full or not free:
-            return params(self._space, (free or self._points)[0])
-        return params(self._space, propose(self._space, results, free, self._draw, pending))
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return next(each.given for each in self._space.parameters if each.name == param_name)
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
