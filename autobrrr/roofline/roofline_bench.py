@@ -15,6 +15,7 @@ import torch
 
 from autobrrr.roofline import quick_child
 
+Fields = dict[str, object]  # of `Roofline`
 Function = TypeVar("Function", bound=Callable[..., object])
 MOST_ARRAY_BYTES = 1 << 30
 LEAST_ARRAY_BYTES = 64 << 20

@@ -51,17 +51,16 @@ def _all(bench: RooflineBench, chosen: list[Experiment], found: Roofline) -> Roo
     for each in chosen:
         _say(Began(title=each.title, done_share=done / whole))
         try:
-            found = each.measure(bench, found)
+            found = msgspec.structs.replace(found, **each.measure(bench))
+            continue
         except NoCompiler as error:
-            found = msgspec.structs.replace(
-                found, left_out={**found.left_out, each.name: f"not compiled: {error}"}
-            )
+            why = f"not compiled: {error}"
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
-            found = msgspec.structs.replace(
-                found, left_out={**found.left_out, each.name: "the device has too little memory free"}
-            )
-        done += each.expected_s
+            why = "the device has too little memory free"
+        finally:
+            done += each.expected_s
+        found = msgspec.structs.replace(found, left_out={**found.left_out, each.name: why})
     return found
 
 
