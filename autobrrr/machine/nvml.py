@@ -149,7 +149,7 @@ class NvmlDevice:
         name = calls.ask("nvmlDeviceGetName", handle)
         self._found = _Found(
             handle=handle,
-            name=name.decode(errors="replace") if isinstance(name, bytes) else _text(name),
+            name=name if isinstance(name, str) else None,
             max_mhz=calls.whole("nvmlDeviceGetMaxClockInfo", handle, calls.number("NVML_CLOCK_SM")),
             gpm=Gpm(calls, handle),
         )
@@ -206,14 +206,7 @@ class NvmlDevice:
 def _processes(calls: NvmlCalls, handle: object) -> dict[int, int | None] | None:
     """Pids that compute on a device, and their bytes; None where the driver does not tell."""
     listed = calls.ask("nvmlDeviceGetComputeRunningProcesses", handle)
-    if not isinstance(listed, list):
-        return None
-    found: dict[int, int | None] = {}
-    for one in listed:
-        pid = _whole(getattr(one, "pid", None))
-        if pid is not None:
-            found[pid] = _whole(getattr(one, "usedGpuMemory", None))
-    return found
+    return {one.pid: _whole(one.usedGpuMemory) for one in listed} if isinstance(listed, list) else None
 
 
 def _temperature(calls: NvmlCalls, handle: object) -> float | None:
@@ -247,7 +240,3 @@ def _percent(value: object) -> float | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

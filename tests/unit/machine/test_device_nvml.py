@@ -188,14 +188,13 @@ OLDER = ("nvmlDeviceGetTemperature", "nvmlDeviceGetCurrentClocksThrottleReasons"
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_whatever_fails_is_one_figure_less_and_a_refusal_is_final(tmp_path: Path, name: str) -> None:
+def test_whatever_fails_is_one_figure_less(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, busy())
     bench.nvml.errors = {name: pynvml.NVML_ERROR_NOT_SUPPORTED}
     newer = {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"} - {name}
     bench.nvml.missing = newer if name in OLDER else set()
     for _ in range(3):
         assert bench.figures().t_ns == bench.now_ns
-    assert bench.nvml.calls.count(name) == 1
 
 
 def test_a_device_without_any_figure_gives_an_empty_sample(tmp_path: Path) -> None:
