@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from autobrrr.machine import kernel_text
 from autobrrr.machine.kernel_text import number
@@ -23,6 +24,7 @@ MOST_COMMAND_BYTES = 1 << 17
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EXITING = 0x4  # PF_EXITING of linux/sched.h
+_OPTION = re.compile(r"-([A-Za-z]*?)(?:([mcWX])(.*))?", re.DOTALL)  # those that take a value end the word
 _PYTHON = re.compile(r"python([0-9](\.[0-9]{1,3})?)?t?d?")  # t: free-threaded, d: a debug build
 
 
@@ -186,24 +188,42 @@ def is_python(program: str) -> bool:
     return _PYTHON.fullmatch(os.path.basename(program)) is not None
 
 
+class PythonRun(NamedTuple):
+    """What a Python command line runs."""
+
+    how: str  # "" a script, "-m" a module, "-c" code
+    target: str
+    ends: int  # the place of the word behind it
+    is_isolated: bool  # by -E or -I: nothing comes from the environment
+
+
+def python_run(words: Sequence[str]) -> PythonRun | None:
+    """What the interpreter in the first word runs; None where that is nothing."""
+    at, is_isolated = 1, False
+    while at < len(words):
+        word = words[at]
+        if not word.startswith("-") or word == "-":
+            return PythonRun("", word, at + 1, is_isolated)
+        found = _OPTION.fullmatch(word)
+        letters, option, joined = found.groups() if found else ("", None, None)
+        is_isolated = is_isolated or not {"E", "I"}.isdisjoint(letters)
+        apart = (option is not None and not joined) or word == "--check-hash-based-pycs"
+        if option in ("m", "c"):
+            ends = min(at + (2 if apart else 1), len(words))
+            return PythonRun(f"-{option}", joined or "".join(words[at + 1 : ends]), ends, is_isolated)
+        at += 2 if apart else 1
+    return None
+
+
 def script(words: Sequence[Foreign]) -> Foreign | None:
     """What a Python command line runs: the script, or "-m module", or "-c"."""
-    return _split(words)[0]
+    ran = python_run([word.raw for word in words])
+    if ran is None:
+        return None
+    return Foreign({"": ran.target, "-m": f"-m {ran.target}", "-c": "-c"}[ran.how])
 
 
 def arguments(words: Sequence[Foreign]) -> Sequence[Foreign]:
     """What stands behind the script, the module or the program of a Python command line."""
-    return _split(words)[1]
-
-
-def _split(words: Sequence[Foreign]) -> tuple[Foreign | None, Sequence[Foreign]]:
-    at = 1
-    while at < len(words):
-        word = words[at].raw
-        if word in ("-m", "-c"):
-            module = words[at + 1].raw if at + 1 < len(words) else ""
-            return Foreign(f"-m {module}" if word == "-m" else "-c"), words[at + 2 :]
-        if not word.startswith("-"):
-            return Foreign(word), words[at + 1 :]
-        at += 2 if word in ("-W", "-X", "--check-hash-based-pycs") else 1
-    return None, ()
+    ran = python_run([word.raw for word in words])
+    return () if ran is None else words[ran.ends :]

@@ -11,10 +11,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.machine.procfs import is_python
+from autobrrr.machine.procfs import is_python, python_run
 
 MOST_BYTES = 1 << 20
 # They run what their last words say, with flags of their own before it.
@@ -63,10 +62,10 @@ def own_words(command: Sequence[str]) -> int | None:
         return _after_launcher(words, at + 1)
     if words[at].endswith(".py"):
         return None if _runs_another(words[at + 1 :]) else at + 1
-    ran = _python_runs(words, at)
+    ran = python_run(words[at:]) if is_python(words[at]) else None
     if ran is None or (ran.how == "-m" and _is_of_python(ran.target)):
         return None
-    begins = ran.ends
+    begins = at + ran.ends
     if ran.how != "-c" and os.path.basename(ran.target) in LAUNCHERS:
         return _after_launcher(words, begins)
     runner = ran.how != "-c" and not ran.target.endswith(".py") and script_of(words[begins:]) is not None
@@ -114,52 +113,8 @@ def unreached(command: Sequence[str]) -> str | None:
 def ignores_environment(command: Sequence[str]) -> bool:
     """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
     at = behind_wrappers(command)
-    if at is None or not is_python(command[at]):
-        return False
-    at += 1
-    while at < len(command) and (word := command[at]).startswith("-") and word != "-":
-        letters = re.match("-([A-Za-z]*?)([mcWX].*)?$", word)
-        if letters is not None and set(letters[1]) & set("EI"):
-            return True
-        value = letters[2] if letters is not None else None
-        if value is not None and value[0] in "mc":
-            return False
-        at += 2 if value in ("W", "X") or word == "--check-hash-based-pycs" else 1  # with what it takes
-    return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ran:
-    """What a Python command line runs: a script (how ""), module ("-m") or code ("-c"), and where it ends."""
-
-    how: str
-    target: str
-    ends: int
-
-
-def _python_runs(words: Sequence[str], at: int) -> _Ran | None:
-    """What the Python at a word runs; None where it is no Python, or runs nothing."""
-    if not is_python(words[at]):
-        return None
-    at += 1
-    while at < len(words):
-        word = words[at]
-        if not word.startswith("-") or word == "-":
-            return _Ran(how="", target=word, ends=at + 1)
-        if word.startswith("--"):
-            at += 2 if word == "--check-hash-based-pycs" else 1
-            continue
-        value = re.search("[mcWX]", word)
-        if value is None:
-            at += 1
-            continue
-        joined = word[value.end() :]
-        if value.group() in "mc":
-            found = joined or (words[at + 1] if at + 1 < len(words) else "")
-            ends = min(at + (1 if joined else 2), len(words))
-            return _Ran(how=f"-{value.group()}", target=found, ends=ends)
-        at += 1 if joined else 2
-    return None
+    ran = python_run(command[at:]) if at is not None and is_python(command[at]) else None
+    return ran is not None and ran.is_isolated
 
 
 def _after_launcher(words: Sequence[str], begins: int) -> int | None:

@@ -1,8 +1,8 @@
 """Symbols of a mapped ELF file, found as the dynamic linker finds them.
 
-Reads PT_DYNAMIC and the hash tables, never section headers: works on stripped files. In goes a
-function that reads the file, out come addresses relative to the load bias. A file is whoever's: tables
-are walked up to a bound, and a file that shrinks meanwhile is cut short, no fault of memory.
+Reads PT_DYNAMIC and the GNU hash table, never section headers: works on stripped files. In goes a function
+that reads the file, out come addresses relative to the load bias. A file is whoever's: tables are walked up
+to a bound, and a file that shrinks meanwhile is cut short, no fault of memory.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from typing import Any
 
 PAGE = 4096
 MOST_SEGMENTS, MOST_ENTRIES, MOST_CHAIN = 128, 1024, 1024
-MOST_PAGES = 512  # kept of one file
 EM_X86_64 = 62
 EM_AARCH64 = 183
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
+_DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
 _HEADER = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _WORD = struct.Struct("<I")
-_GNU_HEAD, _SYSV_HEAD = struct.Struct("<IIII"), struct.Struct("<II")
+_GNU_HEAD = struct.Struct("<IIII")
 
 ReadAt = Callable[[int, int], bytes]  # offset and count; fewer bytes where the file ends
 
@@ -52,22 +51,8 @@ class _Segment:
 
 
 def of_file(fd: int) -> ReadAt:
-    """An open file, read page by page; it must stay open."""
-    pages: dict[int, bytes] = {}
-
-    def page(number: int) -> bytes:
-        if number not in pages:
-            if len(pages) >= MOST_PAGES:
-                pages.clear()
-            pages[number] = os.pread(fd, PAGE, number * PAGE)
-        return pages[number]
-
-    def read_at(offset: int, count: int) -> bytes:
-        first, last = offset // PAGE, (offset + count - 1) // PAGE
-        whole = b"".join(page(number) for number in range(first, last + 1))
-        return whole[offset - first * PAGE :][:count]
-
-    return read_at
+    """An open file, which must stay open."""
+    return lambda offset, count: os.pread(fd, count, offset)
 
 
 class Elf:
@@ -143,13 +128,8 @@ class Elf:
         return {name: symbol for name, symbol in found.items() if symbol is not None}
 
     def _find(self, name: bytes) -> Symbol | None:
-        if _DT_SYMTAB not in self._dynamic or _DT_STRTAB not in self._dynamic:
+        if not self._dynamic.keys() >= {_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH}:
             return None
-        if _DT_GNU_HASH in self._dynamic:
-            return self._find_gnu(name)
-        return self._find_sysv(name) if _DT_HASH in self._dynamic else None
-
-    def _find_gnu(self, name: bytes) -> Symbol | None:
         table = self.offset(self._dynamic[_DT_GNU_HASH])
         buckets, first, bloom, _ = self._unpack(_GNU_HEAD, table)
         if buckets == 0:
@@ -168,20 +148,6 @@ class Elf:
                 return None
         raise NotElf("a chain of its hash table does not end")
 
-    def _find_sysv(self, name: bytes) -> Symbol | None:
-        table = self.offset(self._dynamic[_DT_HASH])
-        buckets, _ = self._unpack(_SYSV_HEAD, table)
-        if buckets == 0:
-            return None
-        (index,) = self._unpack(_WORD, table + 8 + 4 * (sysv_hash(name) % buckets))
-        for _ in range(MOST_CHAIN):
-            if index == 0:
-                return None
-            if (symbol := self._symbol(index, name)) is not None:
-                return symbol
-            (index,) = self._unpack(_WORD, table + 8 + 4 * (buckets + index))
-        raise NotElf("a chain of its hash table does not end")
-
     def _symbol(self, index: int, name: bytes) -> Symbol | None:
         at = self.offset(self._dynamic[_DT_SYMTAB]) + index * _SYMBOL.size
         text, _, _, section, value, size = self._unpack(_SYMBOL, at)
@@ -196,14 +162,4 @@ def gnu_hash(name: bytes) -> int:
     value = 5381
     for byte in name:
         value = (value * 33 + byte) & 0xFFFFFFFF
-    return value
-
-
-def sysv_hash(name: bytes) -> int:
-    """The hash of DT_HASH, as the System V ABI writes it."""
-    value = 0
-    for byte in name:
-        value = (value << 4) + byte
-        high = value & 0xF0000000
-        value = (value ^ high >> 24) & ~high & 0xFFFFFFFF
     return value
