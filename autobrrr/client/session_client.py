@@ -20,7 +20,7 @@ from autobrrr.injected.wire.framing import BadFrame, Closed
 from autobrrr.machine.file_readiness import readiness
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
-from autobrrr.records.events import Event, GuardUndid, SessionOver, Told, from_event
+from autobrrr.records.events import Event, SessionOver, Told, from_event
 from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import (
     ActivityLine,
@@ -123,7 +123,7 @@ class Client:
             event = self._next_event(left_s)
             if isinstance(event, SessionOver):
                 yield event.snapshot
-            elif event is not None and not isinstance(event, GuardUndid):
+            elif event is not None:
                 yield event
 
     def unsubscribe(self) -> None:

