@@ -10,7 +10,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,7 +40,6 @@ NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
     "incomplete",
     "synced_backwards",
 )
-MOST_AT_ONCE = 8
 _CAUSE_OF_LIMIT: Mapping[Limit, LateCause] = {
     "input": "loader",
     "host": "host",
@@ -65,39 +64,23 @@ def siblings(pid: int) -> list[int]:
 
 def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join) -> list[Diagnosis]:
     """What the sessions of these processes say now; those that have none, or are slow, are left out."""
-    waiting: SimpleQueue[int] = SimpleQueue()
-    told: SimpleQueue[Diagnosis] = SimpleQueue()
-    for pid in pids:
-        waiting.put(pid)
+    told: list[Diagnosis] = []
 
-    def work() -> None:
-        while True:
-            try:
-                pid = waiting.get_nowait()
-            except Empty:
-                return
-            try:
-                client = joiner(pid)
-                if client is not None:
-                    with client:
-                        told.put(client.snapshot())
-            except AutobrrrError:
-                continue
+    def look(pid: int) -> None:
+        with suppress(AutobrrrError):
+            client = joiner(pid)
+            if client is not None:
+                with client:
+                    told.append(client.snapshot())
 
     # Daemons: a session that never answers holds up neither the caller nor the end of the program.
-    threads = [
-        threading.Thread(target=work, name="ranks", daemon=True)
-        for _ in range(min(MOST_AT_ONCE, waiting.qsize()))
-    ]
+    threads = [threading.Thread(target=look, args=(pid,), name="ranks", daemon=True) for pid in pids]
     for thread in threads:
         thread.start()
     end_s = time.monotonic() + timeout_s
     for thread in threads:
         thread.join(max(0.0, end_s - time.monotonic()))
-    found = []
-    while not told.empty():
-        found.append(told.get())
-    return sorted(found, key=lambda one: one.pid)
+    return sorted(told, key=lambda one: one.pid)
 
 
 def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
