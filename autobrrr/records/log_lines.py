@@ -1,12 +1,11 @@
 """The lines of a session log or a recording: what is whole comes out, what is not is counted and said.
 
-A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one; a loss of power may
-leave a stretch of zeros, behind which the next line stands whole. Every text comes out readable.
+A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one. Every text comes out
+readable.
 """
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import zlib
@@ -17,8 +16,6 @@ from pathlib import Path
 from autobrrr.folders import open_plain
 from autobrrr.readable import fields, readable_lines
 
-MOST_LINE_BYTES = 1 << 24
-MOST_FILE_BYTES = 1 << 29  # twice what a session writes at most
 NO_MOMENT = "a moment that no clock shows"
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
@@ -69,23 +66,15 @@ class LogLines:
         return "; ".join(each for each in (first if self.unread else "", self._ended) if each) or None
 
     def _whole(self, number: int, line: str | bytes) -> LogLine | None:
-        text = line.strip() if isinstance(line, str) else line.strip(b"\0 \t\r\n")
-        zeros = isinstance(line, bytes) and b"\0" in line
-        if zeros:
-            self.pass_over(number, "zeros")
-        if not text:
+        if not (text := line.strip()):
             return None
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
-            if not zeros:
-                self.pass_over(number, "no JSON, or cut")
+            self.pass_over(number, "no JSON, or cut")
             return None
-        at_s, kind, body = (
-            (found.get("at"), found.get("kind"), found.get("body"))
-            if isinstance(found, dict)
-            else (None, None, None)
-        )
+        entry = found if isinstance(found, dict) else {}
+        at_s, kind, body = entry.get("at"), entry.get("kind"), entry.get("body")
         if not isinstance(kind, str) or not isinstance(body, dict):
             self.pass_over(number, "no entry of a session")
             return None
@@ -99,16 +88,10 @@ class LogLines:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a plain file, packed or not; one that is too long comes in pieces, which are none.
+    """The lines of a plain file, packed or not.
 
     Raises:
         OSError, EOFError, zlib.error: it can't be read, or no further.
     """
     with open(open_plain(path), "rb") as file:
-        lines = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        left = MOST_FILE_BYTES
-        for line in iter(lambda: lines.readline(MOST_LINE_BYTES), b""):
-            yield line
-            left -= len(line)
-            if left < 0:
-                raise OSError(errno.EFBIG, "no log of a session is so long")
+        yield from gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file

@@ -43,7 +43,6 @@ class SessionLog:
         try:
             paths.make_closed(self.path.parent)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._torn = _ends_torn(self.path)
         except OSError:
             self._fd = None
 
@@ -87,11 +86,3 @@ def tail(path: Path, lines: int) -> list[str]:
     except OSError:
         return []
     return found[len(found) - min(lines, len(found)) :]
-
-
-def _ends_torn(path: Path) -> bool:
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
+from autobrrr.records import Shares, Verdict
 from autobrrr_tui import __main__ as demo
 from autobrrr_tui.sources.recorded_view import Entry, ViewReader, entries, read
 from autobrrr_tui.sources.replay_source import ReplaySource
@@ -20,6 +21,8 @@ from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
 from docs.recording import placeless
 from support.screens import tui
+
+VERDICT = Verdict(regime="overhead", confidence="high", reason="Python", shares=Shares(), evidence=[])
 
 
 def line(at_s: float, kind: str, body: object) -> bytes:
@@ -31,7 +34,7 @@ def session() -> list[bytes]:
     return [
         line(10.0, "attached", {"attach": {}}),
         line(10.5, "snapshot", tui.measuring().snapshot),
-        line(12.0, "verdict", {"regime": "overhead", "confidence": "high", "reason": "Python"}),
+        line(12.0, "verdict", VERDICT),
         line(13.0, "snapshot", tui.snapshot()),
         line(20.0, "trial", tui.trial()),
         line(30.0, "tuned", tui.tuned()),
@@ -67,9 +70,8 @@ def test_the_lines_of_a_log_stand_in_the_order_of_their_times() -> None:
     """What snapshots say counts from the attach, what else is said by the clock of the log."""
     reader = ViewReader()
     at = [tui.snapshot(t_ns=t_s * 1_000_000_000, activity=f"tracing at {t_s}") for t_s in (3, 9)]
-    verdict = {"regime": "overhead", "confidence": "high", "reason": "Python"}
     reader.feed(
-        [line(101.0, "snapshot", at[0]), line(105.0, "verdict", verdict), line(107.0, "snapshot", at[1])]
+        [line(101.0, "snapshot", at[0]), line(105.0, "verdict", VERDICT), line(107.0, "snapshot", at[1])]
     )
     assert [(each.number, each.t_ns) for each in reader.view.log] == [
         (1, 3_000_000_000),

@@ -31,19 +31,6 @@ def test_a_session_that_never_began_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_torn_tail_costs_only_itself(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    log = SessionLog(path)
-    log.write("note", {"n": 1})
-    log.write("note", {"n": 2})
-    log.close()
-    path.write_bytes(path.read_bytes()[:-9])
-    again = SessionLog(path)
-    again.write("note", {"n": 3})
-    again.close()
-    assert [body["n"] for _, body in read_log(path)] == [1, 3]
-
-
 def test_lines_that_are_no_entries_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(
