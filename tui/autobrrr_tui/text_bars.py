@@ -1,15 +1,14 @@
-"""Bars, sparklines, columns, a curve of braille dots and the plot of a fit, as text.
+"""Bars, sparklines, columns and a curve of braille dots, as text.
 
 Each part of a bar has a glyph of its own, so that the bar reads without colours.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
-from autobrrr_tui.text_rows import Piece, Row, Tone, piece
+from autobrrr_tui.text_rows import Piece, Tone, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of one cell: left and right, from below
@@ -88,35 +87,6 @@ def columns(values: Sequence[float | None], height: int, high: float) -> list[st
             line += EIGHTHS[max(least, min(8, round(filled * 8)))]
         lines.append(line)
     return lines
-
-
-def plot(
-    points: Sequence[tuple[float, float]], line: tuple[float, float], cells: int, height: int
-) -> list[Row]:
-    """Points and a straight line (at zero, per unit), both axes from zero.
-
-    Args:
-        points: (x, y), x > 0.
-        line: y at x = 0, and slope.
-    """
-    points = [(x, y) for x, y in points if math.isfinite(x + y) and x > 0]
-    if not points or not math.isfinite(sum(line)):
-        return [(piece(" " * cells),) for _ in range(height)]
-    far = max(x for x, _ in points)
-    top = max(*(y for _, y in points), line[0] + line[1] * far) or 1.0
-    grid = [[" "] * cells for _ in range(height)]
-
-    def place(x: float, y: float, glyph: str) -> None:
-        column = min(cells - 1, max(0, round(x / far * (cells - 1))))
-        level = min(height - 1, max(0, round(y / top * (height - 1))))
-        grid[height - 1 - level][column] = glyph
-
-    for column in range(cells):
-        x = column / max(1, cells - 1) * far
-        place(x, line[0] + line[1] * x, "·")
-    for x, y in points:
-        place(x, y, "●")
-    return [(piece("".join(each), "accent"),) for each in grid]
 
 
 def curve(values: Sequence[float | None], cells: int, height: int, top: float) -> list[str]:

@@ -18,6 +18,7 @@ from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Tuning, limited_by, verdict_head
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
+from autobrrr.report.pages.evidence_table import evidence_table
 from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
 from autobrrr.report.past_session import PastSession, past_session, session_data
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
@@ -213,14 +214,7 @@ def _step_data(session: PastSession) -> str:
 def _signals(found: Diagnosis) -> pm.PageTable:
     carry = [each.signal for each in carrying(found)]
     ranked = sorted(found.evidence, key=lambda each: (each.signal not in carry, each.value is None))
-    return pm.PageTable(
-        title="What each signal says; those that carry the verdict stand first.",
-        heads=("signal", "says", "what it saw"),
-        rows=[
-            pm.cells(each.signal.replace("_", " "), each.says or "", _note(each.note, each.value is not None))
-            for each in ranked
-        ],
-    )
+    return evidence_table(ranked, "What each signal says; those that carry the verdict stand first.")
 
 
 def _advice(found: Diagnosis) -> pm.PageTable:
@@ -240,17 +234,14 @@ def _slow(session: PastSession) -> pm.PageTable:
     for each in slow:
         times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, session.timeline.bands)
         figures = (pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.time(each.ns), pm.time(each.usual_ns))
-        rows.append([*figures, pm.figure(f"{times:.1f}x", times), _note(why, bool(each.why))])
+        known = pm.Cell(text=why, tone="" if each.why else "muted")
+        rows.append([*figures, pm.figure(f"{times:.1f}x", times), known])
     counted = (
         f"{len(session.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
     )
     return pm.PageTable(
         title=counted, heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"), rows=rows
     )
-
-
-def _note(text: str, known: bool) -> pm.Cell:
-    return pm.Cell(text=text, tone="" if known else "muted")
 
 
 def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:

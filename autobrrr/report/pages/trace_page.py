@@ -11,9 +11,10 @@ import msgspec
 
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
-from autobrrr.records import Evidence, limit_words
+from autobrrr.records import limit_words
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.report import page_model as pm
+from autobrrr.report.pages.evidence_table import evidence_table
 from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.report.step_shares import parts
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
@@ -29,7 +30,6 @@ from autobrrr.trace.trace_records import (
 
 MOST_STEPS = 40
 MOST_OF_IT = 0.75  # of all waiting: those who cause it are named
-SHARE_OF = "share of "  # how the unit of a share begins
 NO_SURENESS = ("mixed", "unknown")
 BOUND = "Each figure is a bound by itself: the speed if all of the time that it names were gone."
 
@@ -81,7 +81,7 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[
         *(_timeline(view, names[view.device]) for view in views),
         *(each for device in trace.devices for each in _device(device, several, names.get(device.device))),
         pm.section("Steps", _steps(trace)),
-        pm.section("Signals", _signals(trace), on="page"),
+        pm.section("Signals", evidence_table(trace.evidence, "What each signal says"), on="page"),
         pm.section("Notes on this trace", pm.listed(trace.warnings) if trace.warnings else None),
     )
 
@@ -320,24 +320,6 @@ def _steps(trace: TraceAnalysis) -> pm.PageTable:
         rows=rows,
         most=12,
     )
-
-
-def _signals(trace: TraceAnalysis) -> pm.PageTable:
-    rows = []
-    for each in trace.evidence:
-        of = "" if each.unit == "ns" or each.value is None else each.unit.removeprefix(SHARE_OF)
-        value = pm.figure(_value(each), each.value)
-        rows.append(pm.cells(each.signal.replace("_", " "), each.says or "", value, of, each.note))
-    heads = ("signal", "says", "#value", "of", "note")
-    return pm.PageTable(title="What each signal says", heads=heads, rows=rows)
-
-
-def _value(each: Evidence) -> str:
-    if each.value is None:
-        return ""
-    if each.unit.startswith(SHARE_OF):
-        return percent(each.value)
-    return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
 
 
 def _ranks(ranks: RankComparison) -> pm.Section:

@@ -72,7 +72,7 @@ def _evidence(found: Diagnosis, verbose: bool) -> list[Line]:
 
 
 def _to_do(found: Diagnosis, verbose: bool) -> list[Line]:
-    lines = [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
+    lines = [advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
     return lines + ([Line(name="to decide", text=found.decide_with)] if found.decide_with else [])
 
 
@@ -84,7 +84,8 @@ def _ledger_rows(rows: list[LedgerRow]) -> Iterator[Line]:
         yield Line(name="" if at else "where", text=f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
 
 
-def _advised(advice: Advice) -> Line:
+def advised(advice: Advice) -> Line:
+    """What to try or to edit, why, and what it may gain."""
     gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
     if advice.reach == "edit":
         return Line(name="edit", text=f"{advice.why} ({advice.class_}{gain})")

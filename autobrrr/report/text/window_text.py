@@ -1,55 +1,93 @@
-"""What was measured on demand, in words: a profiler window, and a sweep over a size of the data."""
+"""What was measured on demand: a profiler window, for texts and screens; a sweep over a size of the data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from autobrrr.quantities import duration, share
 from autobrrr.records import BatchMemory, ProfilerWindow, SizeSweep
+from autobrrr.report import page_model as pm
+from autobrrr.report.page_text import section_text
 
-MOST_OPS = 8
-MOST_CAUSES = 4
+MOST_OPS = 20
+MOST_CAUSES = 8
 MOST_POINTS = 12
 FULL = 0.97  # of the span in which a device is busy
 
 
 def window_text(window: ProfilerWindow) -> str:
-    """A few lines; one where there was no window."""
+    """A few lines and tables; one line where there was no window."""
+    return section_text(pm.section("", *window_parts(window)), None)
+
+
+def window_parts(window: ProfilerWindow) -> Iterator[pm.Line | pm.PageTable]:
+    """How long its steps took, why each device was idle, the slowest operators."""
     if window.status != "ok":
-        return f"  profiler window: none: {window.why}"
-    plain, profiled = window.plain_step_ns, window.profiled_step_ns
-    head = f"  profiler window of {len(profiled)} steps"
-    if plain and profiled:
-        head += (
-            f", {duration(int(median(profiled)))} each ({duration(int(median(plain)))} without the profiler)"
-        )
-    if window.stall_ns is not None:
-        head += f"; training stood still {duration(window.stall_ns)}"
-    lines = [head]
-    if plain and window.after_step_ns:
-        since = median(window.after_step_ns) / median(plain)
-        lines.append(f"    steps since then take {since:.2f} times what they took before")
+        yield pm.Line(name="window", text=f"none: {window.why}")
+        return
+    profiled, plain, after = (
+        median(each) if each else None
+        for each in (window.profiled_step_ns, window.plain_step_ns, window.after_step_ns)
+    )
+    longer = f" ({profiled / plain:.2f} times a plain step)" if plain and profiled else ""
+    took = f"{len(window.profiled_step_ns)} steps of {duration(profiled)}{longer}"
+    stood = "" if window.stall_ns is None else f"; training stood still for {duration(window.stall_ns)}"
+    yield pm.Line(name="window", text=took + stood)
+    if plain and after:
+        said = f"steps since then take {after / plain:.2f} times what they took before"
+        yield pm.Line(name="after", text=said)
     if window.cupti == "attached":
-        lines.append("    CUPTI stays in the job: launches are slower from here on")
-    if window.inside_share is not None:
-        compiled = f" (compiled graphs {share(window.compiled_share)})" if window.compiled_share else ""
-        lines.append(f"    host: {share(window.inside_share)} inside operators{compiled}")
+        yield pm.Line(name="CUPTI", text="stays in the job: launches are slower from here on", tone="warn")
+    shares = {
+        "in operators": window.inside_share,
+        "in compiled graphs": window.compiled_share,
+        "waiting for the loader": window.loader_share,
+    }
+    inside = [f"{name} {share(part)}" for name, part in shares.items() if part is not None]
+    if inside:
+        yield pm.Line(name="thread", text=", ".join(inside))
     for gaps in window.gaps:
-        idle = sorted(gaps.idle_by_cause_ns.items(), key=lambda item: -item[1])
-        causes = [
-            f"{name.replace('_', ' ')} {share(ns / gaps.span_ns)}" for name, ns in idle[:MOST_CAUSES] if ns
-        ]
-        busy = share(gaps.busy_ns / gaps.span_ns if gaps.span_ns else None)
-        lines.append(
-            f"    device {gaps.device}: busy {busy}" + (f"; idle: {', '.join(causes)}" if causes else "")
-        )
+        idle_ns = max(0, gaps.span_ns - gaps.busy_ns)
+        idle = share(idle_ns / gaps.span_ns) if gaps.span_ns else "-"
+        causes = sorted(gaps.idle_by_cause_ns.items(), key=lambda each: -each[1])[:MOST_CAUSES]
+        rows = []
+        for cause, ns in causes:
+            part, named = ns / (idle_ns or 1), cause.replace("_", " ")
+            rows.append(pm.cells(named, pm.bar(part, "host"), pm.part_of(part), pm.time(ns)))
+        title = f"{gaps.device}: idle {idle} of {duration(gaps.span_ns)}, by cause"
+        yield pm.PageTable(title=title, heads=("", "-", "#", "#"), rows=rows)
     if window.by_op:
-        full = any(gaps.span_ns and gaps.busy_ns / gaps.span_ns >= FULL for gaps in window.gaps)
-        waits = " (the device is busy throughout: launches wait in them for its queue)" if full else ""
-        lines.append(f"    host's own time in operators{waits}:")
-    for each in window.by_op[:MOST_OPS]:
-        lines.append(f"    {duration(int(each.self_ns)):>9} a step in {each.count:.4g} x {each.op}")
-    return "\n".join(lines)
+        if any(gaps.span_ns and gaps.busy_ns / gaps.span_ns >= FULL for gaps in window.gaps):
+            full = "the device is busy throughout: launches wait in operators for its queue"
+            yield pm.Line(text=full, tone="muted")
+        ops = [(op.op, op.count, op.self_ns) for op in window.by_op]
+        yield operators_table(ops, profiled, "own time under the profiler")
+
+
+def operators_table(
+    ops: Sequence[tuple[str, float, float]], step_ns: float | None, clock: str
+) -> pm.PageTable:
+    """Operators of an average step.
+
+    Args:
+        ops: Name, calls and nanoseconds in a step.
+        clock: What the time is.
+    """
+    whole, longest = step_ns or sum(ns for _, _, ns in ops) or 1.0, max([1.0, *(ns for _, _, ns in ops)])
+    rows = []
+    for op, calls, ns in ops:
+        spent = (pm.part_of(ns / whole), pm.time(ns), pm.bar(ns / longest, "memory"))
+        rows.append(pm.cells(op, pm.count(round(calls)), *spent))
+    a_call = {op: duration(ns / calls) if calls else "" for op, calls, ns in ops}
+    return pm.PageTable(
+        title=f"slowest operators in a step: {clock}",
+        heads=("operator", "#calls", "#of step", "#-time", "~-"),
+        rows=rows,
+        most=MOST_OPS,
+        keys=[op for op, _, _ in ops],
+        more={op: [pm.Line(name="a call", text=text)] for op, text in a_call.items()},
+    )
 
 
 def sweep_text(sweep: SizeSweep) -> str:

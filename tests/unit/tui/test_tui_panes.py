@@ -113,13 +113,6 @@ def test_columns_fill_from_below() -> None:
     assert text_bars.columns([0.0, 50.0, 100.0], 2, 100.0) == ["  █", " ██"]
 
 
-def test_the_fit_is_drawn_through_its_points() -> None:
-    rows = [plain(line) for line in text_bars.plot([(1, 10.0), (2, 20.0)], (0.0, 10.0), 21, 5)]
-    assert rows[0].endswith("●")
-    assert rows[2].strip() == "··●··"
-    assert sum(line.count("●") for line in rows) == 2
-
-
 def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
     figures = {"power_w": 412.0, "sm_clock_mhz": 1755, "gpu_util_share": 0.5, "temperature_c": None}
     words = glance_parts.device_words(tui.snapshot(device={"name": "H100", **figures}))
@@ -183,12 +176,6 @@ def test_a_figure_and_its_unit_stay_on_one_line() -> None:
     assert wrapped("it takes 12 steps more", 11) == ["it takes 12", "steps more"]
     assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
     assert wrapped("it waits (71 %) of it", 12) == ["it waits", "(71 %) of it"]
-
-
-def test_figures_beyond_numbers_have_no_plot_and_raise_nothing() -> None:
-    for line in ((float("nan"), 1.0), (1.0, float("inf"))):
-        assert len(text_bars.plot([(1.0, 2.0)], line, 10, 3)) == 3
-    assert text_bars.plot([(float("inf"), 1.0)], (1.0, 1.0), 10, 3)[0][0][0].strip() == ""
 
 
 def test_a_wide_script_name_is_cut_in_cells() -> None:
