@@ -13,7 +13,7 @@ from typing import Literal
 
 from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
 from autobrrr.records.log_lines import LogLine
-from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, SlowStep, StepHistory
+from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr.report.text.trial_words import trial_label
 
 MOST_MARKS = 200
@@ -83,7 +83,6 @@ class TimelineReader:
         self._on: dict[str, float] = {}  # remedy: since when
         self._regime = "unknown"
         self._tuning = False
-        self._unseen_s: float | None = None  # a switch after which no line has said yet what is on
 
     def take(self, line: LogLine, found: Record | None) -> None:
         """One line, and what it holds where this version reads it."""
@@ -112,10 +111,12 @@ class TimelineReader:
             )
         elif isinstance(found, Tuning):
             self._tuning = False
-            self._unseen_s = now_s if self._unseen_s is None else self._unseen_s
+            self._turn_on([*self._on, *found.kept], now_s)
             self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
-        elif isinstance(found, ActivityLine) and found.about == "switch":
-            self._take_switch(found)
+        elif isinstance(found, ActivityLine) and found.active is not None:
+            self._turn_on(found.active, now_s)
+            if not self._tuning:
+                self._mark("switch", found.text)
         elif isinstance(found, SessionEnding):
             self._mark("ended", found.why)
 
@@ -147,11 +148,8 @@ class TimelineReader:
                     at_s=round(number * width_s, 3), median_ns=median_ns, longest_ns=longest_ns
                 )
         for step in history.slow:
-            self._slow[step.seq] = self._slow_moment(step)
-
-    def _slow_moment(self, step: SlowStep) -> SlowMoment:
-        at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
-        return SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
+            at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
+            self._slow[step.seq] = SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
 
     def _take_snapshot(self, found: Diagnosis) -> None:
         for taker in found.contention:
@@ -162,16 +160,8 @@ class TimelineReader:
             self._regime = found.regime
             self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
         self._tuning = found.state == "tuning"
-        if self._unseen_s is not None or not self._tuning:  # a tuner switches with every block
-            self._turn_on(found.active, self._now_s if self._unseen_s is None else self._unseen_s)
-            self._unseen_s = None
-
-    def _take_switch(self, line: ActivityLine) -> None:
-        """Before `active` was written only the next snapshot says what is on since then."""
-        self._turn_on(line.active or [], self._now_s)
-        self._unseen_s = self._now_s if line.active is None else None
-        if line.active is None or not self._tuning:
-            self._mark("switch", line.text)
+        if not self._tuning:  # a tuner switches with every block
+            self._turn_on(found.active, self._now_s)
 
     def _turn_on(self, active: Sequence[str], at_s: float) -> None:
         """From this moment on these remedies are on, and no others."""
@@ -181,17 +171,7 @@ class TimelineReader:
                 self._bands.append(TimelineBand(kind="on", from_s=from_s, to_s=at_s, text=remedy))
         for remedy in active:
             if remedy not in self._on:
-                self._on[remedy] = self._joined(remedy, at_s)
-
-    def _joined(self, remedy: str, at_s: float) -> float:
-        """Since when a remedy is on that is on at this moment: a band that ends here goes on."""
-        for band in reversed(self._bands):
-            if band.to_s < at_s:
-                break
-            if (band.kind, band.text, band.to_s) == ("on", remedy, at_s):
-                self._bands.remove(band)
-                return band.from_s
-        return at_s
+                self._on[remedy] = at_s
 
     def _some_bands(self) -> list[TimelineBand]:
         """In their order; of very many blocks of a tuning the newest."""

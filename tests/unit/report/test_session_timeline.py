@@ -108,27 +108,6 @@ def test_what_a_user_switches_is_a_mark_too() -> None:
     ]
 
 
-def test_a_switch_that_does_not_say_what_is_on_is_explained_by_the_next_snapshot() -> None:
-    on = tui.snapshot(active=["optimizer.fused"], state="tuning")
-    found = timeline(
-        (0.0, tui.snapshot(active=[], state="tuning")),
-        (1.0, switch("optimizer.fused is on")),
-        (2.0, on),
-        (3.0, switch("gc.freeze is on")),
-        (3.5, tui.snapshot(active=["optimizer.fused", "gc.freeze"], state="tuning")),
-        (5.0, switch("gc.freeze is off")),  # no line says what is on now
-        (6.0, switch("gc.freeze is on")),
-        (7.0, switch("gc.freeze is off")),
-        (8.0, tui.tuned()),
-        (9.0, tui.snapshot(active=["optimizer.fused"], state="judged")),
-    )
-    assert stretches(found) == [
-        ("optimizer.fused", 1.0, 5.0),
-        ("gc.freeze", 3.0, 5.0),
-        ("optimizer.fused", 7.0, 9.0),
-    ]
-
-
 def test_a_remedy_that_is_gone_without_a_switch_is_on_until_a_snapshot_says_so() -> None:
     found = timeline(
         (0.0, tui.snapshot(active=[], state="judged")),

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.records import Shares, Verdict
+from autobrrr.records.log_lines import LogLine, LogLines
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.sources.recorded_view import Entry, ViewReader, entries, read
+from autobrrr_tui.sources.recorded_view import ViewReader, read, timed
 from autobrrr_tui.sources.replay_source import ReplaySource
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -118,9 +119,10 @@ def test_a_torn_line_costs_that_line_only() -> None:
 @pytest.mark.parametrize("at", [b"1e999", b"NaN", b"-1e300"])
 def test_a_moment_that_no_clock_shows_is_not_waited_for(at: bytes) -> None:
     odd = b'{"at": ' + at + b', "kind": "note", "body": {"text": "x"}}'
-    assert [entry.at_s for entry in entries([odd, *session()[:2]])] == [
-        entry.at_s for entry in entries(session()[:2])
+    moments = [
+        [each.at_s for each in timed(LogLines(lines))] for lines in ([odd, *session()[:2]], session()[:2])
     ]
+    assert moments[0] == moments[1]
 
 
 def test_a_line_without_end_is_kept_short() -> None:
@@ -149,7 +151,7 @@ def test_no_file_at_all_makes_it_raise(lines: list[bytes], cut: int) -> None:
 )
 def test_an_entry_of_another_version_is_left_out(kind: str, body: dict[str, object]) -> None:
     reader = ViewReader()
-    reader.take(Entry(at_s=0.0, kind=kind, body=body))
+    reader.take(LogLine(number=1, at_s=0.0, kind=kind, body=body))
     assert reader.view.snapshot is None
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autobrrr.errors import AutobrrrError
+from autobrrr.records.log_lines import LogLine
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.sources.recorded_view import Entry, ViewReader
+from autobrrr_tui.sources.recorded_view import ViewReader
 from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
 
@@ -19,7 +20,7 @@ Explain = Callable[[str], Explained]
 
 
 class ReplaySource:
-    """Entries of one session.
+    """The lines of one session, each with its moment.
 
     Args:
         speed: How many times as fast it is played; None shows its end at once.
@@ -29,7 +30,7 @@ class ReplaySource:
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        lines: Sequence[LogLine],
         *,
         title: str,
         speed: float | None = None,
@@ -37,7 +38,7 @@ class ReplaySource:
         explain: Explain | None = None,
     ) -> None:
         self.title = title
-        self._entries, self._speed, self._explain = entries, speed, explain
+        self._lines, self._speed, self._explain = lines, speed, explain
         self._left = threading.Event()
         self._wait = wait or self._left.wait
 
@@ -65,15 +66,17 @@ class ReplaySource:
 
     def _play(self, publish: Publish) -> None:
         reader = ViewReader()
-        shown_s = self._entries[0].at_s if self._entries else 0.0
-        for entry in self._entries:
-            gap_s = entry.at_s - shown_s
+        shown_s: float | None = None
+        for line in self._lines:
+            at_s = line.at_s or 0.0
+            gap_s = 0.0 if shown_s is None else at_s - shown_s
+            shown_s = at_s if shown_s is None else shown_s
             if self._speed is not None and gap_s >= OFTEN_S:
                 publish(replace(self._seen(reader.view, "playing"), playing=True))
-                shown_s = entry.at_s
+                shown_s = at_s
                 if self._wait(min(LONGEST_S, gap_s) / self._speed):
                     return
-            reader.take(entry)
+            reader.take(line)
         publish(self._seen(reader.view, reader.ended or "the recording ends here"))
 
     def _seen(self, view: View, what: str) -> View:

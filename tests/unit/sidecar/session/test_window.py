@@ -123,46 +123,6 @@ def test_writing_the_trace_counts_as_a_stall_since_torch_holds_the_interpreter()
     assert told.stall_ns == 7 + told.write_ns
 
 
-class Scheduler:
-    """The kernel's say on the nice value of one thread, which it may refuse to lower."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, refuses: bool) -> None:
-        self.nice, self.refuses = 3, refuses
-        self.seen: list[int] = []
-        monkeypatch.setattr(os, "getpriority", lambda which, who: self.nice)
-        monkeypatch.setattr(os, "setpriority", self._set_nice)
-
-    def _set_nice(self, which: int, who: int, value: int) -> None:
-        if self.refuses and value < self.nice:
-            raise PermissionError
-        self.nice = value
-
-    def save(self, path: str) -> None:
-        self.seen.append(self.nice)
-        Path(path).write_text("{}")
-
-
-@pytest.mark.parametrize(("refuses", "while_it_writes"), [(False, -7), (True, 3)])
-def test_who_holds_the_interpreter_has_a_cpu_before_others_and_only_as_long(
-    refuses: bool, while_it_writes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scheduler = Scheduler(monkeypatch, refuses=refuses)
-    _, fd = _written(scheduler, {"status": "ok", "stall_ns": 7})
-    assert fd is not None
-    os.close(fd)
-    assert (scheduler.seen, scheduler.nice) == ([while_it_writes], 3)
-
-
-def test_a_trace_that_cannot_be_written_leaves_the_priority_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scheduler = Scheduler(monkeypatch, refuses=False)
-    monkeypatch.setattr(scheduler, "save", lambda path: (_ for _ in ()).throw(RuntimeError("no room")))
-    event, fd = _written(scheduler, {"status": "ok", "stall_ns": 7})
-    assert (event["window"]["status"], fd) == ("abstained", None)  # type: ignore[index]
-    assert scheduler.nice == 3
-
-
 def test_cupti_that_stays_in_the_job_is_said(tmp_path: Path) -> None:
     window = read_window(TOLD, opened(busy_scene().write(tmp_path)))
     assert "CUPTI" not in window_text(window)
