@@ -28,8 +28,7 @@ from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
-from .ranks.rank_meeting import meet, refuse_sharded
-from .ranks.rank_switching import RankSwitching
+from .ranks.rank_switching import RankSwitching, meet, refuse_sharded
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
 from .remedies.device_headroom import reserved_bytes

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import atexit
 import fnmatch
+import functools
+import inspect
 import json
 import os
 import sys
@@ -24,12 +26,12 @@ from .live_torch.compiled_code import CompiledCheck
 from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
-from .live_torch.patches import patched
-from .loop.construction_hooks import ConstructionHooks
+from .live_torch.patches import Patch, patched, take_off_all
 from .loop.root_modules import RootSearch
 from .loop.step_pattern import StepPattern
 from .phases.phase_hooks import optimizer_pre_hooks
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
+from .remedies.loader.loader_epochs import EPOCHS
 from .remedies.registry import CLASSES, Refused, up_to
 
 SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
@@ -286,3 +288,56 @@ def script_names() -> tuple[str, ...]:
     if "-m" in words[:-1]:
         found.append(words[words.index("-m") + 1].replace(".", "/") + ".py")
     return tuple(found)
+
+
+AnyCall = Callable[..., object]
+
+
+class ConstructionHooks:
+    """Both of them, for one plan."""
+
+    def __init__(self, torch: ModuleType, job: Job, look: Callable[[], None]) -> None:
+        self._torch = torch
+        self._job = job
+        self._look = look
+        self._pid = os.getpid()
+        self._patches: list[Patch] = []
+        self._live = True
+
+    def put_on(self) -> None:
+        """From now on."""
+        EPOCHS.listen(self._torch, self._begins)
+        parallel = getattr(getattr(self._torch, "nn", None), "parallel", None)
+        self._patches += patched(getattr(parallel, "DistributedDataParallel", None), "__init__", self._init)
+
+    def take_off(self) -> None:
+        """The plan is through."""
+        self._live = False
+        EPOCHS.leave(self._begins)
+        take_off_all(self._patches)
+
+    def _begins(self, loader: object) -> None:
+        self._job.saw_loader(loader)
+        self._look()
+
+    def _init(self, original: AnyCall) -> AnyCall:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def __init__(self_: object, *args: object, **kwargs: object) -> object:
+            if not self._live or os.getpid() != self._pid:
+                return original(self_, *args, **kwargs)
+            try:
+                arguments = dict(signature.bind(self_, *args, **kwargs).arguments)
+            except TypeError:
+                return original(self_, *args, **kwargs)  # torch's own error, from its own place
+            first, *_ = signature.parameters
+            del arguments[first]
+            self._job.ddp_arguments = arguments
+            try:
+                self._look()
+            finally:
+                self._job.ddp_arguments = None
+            return original(self_, **arguments)
+
+        return __init__

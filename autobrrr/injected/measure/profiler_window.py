@@ -30,7 +30,7 @@ from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
 from .cupti_users import cupti_user
-from .kineto_log import quiet
+from .torch_log import PROFILER, quiet
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -155,7 +155,7 @@ class WindowTask:
         self._call_ns = self._timed_call_ns() if self._lets_go else 0
         profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
         profile._prepare_trace()  # torch's first one sets the log level anew
-        with quiet(self._loop.torch):
+        with quiet(self._loop.torch, PROFILER):
             profile._start_trace()
         self._on = True
         self._witnesses = [
@@ -189,7 +189,7 @@ class WindowTask:
             return None
         if self._cuda and not capturing(self._loop.torch):
             self._loop.torch.cuda.synchronize()
-        with self._teardown(), quiet(self._loop.torch):
+        with self._teardown(), quiet(self._loop.torch, PROFILER):
             result: object = self._profiler._disable_profiler()
         stopped = getattr(self._profiler, "_run_on_profiler_stop", None)
         if stopped is not None:

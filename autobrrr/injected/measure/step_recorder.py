@@ -6,12 +6,10 @@ event `recorded` with the open file, from which `replay` tells their work and wh
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import unwatched
@@ -21,6 +19,7 @@ from ..op_replay.step_record import STATE, WEIGHTS, Times
 from ..phases.phase_clock import NAMES
 from .cpu_profiler import ProfiledStep, StepWatch
 from .op_floors import Floors
+from .torch_log import RECORDER, quiet
 
 MOST_BYTES = 64 << 20
 MOST_TIMED = 4  # steps that are sent along
@@ -40,13 +39,13 @@ class StepRecorder:
         inside, loop, torch = self._torch._C._profiler, self._loop, self._torch
         self.remove()
         self._record = os.memfd_create("autobrrr-record", os.MFD_CLOEXEC)
-        with _quiet(torch):
+        with quiet(torch, RECORDER):
             if not inside._add_execution_trace_observer(f"/proc/self/fd/{self._record}"):
                 raise RuntimeError("the job records an execution trace of its own")
             inside._enable_execution_trace_observer()
 
         def end() -> bool:
-            with _quiet(torch):
+            with quiet(torch, RECORDER):
                 inside._disable_execution_trace_observer()
                 inside._remove_execution_trace_observer()
             return True
@@ -130,20 +129,3 @@ def _state(torch: ModuleType, loop: TrainLoop) -> list[Tensor]:
 def _packages() -> list[str]:
     """Where installed packages lie; never the script's own folder, whose modules would run once more."""
     return [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
-
-
-@contextlib.contextmanager
-def _quiet(torch: ModuleType) -> Iterator[None]:
-    """Torch says on standard error that the observer begins and ends, unless its log level is higher."""
-    library = os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libc10.so")
-    try:
-        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        level = ctypes.c_int.in_dll(loaded, "FLAGS_caffe2_log_level")
-    except (OSError, ValueError):
-        yield
-        return
-    before, level.value = level.value, 3
-    try:
-        yield
-    finally:
-        level.value = before

@@ -1,7 +1,8 @@
 """Remedies that go on and off on all ranks at one step: the protocol on the live loop.
 
 In: what the sidecar wants changed, what other ranks want, step boundaries. Out: remedies applied and reverted
-on the training thread at the agreed boundary, replies and events. The training thread waits for nobody.
+on the training thread at the agreed boundary, replies and events. The training thread waits for nobody. Who
+attaches to all ranks of a machine hands the address of the first one's log to the others.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
 
+from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
+from ..live_torch.live_job import Job
 from ..loop.job_watches import job_watches
 from ..loop.train_loop import TrainLoop
 from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
-from .rank_meeting import RankMeeting
 from .shared_log import RegisterLost, SharedLog
 from .switch_protocol import (
     READY,
@@ -30,6 +34,41 @@ from .switch_protocol import (
     plan_key,
     ready_key,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMeeting:
+    """What a rank needs to change something together with the others."""
+
+    rank: int
+    ranks: int
+    log: SharedLog
+    count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
+
+
+def refuse_sharded(job: Job) -> None:
+    """Raises Refused where each rank holds a part of the parameters: remedies were not tried on those."""
+    if any(hasattr(each, "device_mesh") or type(each).__name__ == "FlatParameter" for each in job.updated):
+        raise Refused("the job's parameters are sharded over the ranks")
+
+
+def meet(torch: ModuleType, address: str) -> RankMeeting:
+    """Find another rank's log at its address, or make one for the others where that is empty.
+
+    Raises:
+        RegisterLost: there is no way to the others; the message says why.
+    """
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise RegisterLost("the job has no process group")
+    count = collective_count(torch)
+    if count() is None:
+        raise RegisterLost("its process group does not count collectives")
+    log = SharedLog.open(address) if address else SharedLog.create()
+    return RankMeeting(
+        rank=int(distributed.get_rank()), ranks=int(distributed.get_world_size()), log=log, count=count
+    )
+
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
 LEAD_S = 0.06  # the same; doubled at each further try

@@ -25,7 +25,6 @@ from types import FunctionType, ModuleType
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import hook_dicts
 from ...live_torch.parameter_places import Place
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
@@ -34,6 +33,7 @@ from ..model_calls.call_layers import (
     Rank,
     device_types,
     hold_gradients,
+    hook_dicts,
     lead_through,
     needs_cuda,
     refuse_odd,

@@ -19,7 +19,6 @@ from typing import cast
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
 from ...live_torch.module_call_slot import SLOT
-from ...live_torch.module_checks import hook_dicts
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
 from ..model_calls.call_layers import (
@@ -27,6 +26,7 @@ from ..model_calls.call_layers import (
     Rank,
     autocast_states,
     hold_gradients,
+    hook_dicts,
     lead_through,
     needs_cuda,
     said_of_error,

@@ -7,17 +7,18 @@ wrapped `forward` would travel with a copy of the model and go on calling the or
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from enum import IntEnum
 from types import ModuleType
 from typing import cast
 
 from ...live_torch import module_call_slot
+from ...live_torch.dispatch_modes import runs_own_code
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import refuse_kinds
 from ...live_torch.parameter_places import places_of
-from ...live_torch.torch_types import Abstain, Module
+from ...live_torch.torch_types import Abstain, Module, Tensor
 from ..registry import RefusalCode, Refused, Undo
 
 Call = module_call_slot.Call
@@ -228,3 +229,42 @@ def _size(modules: Iterable[Module]) -> int:
         id(each): each.numel() for module in modules for each in module.parameters() if each.requires_grad
     }
     return sum(trained.values())
+
+
+HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
+
+
+def refuse_kinds(torch: ModuleType, root: Module) -> None:
+    """Raises Abstain for a module tree of which one rank, or one call more, can't be run by itself."""
+    for part in root.modules():
+        for kind in type(part).__mro__:
+            if kind.__name__ in _SHARDED:
+                raise Abstain(f"{kind.__name__} calls collectives in its forward")
+            if kind.__name__ == "SyncBatchNorm":
+                raise Abstain("SyncBatchNorm waits for the other ranks")
+        if isinstance(part, torch.jit.ScriptModule):
+            raise Abstain(f"{type(part).__name__} is TorchScript, which would specialise on other shapes")
+        forward = vars(part).get("forward")
+        if "graphed" in getattr(forward, "__qualname__", ""):
+            raise Abstain(f"{type(part).__name__} replays a CUDA graph")
+    for tensor in (*root.parameters(), *root.buffers()):
+        _refuse_tensor(torch, tensor)
+
+
+def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
+    if runs_own_code(torch, type(tensor)):
+        raise Abstain(f"the parameters are of the kind {type(tensor).__name__}")
+    device = str(tensor.device).partition(":")[0]
+    if device not in ("cpu", "cuda"):
+        raise Abstain(f"the parameters are on a device of the kind {device}")
+    if device == "cpu" and tensor.is_shared():
+        raise Abstain("the parameters lie in memory that other processes write")
+
+
+def hook_dicts(root: Module) -> list[Mapping[object, object]]:
+    """Where the hooks of all modules and of these are kept, while they live."""
+    place = sys.modules["torch.nn.modules.module"]
+    kept = [getattr(place, f"_global{name}", None) for name in HOOK_DICTS]
+    kept += [getattr(part, name, None) for part in root.modules() for name in HOOK_DICTS]
+    return [each for each in kept if each is not None]

@@ -2,30 +2,28 @@
 
 The first means fewer calls for many small parameters, at the price of temporary memory of the size of the
 parameters. torch does so by itself on a GPU; on a CPU it does not.
+
+Both are flags of an optimizer's param groups, set as its owner could have set them. Checkpoints made
+meanwhile hold the owner's flags: a hook of torch's own puts them into each `state_dict`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import cast
+from typing import Any, Protocol, cast
 
+from ...live_torch.compiled_code import holds_code_of
 from ...live_torch.live_job import Job
-from ...live_torch.torch_types import Tensor
+from ...live_torch.torch_types import RemovableHandle, Tensor
 from ..device_headroom import parameter_bytes
-from ..registry import Refused, Undo, remedy
-from .optimizer_flags import (
-    IMPLEMENTATION,
-    Optimizer,
-    base_class,
-    fitting_optimizers,
-    parameters,
-    refuse_sparse_modules,
-    refuse_unusual,
-    step_on_scratch,
-    switch,
-)
+from ..registry import RefusalCode, Refused, Undo, WatchedUndo, remedy
 
+IMPLEMENTATION = "optimizer.implementation"
+_ABSENT = object()
+_CHOICES = ("foreach", "fused", "decoupled_weight_decay")
+Group = dict[str, object]
 # Compared over 100 steps, with every option: the same bits on a CPU in float32 and float64. Others, and half
 # precision in all of them, round differently in some operator.
 SAME_BITS = ("AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "Adadelta", "Adamax", "Rprop")
@@ -110,3 +108,226 @@ def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[
 def _order(tensor: Tensor) -> list[tuple[int, int]]:
     """Size and stride of each dimension that has more than one element."""
     return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+class Optimizer(Protocol):
+    """The part of a torch optimizer that remedies use."""
+
+    param_groups: list[Group]
+    state: dict[object, dict[str, object]]
+    defaults: dict[str, object]
+
+    def register_state_dict_post_hook(self, hook: Callable[..., object]) -> RemovableHandle: ...
+
+
+def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
+    """The torch.optim class whose arithmetic the optimizer uses; None for others."""
+    for name in names:
+        known = getattr(torch.optim, name, None)
+        if known is None or not isinstance(optimizer, known):
+            continue
+        # The exact class first: AdamW is a subclass of Adam in some versions of torch.
+        if type(optimizer) is known or _same_arithmetic(type(optimizer), known):
+            return name
+    return None
+
+
+def _same_arithmetic(cls: type, known: type) -> bool:
+    return all(
+        unwrapped(getattr(cls, method, None)) is unwrapped(getattr(known, method, None))
+        for method in ("step", "_init_group", "__setstate__", "add_param_group")
+    )
+
+
+def unwrapped(function: object) -> object:
+    """The function below all wraps."""
+    # torch wraps `step` once for each class that was instantiated first: look below the wraps.
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    """All parameters, over all groups."""
+    for group in optimizer.param_groups:
+        yield from group["params"]  # type: ignore[misc]
+
+
+def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
+    """Refuse settings and parameters that torch itself would raise on in the next step.
+
+    Raises:
+        Refused: differentiable or capturable groups, a tensor as learning rate, sparse gradients, odd
+            parameters, or a step that the job has compiled.
+    """
+    code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
+    if code is not None and holds_code_of(torch, code):
+        raise Refused("the job has compiled its step, which torch would compile anew")
+    if not hasattr(optimizer, "register_state_dict_post_hook"):
+        raise Refused("this torch can't keep the flags out of checkpoints (it needs torch 2.2 or newer)")
+    for group in optimizer.param_groups:
+        for name in ("differentiable", "capturable"):
+            if group.get(name):
+                raise Refused(f"the optimizer is {name}")
+        if isinstance(group.get("lr"), torch.Tensor):
+            raise Refused("the learning rate is a tensor")
+    for parameter in parameters(optimizer):
+        if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
+            raise Refused(f"a parameter is a {type(parameter).__name__}")
+        if not parameter.is_floating_point():
+            raise Refused(f"a parameter is {parameter.dtype}")
+        if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
+            raise Refused("a parameter has sparse gradients")
+    known = [bool(optimizer.state.get(each)) for each in parameters(optimizer)]
+    if any(known) and not all(known):
+        # torch's fused SGD raises once such a parameter gets its first gradient.
+        raise Refused("some parameters have never been updated")
+
+
+def refuse_sparse_modules(roots: Iterable[object]) -> None:
+    """Refuse modules that make sparse gradients; these are often cleared by the time we look.
+
+    Raises:
+        Refused: an embedding with `sparse=True`.
+    """
+    for root in roots:
+        for module in root.modules():  # type: ignore[attr-defined]
+            if getattr(module, "sparse", False) is True:
+                raise Refused(f"{type(module).__name__} makes sparse gradients")
+
+
+def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None]) -> list[Optimizer]:
+    """The optimizers that a check lets through.
+
+    Raises:
+        Refused: none has stepped yet, or all are refused; with every reason.
+    """
+    if not job.optimizers:
+        raise Refused("no optimizer has stepped yet", RefusalCode.NOT_MET)
+    reasons = []
+    fitting = []
+    for found in job.optimizers:
+        optimizer = cast(Optimizer, found)
+        try:
+            check(job.torch, optimizer)
+        except Refused as refused:
+            reasons.append(f"{type(optimizer).__name__}: {refused}")
+        else:
+            fitting.append(optimizer)
+    if not fitting:
+        raise Refused("; ".join(dict.fromkeys(reasons)))
+    return fitting
+
+
+def step_on_scratch(torch: ModuleType, name: str, optimizer: Optimizer, flags: Mapping[str, bool]) -> None:
+    """One step of torch's own class with each group's settings and these flags, on a parameter of ours.
+
+    If this torch has no such kernel, it says so here and not in the training loop.
+
+    Raises:
+        Refused: with what torch said.
+    """
+    cls: Any = getattr(torch.optim, name)
+    own_step = vars(cls).get("step")  # AdamW has none where an Adam was made before it
+    step = cls.step
+    while hasattr(step, "hooked"):
+        step = step.__wrapped__  # a global step hook of the job's must not see the scratch step
+    for group in optimizer.param_groups:
+        settings = {key: group[key] for key in optimizer.defaults if key in group and key not in _CHOICES}
+        for dtype, device in {(each.dtype, each.device) for each in cast("list[Tensor]", group["params"])}:
+            try:
+                scratch = torch.nn.Parameter(torch.ones(3, dtype=dtype, device=device))
+                scratch.grad = torch.ones_like(scratch)
+                step(cls([scratch], **settings, **flags))
+            except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+                said = str(error).splitlines()[0][:160]
+                raise Refused(f"torch refuses {', '.join(flags)} for {dtype} on {device}: {said}") from None
+            finally:
+                # The first instance of a class makes torch wrap its step.
+                if own_step is None and "step" in vars(cls):
+                    del cls.step
+                elif own_step is not None and vars(cls)["step"] is not own_step:
+                    cls.step = own_step
+
+
+def switch(torch: ModuleType, optimizers: Sequence[Optimizer], flags: Mapping[str, bool]) -> WatchedUndo:
+    """Set flags in the param groups of today; the undo restores each group's own.
+
+    A group that the job loads or changes meanwhile keeps what the job has set: the remedy then counts as
+    gone, and the undo leaves that group alone.
+    """
+    switched = [_Switched(torch, optimizer, flags) for optimizer in optimizers]
+
+    def undo() -> None:
+        for each in switched:
+            each.undo()
+
+    def trouble() -> str | None:
+        on = any(each.on() for each in switched)
+        return None if on else "the job has set the flags of its optimizer since"
+
+    return WatchedUndo(undo, trouble)
+
+
+class _Switched:
+    """One optimizer with the flags set. It does not keep the optimizer alive."""
+
+    def __init__(self, torch: ModuleType, optimizer: Optimizer, flags: Mapping[str, bool]) -> None:
+        self._torch, self._flags = torch, flags
+        self._optimizer = weakref.ref(optimizer)
+        self._attributes = set(vars(optimizer))  # torch's fused SGD notes that it has checked devices
+        self._own = [{name: group.get(name, _ABSENT) for name in flags} for group in optimizer.param_groups]
+        self._counts: list[Tensor | None] = []  # as they lay before, one per parameter
+        if flags.get("fused"):
+            self._counts = [self._move_count(optimizer, each) for each in parameters(optimizer)]
+        for group in optimizer.param_groups:
+            group.update(flags)
+        self._hook = optimizer.register_state_dict_post_hook(self._in_checkpoint)
+
+    def on(self) -> bool:
+        """Whether the optimizer still updates so; one that is gone is no trouble."""
+        optimizer = self._optimizer()
+        return optimizer is None or any(map(self._holds, optimizer.param_groups))
+
+    def _holds(self, group: Group) -> bool:
+        return all(group.get(name) is value for name, value in self._flags.items())
+
+    def _in_checkpoint(self, optimizer: object, state: dict[str, list[Group]]) -> None:
+        for group, own in zip(state["param_groups"], self._own, strict=False):
+            _put(group, own)
+
+    def _move_count(self, optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
+        """Put a step count where fused kernels read it, as `load_state_dict` does."""
+        state = optimizer.state.get(parameter, {})
+        count = state.get("step")
+        if not isinstance(count, self._torch.Tensor):
+            return None
+        state["step"] = count.to(device=parameter.device, dtype=self._torch.float32)
+        return cast(Tensor, count)
+
+    def undo(self) -> None:
+        """Restore the flags that nobody has set since; once."""
+        self._hook.remove()
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return
+        for group, own in zip(optimizer.param_groups, self._own, strict=False):
+            if self._holds(group):
+                _put(group, own)
+        for parameter, count in zip(parameters(optimizer), self._counts, strict=False):
+            state = optimizer.state.get(parameter, {})
+            if count is not None and isinstance(state.get("step"), self._torch.Tensor):
+                now = cast(Tensor, state["step"])
+                state["step"] = now.to(device=count.device, dtype=count.dtype)
+        for name in set(vars(optimizer)) - self._attributes:
+            if name.endswith("_for_fused"):
+                delattr(optimizer, name)
+        self._own, self._counts = [], []
+
+
+def _put(group: Group, own: Group) -> None:
+    for name, value in own.items():
+        if value is _ABSENT:
+            group.pop(name, None)
+        else:
+            group[name] = value

@@ -10,8 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.loop.construction_hooks import ConstructionHooks
-from autobrrr.injected.recipe_startup import RecipeStartup, is_for
+from autobrrr.injected.recipe_startup import ConstructionHooks, RecipeStartup, is_for
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_epochs import EPOCHS

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from autobrrr.injected.ranks import rank_switching
-from autobrrr.injected.ranks.rank_meeting import RankMeeting
-from autobrrr.injected.ranks.rank_switching import RankSwitching
+from autobrrr.injected.ranks.rank_switching import RankMeeting, RankSwitching
 from autobrrr.injected.ranks.shared_log import RegisterLost
 from autobrrr.injected.ranks.switch_protocol import PLAN, RankMember, SwitchOutcome
 
