@@ -6,18 +6,26 @@ import pytest
 import torch
 
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.device_headroom import parameter_bytes, step_bytes
+from autobrrr.injected.remedies.device_headroom import one_more_pool, parameter_bytes, step_bytes
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import RefusalCode, Refused
+from autobrrr.injected.remedies.registry import RefusalCode, Refused, Remedy
 from support.injected.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
 GIB = 1 << 30
+POOL = Remedy(
+    "pool",
+    treats=("overhead",),
+    reach="live",
+    cls="bitwise",
+    doc="Graphs in memory of their own.",
+    takes=one_more_pool,
+)
 
 
 def test_a_full_device_refuses_what_takes_memory_and_takes_what_needs_none() -> None:
     loop = training(device="cuda")
-    remedies = ActiveRemedies(REGISTRY)
+    remedies = ActiveRemedies({**REGISTRY, "pool": POOL})
     assert parameter_bytes(loop.job) == sum(4 * each.numel() for each in loop.model.parameters())
     free, _ = torch.cuda.mem_get_info()
     peak = torch.empty(3 * GIB, dtype=torch.uint8, device="cuda")  # what a step of a large model takes
@@ -29,13 +37,13 @@ def test_a_full_device_refuses_what_takes_memory_and_takes_what_needs_none() -> 
     del peak
     try:
         with pytest.raises(Refused, match="MiB of the device's memory"):
-            remedies.apply(loop.job, "compile.graphed", {})
+            remedies.apply(loop.job, "pool", {})
         remedies.undo(remedies.apply(loop.job, "optimizer.fused", {}))
     finally:
         del held
         torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    remedies.undo(remedies.apply(loop.job, "compile.graphed", {}))
+    remedies.undo(remedies.apply(loop.job, "pool", {}))
 
 
 def test_a_peak_that_the_job_has_given_back_is_no_step_s() -> None:

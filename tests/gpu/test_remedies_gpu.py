@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.usefixtures("first_order"),
 ]
 
-COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune", "compile.graphed")
+COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune")
 
 
 @pytest.fixture(autouse=True)

@@ -214,7 +214,6 @@ ROWS: Mapping[str, Why] = {
     "compile.default": _not_compiled,
     "compile.regional": _never,
     "compile.reduce_overhead": _on_cuda,
-    "compile.graphed": _on_cuda,
     "compile.max_autotune": _on_cuda,
     "layout.channels_last": _operators_of("convolution"),
     "attention.sdpa": _operators_of("scaled_dot_product"),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from .compile import compile_models, graphed_calls
+from .compile import compile_models
 from .loader import batch_size, loader_workers
 from .model import (
     attention,

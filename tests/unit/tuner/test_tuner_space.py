@@ -110,8 +110,7 @@ def test_what_no_device_has_run_is_tried_where_it_is_allowed() -> None:
 
     assert not {name for name in tried("changes-training") if REGISTRY[name].unproven}
     assert allowed_classes("unproven") == BOTH
-    graphs = {"compile.reduce_overhead", "compile.graphed"}
-    assert tried("stream,unproven") & graphs
+    assert "compile.reduce_overhead" in tried("stream,unproven")
     assert tried("stream,unproven") > tried("stream")
 
 

@@ -89,14 +89,6 @@ def plain_call(module: Module) -> Call:
     return call
 
 
-def said_of_error(error: Exception) -> str:
-    """The beginning of what it says."""
-    if isinstance(error, Abstain):
-        return str(error)
-    said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
-    return f"{type(error).__name__}: {said}"
-
-
 def hold_gradients(module: Module) -> Undo:
     """Copy the gradients of a module's parameters before they are accumulated; returns the undo.
 
