@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-MOST_KEPT = 8  # of ours that somebody has patched over
 Build = Callable[[Callable[..., object]], object]
 
 
@@ -24,14 +23,11 @@ class Patch:
         self._build = build
         self._original = vars(owner)[name]  # an own attribute: never a delattr on the way back
         self._ours = build(self._original)
-        self._older: list[tuple[object, object]] = []  # each of ours before it, with what it was built on
 
     def put_on(self) -> None:
         """Replace what stands there now."""
         found = vars(self._owner)[self._attribute]
-        self._know_again(found)
         if found is not self._original and found is not self._ours:
-            self._older = [*self._older, (self._ours, self._original)][-MOST_KEPT:]
             self._original = found
             self._ours = self._build(found)
         setattr(self._owner, self._attribute, self._ours)
@@ -39,20 +35,10 @@ class Patch:
     def take_off(self) -> bool:
         """Put the original back. False: somebody has patched over it; nothing was changed."""
         found = vars(self._owner).get(self._attribute)
-        self._know_again(found)
         if found is self._ours:
             setattr(self._owner, self._attribute, self._original)
             return True
         return found is self._original
-
-    def _know_again(self, found: object) -> None:
-        """Whoever had patched over one of ours may have put it back: it is not built upon once more."""
-        for pair in self._older:
-            if found is pair[0] or found is pair[1]:
-                self._older.remove(pair)
-                self._older.append((self._ours, self._original))
-                self._ours, self._original = pair
-                return
 
 
 def prepared(owner: object | None, name: str, build: Build) -> list[Patch]:

@@ -29,7 +29,6 @@ class Boundary:
     mark: int = 0
     sample: bool = False
     begun: Callable[[], None] | None = None
-    last_optimizer_ns: int | None = None  # of the step that just ended, where its phases were sampled
 
 
 class Task(Protocol):

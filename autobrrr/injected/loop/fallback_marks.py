@@ -8,11 +8,10 @@ while it is not known which one the loop has; then only the one that marks the s
 from __future__ import annotations
 
 import functools
-import sys
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
@@ -42,7 +41,6 @@ class FallbackMarks:
         self._search: RootSearch | None = None
         self._compiles = False  # `torch.compile` was called while modules were watched
         self._seen: Counter[str] = Counter()
-        self._step_code = _step_wrapper_code(torch)
         self._graph = 0  # id of the graph whose replay ends a step
         self._others = 0  # replays of others since
 
@@ -112,24 +110,10 @@ class FallbackMarks:
 
     def _mark(self, source: str) -> None:
         try:
-            if not self._inside_update():
-                self._seen[source] += 1
-                self._event(source, get_ident())
+            self._seen[source] += 1
+            self._event(source, get_ident())
         except Exception as error:  # noqa: BLE001
             self._fail(error)
-
-    def _inside_update(self) -> bool:
-        """A closure of LBFGS calls backward many times in one step."""
-        if self._step_code is None:
-            return False
-        frame = sys._getframe(2)
-        while frame is not None:
-            if frame.f_code is self._step_code:
-                return True
-            if frame.f_back is None:
-                return False
-            frame = frame.f_back
-        return False
 
     def _backward(self, original: AnyCall) -> AnyCall:
         return outermost(original, lambda: self._mark("backward"))
@@ -182,14 +166,3 @@ def outermost(original: AnyCall, ended: Callable[[], None]) -> AnyCall:
                 ended()
 
     return backward
-
-
-def _step_wrapper_code(torch: ModuleType) -> CodeType | None:
-    """The code of the wrapper that torch puts around every optimizer's step."""
-    make = getattr(getattr(getattr(torch, "optim", None), "Optimizer", None), "profile_hook_step", None)
-    if make is None:
-        return None
-    for constant in make.__code__.co_consts:
-        if isinstance(constant, CodeType) and constant.co_name == "wrapper":
-            return constant
-    return None

@@ -369,14 +369,9 @@ class TrainLoop:
 
     def _disarm(self, at_fork: Callable[[], None]) -> None:
         """In a forked child: nothing of ours runs there."""
-        self.close_door()
         self.hot.will = None
         self.stamps.drop()
-        self.roots.stop()
-        self.measuring.stop()
-        self.hooks.take_off(at_boundary=True)
-        self.hooks.take_off_wrappers()
-        self._sampling.take_off()
+        self._stop(at_boundary=True)
         self._scouts.keep_only(None)
         EPOCHS.leave(self._epoch_begins)
         take_off_all(self._patches)
@@ -417,8 +412,7 @@ class TrainLoop:
         flags = hot.flags | extra
         if self.steps.settling:
             flags |= ring_layout.SETTLING
-        phased = self._sampled
-        if phased:
+        if self._sampled:
             flags |= self._finish_sample(now, extra)
         self._pages.write_tail((hot.start, now, hot.own, self._device_ns, hot.arm, flags, seq))
         if self.stamps.active:
@@ -438,7 +432,6 @@ class TrainLoop:
             now_ns=now,
             last_step_ns=last_ns,
             last_flags=flags,
-            last_optimizer_ns=self.last_phases.get("optimizer") if phased and self.last_phases else None,
         )
         self._heard = hot.knocks
         self._work(boundary)

@@ -60,11 +60,6 @@ class PhaseClock:
         return bool(self._loads)
 
     @property
-    def calls_root(self) -> bool:
-        """A root module's forward runs at this moment."""
-        return bool(self._depth)
-
-    @property
     def tokens(self) -> int:
         """Of the step so far: what its model was called with, else what was loaded for it; -1: not known."""
         return self._tokens_of[1] or self._tokens_loaded or -1

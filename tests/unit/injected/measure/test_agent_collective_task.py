@@ -71,7 +71,6 @@ class Job:
             now_ns=self.ended * 10_000_000,
             last_step_ns=10_000_000,
             last_flags=flags,
-            last_optimizer_ns=None,
         )
         return None if self.measuring.slice(boundary) else 1
 
