@@ -111,5 +111,4 @@ def as_trace(scene: Scene) -> Trace:
     splitter, collector = Splitter("scene"), Collector()
     for batch in splitter.batches([scene.text()]):
         collector.add(batch)
-        splitter.exact = collector.exact
     return collector.trace("scene", len(scene.text()), splitter, splitter.damage)

@@ -36,14 +36,6 @@ def matmul_inputs_are_fp32(shape: OperatorShape) -> bool:
     return len(floats) >= 2 and floats[0] == floats[1] == "float"
 
 
-def half_precision(shape: OperatorShape) -> bool:
-    """Whether the first tensor that a contraction multiplies has 16 bits."""
-    floats = [
-        each for each in _texts(shape.types) if each in ("float", "double", "c10::Half", "c10::BFloat16")
-    ]
-    return bool(floats) and floats[0] in ("c10::Half", "c10::BFloat16")
-
-
 def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     if stem in ("mm", "scaled_mm", "mv"):
         return _product(dims[0], dims[1])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct, structs
@@ -37,7 +37,7 @@ from autobrrr.trace.reading.trace_columns import (
     Thread,
     Trace,
 )
-from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, Begin, ExactEvent, Label, TraceEvent
+from autobrrr.trace.reading.trace_events import Args, Begin, Label, TraceEvent
 from autobrrr.trace.reading.trace_metadata import read_metadata
 
 COUNTED_OPERATORS = re.compile(
@@ -55,7 +55,7 @@ T = TypeVar("T")
 class _Batch(Struct, frozen=True, kw_only=True):
     """Events of one batch with what all of them have; shape [events] each."""
 
-    events: Sequence[TraceEvent | ExactEvent]
+    events: Sequence[TraceEvent]
     start: Nanoseconds
     end: Nanoseconds
     kind: NDArray[np.int8]
@@ -77,14 +77,10 @@ class _Batch(Struct, frozen=True, kw_only=True):
 
 
 class Collector:
-    """Collects columns batch by batch.
-
-    `seen` counts events of any kind; once `exact` is set, starts are read from their digits.
-    """
+    """Collects columns batch by batch; `seen` counts events of any kind."""
 
     def __init__(self) -> None:
         self.seen = 0
-        self.exact = False
         self.kinds: Table[str | None] = Kinds()
         self.names: Table[str | None] = Table()
         self.threads: Table[tuple[Label, Label]] = Table()
@@ -106,22 +102,16 @@ class Collector:
     def add(self, batch: Batch) -> None:
         self.seen += len(batch.events)
         self.begun += sum(type(each) is Begin for each in batch.events)
-        all_events = batch.events
-        picked, kind = self._known(all_events, batch.kind)
+        picked, kind = self._known(batch.events)
         if not picked:
             return
-        times = self._times(picked, batch.kind)
-        if times is None:  # floats don't prove the nanoseconds: from here on, the digits
-            self.exact = True
-            all_events = EXACT_EVENTS.decode(batch.piece)
-            picked, kind = self._known(all_events, ExactEvent)
-            times = self._times(picked, ExactEvent)
-        if times is None:
-            return
-        start, length = times
+        start = nanoseconds.from_texts([event.ts for event in picked])
+        length = nanoseconds.from_numbers([event.dur for event in picked])
+        if length is None:
+            length = np.array([json_values.duration_ns(event.dur) for event in picked], np.int64)
         timed = start != MISSING
         if not timed.all():
-            self._pass_over(batch, all_events, [picked[row] for row in np.flatnonzero(~timed).tolist()])
+            self._pass_over(batch, [picked[row] for row in np.flatnonzero(~timed).tolist()])
             rows = np.flatnonzero(timed)
             kind, start, length = kind[rows], start[rows], length[rows]
             picked = [picked[row] for row in rows.tolist()]
@@ -140,13 +130,9 @@ class Collector:
         self._add_gpu(found.chosen(on_gpu))
         self._add_host(found.chosen(~on_gpu))
 
-    def _known(
-        self, events: list[object], kind_of_event: type[TraceEvent] | type[ExactEvent]
-    ) -> tuple[Sequence[TraceEvent | ExactEvent], NDArray[np.int8]]:
+    def _known(self, events: list[object]) -> tuple[Sequence[TraceEvent], NDArray[np.int8]]:
         """Complete events of a known kind."""
-        complete = cast(
-            "list[TraceEvent | ExactEvent]", [each for each in events if type(each) is kind_of_event]
-        )
+        complete = [each for each in events if type(each) is TraceEvent]
         kind = _coded(self.kinds, map(_CATEGORY, complete), len(complete)).astype(np.int8)
         unknown = np.flatnonzero(kind == 0)
         if len(unknown) == 0:
@@ -159,26 +145,12 @@ class Collector:
         known = np.flatnonzero(kind)
         return [complete[place] for place in known.tolist()], kind[known]
 
-    def _pass_over(
-        self, batch: Batch, events: list[object], untimed: Sequence[TraceEvent | ExactEvent]
-    ) -> None:
+    def _pass_over(self, batch: Batch, untimed: Sequence[TraceEvent]) -> None:
         """Count events whose start can't be read, and say where the first of all stands."""
         if self.without_time.count == 0:
-            index = next(place for place, each in enumerate(events) if each is untimed[0])
+            index = next(place for place, each in enumerate(batch.events) if each is untimed[0])
             self.without_time.add(batch.place(index), "an event whose ts can't be read", 0)
         self.without_time.count += len(untimed)
-
-    def _times(
-        self, picked: Sequence[TraceEvent | ExactEvent], kind: type[TraceEvent] | type[ExactEvent]
-    ) -> tuple[Nanoseconds, Nanoseconds] | None:
-        """Starts and durations; None where the digits of the starts are needed."""
-        length = nanoseconds.from_numbers([event.dur for event in picked])
-        if length is None:
-            length = np.array([json_values.duration_ns(event.dur) for event in picked], np.int64)
-        if kind is ExactEvent:
-            return nanoseconds.from_texts([event.ts for event in cast(Sequence[ExactEvent], picked)]), length
-        start = nanoseconds.from_numbers([event.ts for event in cast(Sequence[TraceEvent], picked)])
-        return None if start is None else (start, length)
 
     def _add_gpu(self, batch: _Batch) -> None:
         if not batch.events:

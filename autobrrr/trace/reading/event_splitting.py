@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.reading import trace_events as events
 from autobrrr.trace.reading.other_formats import what_it_is
 from autobrrr.trace.reading.plain_events import NOT_UTF8, ListPosition, list_ends, walk
 from autobrrr.trace.reading.tally import Tally
-from autobrrr.trace.reading.trace_events import ExactEvent, TraceEvent
+from autobrrr.trace.reading.trace_events import EVENTS
 
 _START = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _LONGEST_START = 1 << 10  # bytes of a start that may stand across two blocks
@@ -40,14 +39,12 @@ _HINT = "analyze reads what torch.profiler's export_chrome_trace writes, .json o
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Events that stood together; complete ones are of `kind`, all others have no fields.
+    """Events that stood together; only complete ones have fields.
 
-    `piece` is their JSON text, a list, for decoding once more, and `offset` is where it begins in the
-    document; those read one by one have `places` in its stead. `piece` is valid only until the next
-    batch is asked for.
+    `piece` is their JSON text, a list, and `offset` is where it begins in the document; those read one by
+    one have `places` in its stead. `piece` is valid only until the next batch is asked for.
     """
 
-    kind: type[TraceEvent] | type[ExactEvent]
     events: list[object]
     piece: memoryview = memoryview(b"")
     offset: int = 0
@@ -94,7 +91,6 @@ class Splitter:
         self.passed_over = Tally()
         self.mended = Tally()
         self.damage: str | None = None
-        self.exact = False  # decode the digits of times from now on
         self._offset = 0  # of the first undecoded byte in the document
         self._gap_bytes = 0  # without an entry, just before
         self._place = self._new_place(bare=False)
@@ -203,7 +199,7 @@ class Splitter:
         walked = walk(text, self._offset, place, final=ended or too_large)
         self._enough = 0 if walked.used else 2 * len(buffer)
         if walked.events:
-            yield Batch(kind=ExactEvent, events=walked.events, places=walked.places)
+            yield Batch(events=walked.events, places=walked.places)
         return walked.used
 
     def _proven(self, buffer: bytearray, size: int) -> tuple[Batch | None, int]:
@@ -228,16 +224,12 @@ class Splitter:
 
     def _batch(self, piece: memoryview) -> Batch:
         offset = self._offset - 1
-        kind: type[TraceEvent] | type[ExactEvent] = ExactEvent if self.exact else TraceEvent
-        try:
-            found = (events.EXACT_EVENTS if self.exact else events.EVENTS).decode(piece)
-        except msgspec.ValidationError:  # numbers in quotes
-            kind, found = ExactEvent, events.EXACT_EVENTS.decode(piece)
+        found = EVENTS.decode(piece)
         try:  # the decoder does not look at what it skips
             codecs.utf_8_decode(piece)
         except UnicodeDecodeError as error:
             self.mended.add(offset + error.start, NOT_UTF8)
-        return Batch(kind=kind, events=found, piece=piece, offset=offset)
+        return Batch(events=found, piece=piece, offset=offset)
 
     def _after_list(self, rest: bytes, source: _Blocks) -> None:
         """Reads on to the end of the document."""

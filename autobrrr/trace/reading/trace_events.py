@@ -1,7 +1,7 @@
 """One event of a trace as msgspec decodes it: only the fields that any figure needs.
 
-The two kinds differ in how time is held: numbers for speed, a start's digits themselves where
-numbers would lose some. Fields that traces fill with various types are read loosely.
+A start is held as its digits, since a float would lose some. Fields that traces fill with various
+types are read loosely.
 """
 
 from __future__ import annotations
@@ -32,18 +32,6 @@ class Args(msgspec.Struct, gc=False):
 
 
 class TraceEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
-    """A complete event with its times as numbers; ints where the text has neither point nor exponent."""
-
-    cat: str | None = ""
-    name: str | None = ""
-    pid: Label = None
-    tid: Label = None
-    ts: int | float | None = None
-    dur: int | float | None = None
-    args: Args | None = None
-
-
-class ExactEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event with its start as it stands in the file. Durations are short: numbers do."""
 
     cat: str | None = ""
@@ -66,13 +54,12 @@ PHASES = frozenset(_OTHER_PHASES + "XB")
 Begin = _passed_over("B")  # of a span in two events
 _OTHERS: tuple[type[msgspec.Struct], ...] = (*map(_passed_over, _OTHER_PHASES), Begin)
 
-EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(TraceEvent, *_OTHERS)]])  # type: ignore[valid-type]
 # Not strict: some programs quote their numbers.
-EXACT_EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(
-    list[Union[(ExactEvent, *_OTHERS)]],  # type: ignore[valid-type]
+EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(
+    list[Union[(TraceEvent, *_OTHERS)]],  # type: ignore[valid-type]
     strict=False,
 )
 LOOSE_EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(
-    Union[(ExactEvent, *_OTHERS)],
+    Union[(TraceEvent, *_OTHERS)],
     strict=False,
 )

@@ -61,7 +61,6 @@ def read_blocks(
     try:
         for batch in splitter.batches(blocks):
             kept.add(batch)
-            splitter.exact = kept.exact
             if kept.kept >= due:
                 due = kept.kept + look_every
                 _refuse_what_does_not_fit(name, kept.kept, spare())

@@ -23,7 +23,6 @@ def in_blocks(text: bytes, size: int) -> Trace:
     splitter, collector = Splitter("blocks"), Collector()
     for batch in splitter.batches(text[place : place + size] for place in range(0, len(text), size)):
         collector.add(batch)
-        splitter.exact = collector.exact
     return collector.trace("blocks", len(text), splitter, splitter.damage)
 
 
