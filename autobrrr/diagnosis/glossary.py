@@ -6,24 +6,18 @@ In: the rows of `glossary.toml`, the table of remedies, the table of agreement, 
 from __future__ import annotations
 
 import string
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import host_slack, uneven_steps
+from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Option, Remedy
 from autobrrr.records.wire_answers import Explained
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 KINDS = (
     "signal",
@@ -70,8 +64,7 @@ class _Filled(string.Formatter):
 
 
 def _rows() -> Iterator[Explained]:
-    text = Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8")
-    for kind, table in tomllib.loads(text).items():
+    for kind, table in rows_beside(__file__).items():
         for name, row in table.items():
             if kind == "regime":
                 yield _of_regime(name, row)

@@ -6,22 +6,15 @@ exact reads: no second signal is needed, and they hold on a busy machine.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import cast
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one
+from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, ExactnessClass, SettingFact
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DENORMAL_TIMES = 5.0  # longer than others take, in an optimizer's update; measured
 WORTH = 1.03
@@ -39,16 +32,10 @@ def costly_settings(measured: Measurements) -> list[Advice]:
         facts["throttled"] = SettingFact(name="throttled", value=stopped)
     found = [
         _advice(row, facts[name], measured)
-        for name, row in rows_of(Path(__file__).with_suffix(".toml")).items()
+        for name, row in rows_beside(__file__).items()
         if name in facts and facts[name].value >= getattr(thresholds, str(row.get("least")), 0.0)
     ]
     return [one for one in found if one.expected is None or one.expected >= WORTH]
-
-
-@cache
-def rows_of(file: Path) -> Mapping[str, Mapping[str, object]]:
-    """A table of edits."""
-    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def edit_advice(row: Mapping[str, object], removed: float | None, **words: str) -> Advice:

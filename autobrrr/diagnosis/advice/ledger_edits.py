@@ -6,10 +6,9 @@ In: measurements. Out: what to write differently at which line, with what it wou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.advice.job_settings import edit_advice, rows_of
+from autobrrr.diagnosis.advice.job_settings import edit_advice
 from autobrrr.diagnosis.ledger import (
     LOADS,
     PYTHON,
@@ -22,6 +21,7 @@ from autobrrr.diagnosis.ledger import (
 )
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice
 
 Found = tuple[str, float] | None  # the user's line, its share of the step
@@ -33,7 +33,7 @@ KNOWN = ("collects", "saves", "picks rows", "guards", "makes tensors", "updates"
 def ledger_edits(measured: Measurements) -> list[Advice]:
     """Those that this job asks for."""
     found = []
-    for name, row in rows_of(Path(__file__).with_suffix(".toml")).items():
+    for name, row in rows_beside(__file__).items():
         part = PARTS[name](measured) if name in PARTS else costly_line(measured, name)
         if part is not None and part[1] >= getattr(thresholds, str(row.get("least")), 0.0):
             removed = None if "removed" not in row else float(str(row["removed"])) * part[1]

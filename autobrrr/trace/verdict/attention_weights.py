@@ -23,14 +23,13 @@ _LONGEST_CHAIN = 12  # kernels from one product to the next
 Dims = list[int]
 
 
-class ShapeFinding(Struct, frozen=True, kw_only=True):
+class WrittenAttention(Struct, frozen=True, kw_only=True):
     saves_ns: int
     kernels: int
     example: str  # "8x1024x1023"
-    operator: str
 
 
-def written_attention(device: DeviceWork) -> ShapeFinding | None:
+def written_attention(device: DeviceWork) -> WrittenAttention | None:
     """Kernels between two products with a softmax among them, over a matrix that the first one made.
 
     A softmax over [..., rows, columns] after a batched product of such a size is one of attention
@@ -72,9 +71,7 @@ def written_attention(device: DeviceWork) -> ShapeFinding | None:
         weights["x".join(map(str, sizes))] += 1
     if not weights:
         return None
-    return ShapeFinding(
-        saves_ns=saves, kernels=kernels, example=weights.most_common(1)[0][0], operator="aten::_softmax"
-    )
+    return WrittenAttention(saves_ns=saves, kernels=kernels, example=weights.most_common(1)[0][0])
 
 
 def _weights(shape: OperatorShape) -> Dims | None:

@@ -16,6 +16,7 @@ from autobrrr.trace.causes.idle_causes import HostTimeline
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import TraceAdvice
+from autobrrr.trace.verdict.trace_advice import Saving
 from autobrrr.trace.verdict.trace_verdict import leading_limit
 
 _OPERATORS = (OP_DISPATCH, OPTIMIZER, ALLOCATION, SYNCHRONISATION)
@@ -51,13 +52,5 @@ def host_limit(
         return None
     sure = limit == "input" and shares["input"] >= thresholds.LIMIT_FIRM_AT and not on_device
     said = no_single(shares) if limit == "mixed" else listed((shares[name], _WORDS[name]) for name in shares)
-    return limit, "high" if sure else "low", said, [_loader_advice(loader, span)] * (limit == "input")
-
-
-def _loader_advice(loader_ns: int, span_ns: int) -> TraceAdvice:
-    return TraceAdvice(
-        kind="data_loader",
-        text="Training waits for the DataLoader: more workers, persistent_workers=True, prefetch_factor.",
-        saves_ns=loader_ns,
-        gain=round(span_ns / max(span_ns - loader_ns, 1), 3),
-    )
+    waits = Saving("data_loader", loader, {"who": "Training", "pinned": ""})
+    return limit, "high" if sure else "low", said, [waits.advice(span)] * (limit == "input")

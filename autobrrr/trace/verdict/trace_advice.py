@@ -1,4 +1,4 @@
-"""What to do about what was found, each with an upper bound of its gain.
+"""What to do about what was found, each with an upper bound of its gain, by the rows of `trace_advice.toml`.
 
 A bound is the factor on speed if the named time vanished and nothing else changed. Several
 bounds do not multiply: they may speak of the same time.
@@ -7,10 +7,12 @@ bounds do not multiply: they may speak of the same time.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
+from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.trace.causes.gap_groups import PLACE_FROM, largest_groups
@@ -33,6 +35,7 @@ from autobrrr.trace.verdict.attention_weights import written_attention
 
 WORTH = 0.03  # of the span: less is not worth a line
 UNCACHED_FROM = 0.5  # allocations of the driver for each kernel: a cache would not ask it so often
+UNDERFILLED_FROM, FILLED = 0.3, 0.7  # of kernel time; what of it goes
 _CAUSES_OF = {
     "launch_bound": (OP_DISPATCH, PYTHON_CODE),
     "host_code": (LONG_PYTHON,),
@@ -44,29 +47,53 @@ _CAUSES_OF = {
 _PAGEABLE = re.compile(r"HtoD \(Pageable|Host ?-> ?Device.*Pageable", re.IGNORECASE)
 
 
+class Saving(msgspec.Struct, frozen=True):
+    """Time that a row of the table would save, and the words that the row is filled with."""
+
+    row: str
+    ns: int
+    words: Mapping[str, object] = {}
+    where: str | None = None
+
+    def advice(self, span_ns: int) -> TraceAdvice:
+        """The row, said with the bound of its gain."""
+        row = rows_beside(__file__)[self.row]
+        return TraceAdvice(
+            kind=row.get("kind", self.row),
+            text=row["said"].format_map(self.words),
+            saves_ns=self.ns,
+            gain=round(span_ns / max(span_ns - self.ns, 1), 3),
+            where=self.where,
+            remedy=row.get("remedy"),
+        )
+
+
 def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
     late = device.corrected[1] if device.corrected is not None else device.late
-    python_ns = int(late.by_gap_ns[:, LONG_PYTHON].sum())
-    operators_ns = int(late.by_gap_ns[:, LONG_OPERATOR].sum())
-    held_ns = python_ns + operators_ns + int(late.by_gap_ns[:, HELD_UP].sum())
+    clock = figures.idle_clock_corrected
+    causes = clock.host_late_by_cause_ns if clock is not None else figures.host_late_by_cause_ns
+    python_ns, operators_ns, held_ns = (
+        int(late.by_gap_ns[:, mark].sum()) for mark in (LONG_PYTHON, LONG_OPERATOR, HELD_UP)
+    )
     found = [
-        _graphs(figures, held_ns),
-        _host_code(figures, python_ns),
-        _host_operators(figures, operators_ns),
-        _loader(figures),
+        _graphs(figures, causes["op_dispatch"] + causes["python"] - python_ns - operators_ns - held_ns),
+        Saving("host_code", python_ns, {}, figures.host_code[0].python if figures.host_code else None),
+        Saving("host_operators", operators_ns),
+        Saving("data_loader", causes["data_loader"], {"who": "The device", "pinned": ", pinned memory"}),
         _synchronisations(figures),
-        _allocation(device, figures),
-        _optimizer(figures),
-        _attention(device, figures),
-        _fusion(device, figures),
-        _tensor_cores(device, figures),
-        _communication(figures),
+        _allocation(device, figures, causes["allocation"]),
+        Saving("optimizer", causes["optimizer"]),
+        _attention(device),
+        _fusion(device),
+        _tensor_cores(device),
+        Saving("exposed_communication", figures.exposed_communication_ns),
         _input_copies(device, figures),
         _underfilled(figures),
     ]
-    kept = [each for each in found if each is not None]
-    return sorted((_placed(each, device, late) for each in kept), key=lambda each: -(each.saves_ns or 0))
+    worth = [one for one in found if one is not None and one.ns >= WORTH * figures.span_ns]
+    placed = (_placed(one.advice(figures.span_ns), device, late) for one in worth)
+    return sorted(placed, key=lambda each: -(each.saves_ns or 0))
 
 
 def _placed(advice: TraceAdvice, device: DeviceWork, late: LateCauses) -> TraceAdvice:
@@ -90,130 +117,63 @@ def group_words(group: GapGroup) -> str:
     return f"{place}{', ' if place else ''}before {short_name(group.ended_by)} ({spent})"
 
 
-def _advice(
-    figures: DeviceAnalysis,
-    kind: str,
-    saves_ns: int,
-    text: str,
-    *,
-    where: str | None = None,
-    remedy: str | None = None,
-) -> TraceAdvice | None:
-    if saves_ns < WORTH * figures.span_ns:
-        return None
-    gain = figures.span_ns / max(figures.span_ns - saves_ns, 1)
-    return TraceAdvice(
-        kind=kind, text=text, saves_ns=saves_ns, gain=round(gain, 3), where=where, remedy=remedy
-    )
+def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[TraceAdvice]:
+    """The same advice; where collectives mostly wait for a peer, no setting of theirs helps."""
+    if not who or (own.waiting_ns or 0) < 0.5 * own.communication_ns:
+        return advice
+    text = rows_beside(__file__)["late_rank"]["said"].format(who=who)
+    return [
+        msgspec.structs.replace(each, kind="late_rank", text=text)
+        if each.kind == "exposed_communication"
+        else each
+        for each in advice
+    ]
 
 
-def _late(figures: DeviceAnalysis) -> dict[str, int]:
-    clock = figures.idle_clock_corrected
-    return clock.host_late_by_cause_ns if clock is not None else figures.host_late_by_cause_ns
-
-
-def _graphs(figures: DeviceAnalysis, held_ns: int) -> TraceAdvice | None:
-    late = _late(figures)
+def _graphs(figures: DeviceAnalysis, dispatch_ns: int) -> Saving:
     idle = figures.idle_clock_corrected.idle if figures.idle_clock_corrected is not None else figures.idle
-    launching = max(0, idle.in_launch_ns - figures.first_use_ns)
-    saves = late["op_dispatch"] + late["python"] + launching - held_ns
-    per_launch = figures.kernel_count / max(figures.launches, 1)
-    done = " Graphs are in use already; what is left runs outside them." if per_launch > 1.2 else ""
-    return _advice(
-        figures,
-        "launch_bound",
-        saves,
-        f"{figures.launches} launches leave the device waiting for dispatch and Python. torch.compile with"
-        ' mode="reduce-overhead" (CUDA graphs), or a larger batch, would hide them at best entirely.' + done,
-        remedy="compile.default",
-    )
+    launching_ns = max(0, idle.in_launch_ns - figures.first_use_ns)
+    used_already = figures.kernel_count / max(figures.launches, 1) > 1.2
+    done = " Graphs are in use already; what is left runs outside them." if used_already else ""
+    words = {"launches": figures.launches, "graphs": done}
+    return Saving("launch_bound", dispatch_ns + launching_ns, words)
 
 
-def _host_code(figures: DeviceAnalysis, python_ns: int) -> TraceAdvice | None:
-    place = figures.host_code[0] if figures.host_code else None
-    return _advice(
-        figures,
-        "host_code",
-        python_ns,
-        "Python holds the host for a millisecond or more at a time while the device idles: vectorise it,"
-        " move it to a worker, or do it less often.",
-        where=place.python if place is not None else None,
-    )
-
-
-def _host_operators(figures: DeviceAnalysis, operators_ns: int) -> TraceAdvice | None:
-    return _advice(
-        figures,
-        "host_operators",
-        operators_ns,
-        "Operators compute on the CPU while the device waits: make and process these tensors on the device.",
-    )
-
-
-def _loader(figures: DeviceAnalysis) -> TraceAdvice | None:
-    return _advice(
-        figures,
-        "data_loader",
-        _late(figures)["data_loader"],
-        "The device waits for the DataLoader: more workers, persistent_workers=True, prefetch_factor,"
-        " pinned memory.",
-    )
-
-
-def _synchronisations(figures: DeviceAnalysis) -> TraceAdvice | None:
+def _synchronisations(figures: DeviceAnalysis) -> Saving | None:
     places = [place for place in figures.synchronisations if place.idle_ns > 0]
     if not places:
         return None
-    worst = places[0] if len(places) == 1 else max(places, key=lambda place: place.idle_ns)
+    worst = max(places, key=lambda place: place.idle_ns)
+    words = {
+        "count": sum(place.count for place in places),
+        "call": worst.call,
+        "operator": worst.operator or "no operator",
+        "often": worst.count,
+    }
     where = worst.python or worst.operator or worst.call
-    return _advice(
-        figures,
-        "synchronisation",
-        sum(place.idle_ns for place in places),
-        f"The host waits for the device {sum(place.count for place in places)} times, and the device then"
-        " for the"
-        f" host; most idle time after {worst.call} in {worst.operator or 'no operator'} ({worst.count}"
-        " times)."
-        " Keep values on the device, log every n steps, copy with non_blocking=True from pinned memory.",
-        where=where,
-    )
+    return Saving("synchronisation", sum(place.idle_ns for place in places), words, where)
 
 
-def _allocation(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
-    calls = _allocating_calls(device)
-    each = calls / max(figures.kernel_count, 1)
-    if each >= UNCACHED_FROM:
-        text = (
-            f"cudaMalloc runs {calls} times for {figures.kernel_count} kernels while the device waits: the"
-            " caching allocator is off. Take PYTORCH_NO_CUDA_MEMORY_CACHING out of the environment."
-        )
-    else:
-        text = (
-            "cudaMalloc or cudaFree run while the device waits: keep shapes steady, warm the cache up, avoid"
-            " empty_cache, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
-        )
-    return _advice(figures, "allocation", _late(figures)["allocation"], text)
-
-
-def _allocating_calls(device: DeviceWork) -> int:
+def _allocation(device: DeviceWork, figures: DeviceAnalysis, ns: int) -> Saving:
     host, names = device.trace.host, device.trace.names
     calls = (host.kind == CALL) & coded(host.thread, device.threads)
     wanted = [name for name in used(host.name[calls]) if names[name] in ("cudaMalloc", "hipMalloc")]
-    return int(coded(host.name[calls], wanted).sum())
-
-
-def _optimizer(figures: DeviceAnalysis) -> TraceAdvice | None:
-    return _advice(
-        figures,
-        "optimizer",
-        _late(figures)["optimizer"],
-        "The device waits for the optimizer's Python: fused=True (or foreach=True),"
-        " zero_grad(set_to_none=True).",
-        remedy="optimizer.fused",
+    count = int(coded(host.name[calls], wanted).sum())
+    uncached = count >= UNCACHED_FROM * max(figures.kernel_count, 1)
+    return Saving(
+        "uncached" if uncached else "allocation", ns, {"calls": count, "kernels": figures.kernel_count}
     )
 
 
-def _fusion(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+def _attention(device: DeviceWork) -> Saving | None:
+    found = written_attention(device)
+    if found is None:
+        return None
+    words = {"kernels": found.kernels, "example": found.example}
+    return Saving("attention", found.saves_ns, words, f"aten::_softmax {found.example}")
+
+
+def _fusion(device: DeviceWork) -> Saving | None:
     """Neighbouring pointwise kernels of one stream, priced by what they stream.
 
     Such kernels take as long as their bytes do; merged, a chain moves those of its largest member.
@@ -235,108 +195,41 @@ def _fusion(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
     np.maximum.at(longest, chains, own)
     members = np.bincount(chains)
     long = members >= 2
-    if not long.any():
-        return None
-    count, saves = int(long.sum()), int((total - longest)[long].sum())
-    return _advice(
-        figures,
-        "fusion",
-        saves,
-        f"{count} chain{'s' * (count != 1)} of neighbouring pointwise and normalisation kernels"
-        f" ({int(members[long].sum())} kernels, {duration(total[long].sum())}): fused by torch.compile,"
-        " each would move the bytes of its largest member once.",
-        remedy="compile.default",
-    )
+    count = int(long.sum())
+    words = {
+        "chains": f"{count} chain{'s' * (count != 1)}",
+        "kernels": int(members[long].sum()),
+        "time": duration(total[long].sum()),
+    }
+    return Saving("fusion", int((total - longest)[long].sum()), words)
 
 
-def _tensor_cores(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
-    gpu, work = device.gpu, device.work
+def _tensor_cores(device: DeviceWork) -> Saving | None:
+    gpu, work, peaks = device.gpu, device.work, device.peaks
     ns = int((gpu.end - gpu.start)[work.fp32_plain].sum())
-    peaks = device.peaks
     if ns == 0 or peaks is None:
         return None
-    tf32 = peaks.tf32_flops / peaks.fp32_flops
+    tf32, half = peaks.tf32_flops / peaks.fp32_flops, peaks.half_flops / peaks.fp32_flops
+    how, ratio = "fp16 autocast with a GradScaler: changes the numbers", half if half >= 2 else 1.0
     if tf32 >= 1.5:
         how = 'torch.set_float32_matmul_precision("high") (TF32), or bf16 autocast: both change the numbers'
         ratio = tf32
-    elif peaks.half_flops / peaks.fp32_flops >= 2:
-        how = "fp16 autocast with a GradScaler: changes the numbers"
-        ratio = peaks.half_flops / peaks.fp32_flops
-    else:
-        return None
-    return _advice(
-        figures,
-        "tensor_cores",
-        int(ns * (1 - 1 / ratio)),
-        f"{duration(ns)} of matrix products and convolutions run in fp32 without tensor cores: {how}.",
-    )
+    return Saving("tensor_cores", int(ns * (1 - 1 / ratio)), {"time": duration(ns), "how": how})
 
 
-def _communication(figures: DeviceAnalysis) -> TraceAdvice | None:
-    return _advice(
-        figures,
-        "exposed_communication",
-        figures.exposed_communication_ns,
-        "Collectives run with no computation beside them: larger buckets, gradient_as_bucket_view,"
-        " static_graph,"
-        " no_sync while accumulating; and see whether a peer comes late (analyze all ranks together).",
-    )
-
-
-def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[TraceAdvice]:
-    """The same advice; where collectives mostly wait for a peer, no setting of theirs helps."""
-    if not who or (own.waiting_ns or 0) < 0.5 * own.communication_ns:
-        return advice
-    text = f"Collectives mostly wait for a peer that comes late: {who}. Speed it up; nothing here will help."
-    return [
-        msgspec.structs.replace(each, kind="late_rank", text=text)
-        if each.kind == "exposed_communication"
-        else each
-        for each in advice
-    ]
-
-
-def _input_copies(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+def _input_copies(device: DeviceWork, figures: DeviceAnalysis) -> Saving:
     gpu, trace = device.gpu, device.trace
     copied = gpu.kind == MEMCPY
     pageable = copied & coded(
         gpu.name, [name for name in used(gpu.name[copied]) if _PAGEABLE.search(trace.names[name])]
     )
     ns = int((gpu.end - gpu.start)[pageable].sum())
-    text = "Copies from the host run with no kernel beside them: "
-    if ns > 0.5 * sum(each.ns for each in figures.copies if each.direction == "HtoD"):
-        text += (
-            f"{int(pageable.sum())} of them come from pageable memory, for which the host waits:"
-            " pin_memory=True in the DataLoader (or tensor.pin_memory()), with non_blocking=True."
-        )
-    else:
-        text += "non_blocking=True, and prefetch on a side stream."
-    return _advice(figures, "input_copies", figures.exposed_host_to_device_ns, text)
+    most = ns > 0.5 * sum(each.ns for each in figures.copies if each.direction == "HtoD")
+    row, words = "pageable" if most else "input_copies", {"copies": int(pageable.sum())}
+    return Saving(row, figures.exposed_host_to_device_ns, words)
 
 
-def _attention(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
-    found = written_attention(device)
-    if found is None:
-        return None
-    return _advice(
-        figures,
-        "attention",
-        found.saves_ns,
-        f"Attention is written out: {found.kernels} kernels go over its weights ({found.example})."
-        " torch.nn.functional.scaled_dot_product_attention never writes them.",
-        where=f"{found.operator} {found.example}",
-    )
-
-
-def _underfilled(figures: DeviceAnalysis) -> TraceAdvice | None:
-    share = figures.signals.underfilled_share
-    if share is None or share < 0.3:
-        return None
+def _underfilled(figures: DeviceAnalysis) -> Saving | None:
+    share = figures.signals.underfilled_share or 0.0
     ns = sum(each.underfilled_ns or 0 for each in figures.kernels.values())
-    return _advice(
-        figures,
-        "underfilled",
-        int(ns * 0.7),
-        f"{percent(share)} of kernel time is in kernels too small to fill the device: a larger batch, fusion,"
-        " or independent work on a second stream.",
-    )
+    return Saving("underfilled", int(ns * FILLED) * (share >= UNDERFILLED_FROM), {"share": percent(share)})

@@ -6,7 +6,6 @@ import argparse
 import subprocess
 import sys
 from itertools import chain
-from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -16,6 +15,7 @@ from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis import glossary
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
@@ -40,7 +40,7 @@ def test_every_signal_and_every_regime_is_explained() -> None:
 
 
 def test_no_row_hides_another_of_the_same_name() -> None:
-    rows = glossary.tomllib.loads(Path(glossary.__file__).with_suffix(".toml").read_text())
+    rows = rows_beside(glossary.__file__)
     shown = {(entry.kind, name) for name, entry in EXPLANATIONS.items() if entry.kind != "remedy"}
     assert {(kind, name) for kind, table in rows.items() for name in table} == shown
 
