@@ -8,17 +8,19 @@ can't be told from its kernel here, so the share inside is an upper bound of ker
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
 
-from autobrrr.trace.reading.trace_columns import ANNOTATION, OPERATOR, Flags, HostColumns, Trace
+from autobrrr.trace.reading.trace_columns import ANNOTATION, OPERATOR, Flags, Trace
+from autobrrr.trace.timeline.intervals import union
+from autobrrr.trace.timeline.thread_timeline import Nesting, nest
 
 COMPILED = "## Call CompiledFxGraph"
 LOADER = "enumerate(DataLoader)"
 _FRAMES = ("autograd::", "torch::autograd::")  # around operators, no kernels of their own
-Row = tuple[int, int, str]
 
 
 class OperatorTime(Struct, frozen=True, kw_only=True):
@@ -43,32 +45,32 @@ class HostTime(Struct, frozen=True, kw_only=True):
 def host_time(trace: Trace) -> HostTime | None:
     """The time of the thread that spends most in operators; None where there are none."""
     host = trace.host
-    chosen = _busiest(host)
-    if chosen is None:
+    operators: Flags = host.kind == OPERATOR
+    if not operators.any():
         return None
-    own = host.thread == chosen
-    wanted = own & ((host.kind == OPERATOR) | (host.kind == ANNOTATION))
-    order = np.lexsort((-host.end[wanted], host.start[wanted]))
-    rows: list[Row] = [
-        (start, end, trace.names[name])
-        for start, end, name in zip(
-            host.start[wanted][order].tolist(),
-            host.end[wanted][order].tolist(),
-            host.name[wanted][order].tolist(),
-            strict=True,
-        )
-    ]
-    span_ns = max(end for _, end, _ in rows) - rows[0][0]
-    if span_ns <= 0:
+    length = (host.end - host.start).astype(np.float64)
+    chosen = int(np.bincount(host.thread[operators], weights=length[operators]).argmax())
+    rows = np.flatnonzero((host.thread == chosen) & (operators | (host.kind == ANNOTATION)))
+    nesting = nest(rows, host.start[rows], host.end[rows])
+    if len(nesting) == 0:
         return None
-    outermost = _outermost([row for row in rows if is_work(row[2])])
+    names = [trace.names[name] for name in host.name[nesting.row].tolist()]
+    span_ns = int(nesting.end.max() - nesting.start[0])
+    work = np.array([is_work(name) for name in names])
+    inside = nesting.inherited(work.astype(np.int8)) > 0
+    called = inside[nesting.parent] & (nesting.parent >= 0)
+
+    def share(holds: Callable[[str], bool]) -> float:
+        flags = np.array([holds(name) for name in names])
+        return union(nesting.start[flags], nesting.end[flags]).length_ns() / span_ns
+
     return HostTime(
         span_ns=span_ns,
-        inside_share=_total_ns(outermost) / span_ns,
-        compiled_share=_total_ns(_outermost([row for row in rows if row[2].startswith(COMPILED)])) / span_ns,
-        loader_share=_total_ns(_outermost([row for row in rows if row[2].startswith(LOADER)])) / span_ns,
-        calls=len(outermost),
-        operators=_own_times(rows),
+        inside_share=share(is_work),
+        compiled_share=share(lambda name: name.startswith(COMPILED)),
+        loader_share=share(lambda name: name.startswith(LOADER)),
+        calls=int((work & ~called).sum()),
+        operators=_own_times(nesting, names),
     )
 
 
@@ -77,48 +79,14 @@ def is_work(name: str) -> bool:
     return name.startswith(COMPILED) or ("::" in name and not name.startswith(_FRAMES))
 
 
-def _busiest(host: HostColumns) -> int | None:
-    operators: Flags = host.kind == OPERATOR
-    if not operators.any():
-        return None
-    spent = np.bincount(
-        host.thread[operators], weights=(host.end[operators] - host.start[operators]).astype(np.float64)
-    )
-    return int(spent.argmax())
-
-
-def _outermost(rows: list[Row]) -> list[Row]:
-    """Of rows in order of their start, those that lie in no other."""
-    found: list[Row] = []
-    until = -1
-    for row in rows:
-        if row[0] >= until:
-            found.append(row)
-            until = row[1]
-    return found
-
-
-def _total_ns(rows: list[Row]) -> int:
-    return sum(end - start for start, end, _ in rows)
-
-
-def _own_times(rows: list[Row]) -> list[OperatorTime]:
-    count: dict[str, int] = defaultdict(int)
-    own_ns: dict[str, int] = defaultdict(int)
-    open_rows: list[Row] = []
-    for start, end, name in rows:
-        while open_rows and open_rows[-1][1] <= start:
-            open_rows.pop()
-        label = COMPILED.removeprefix("## Call ") if name.startswith(COMPILED) else name
-        if open_rows:
-            around = open_rows[-1][2]
-            own_ns[around] -= min(end, open_rows[-1][1]) - start
-        count[label] += 1
-        own_ns[label] += end - start
-        open_rows.append((start, end, label))
-    found = [
-        OperatorTime(name=name, count=count[name], self_ns=max(0, own_ns[name]))
-        for name in count
-        if is_work(name) or name == COMPILED.removeprefix("## Call ")
-    ]
-    return sorted(found, key=lambda each: each.self_ns, reverse=True)
+def _own_times(nesting: Nesting, names: list[str]) -> list[OperatorTime]:
+    line = nesting.owners()
+    own = np.zeros(len(nesting), np.int64)
+    np.add.at(own, line.value[:-1][line.value[:-1] >= 0], np.diff(line.time)[line.value[:-1] >= 0])
+    count, own_ns = Counter[str](), Counter[str]()
+    for name, ns in zip(names, own.tolist(), strict=True):
+        if is_work(name):
+            label = COMPILED.removeprefix("## Call ") if name.startswith(COMPILED) else name
+            count[label] += 1
+            own_ns[label] += ns
+    return [OperatorTime(name=name, count=count[name], self_ns=ns) for name, ns in own_ns.most_common()]

@@ -8,7 +8,6 @@ import io
 import json
 import lzma
 import pickle
-import sqlite3
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -186,25 +185,15 @@ def _zipped(data: bytes) -> bytes:
     return out.getvalue()
 
 
-def _database(data: bytes) -> bytes:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("create table kernels (start integer)")
-    return connection.serialize() if hasattr(connection, "serialize") else b"SQLite format 3\0" + data
-
-
 FOREIGN: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "zstd": ("t.json.zst", lambda data: b"\x28\xb5\x2f\xfd" + data, "zstd -d"),
     "bzip2": ("t.json.bz2", bz2.compress, "bunzip2"),
     "xz": ("t.json.xz", lzma.compress, "unxz"),
     "zip": ("t.zip", _zipped, "unzip"),
-    "an SQLite database": ("t.sqlite", _database, "torch.profiler"),
-    "Perfetto": ("t.pftrace", lambda data: b"\n\x1a\x08\x01\x10\x02" * 40, "torch.profiler"),
-    "XPlane": ("a.xplane.pb", lambda data: b"\n\x1f\x10\x01\x12\x09/host:CPU" + b"\x1a\x04" * 40, "XProf"),
+    "binary": ("t.pftrace", lambda data: b"\n\x1a\x08\x01\x10\x02" * 40, "torch.profiler"),
     "UTF-16": ("t.json", lambda data: data.decode().encode("utf-16"), "iconv"),
     "web page": ("t.json", lambda data: b"<!DOCTYPE html><html>{}", "download"),
     "pickle": ("t.pickle", lambda data: pickle.dumps({"segments": []}), "memory_viz"),
-    "Nsight Systems": ("t.nsys-rep", lambda data: b"\x01\x02nsys\0" * 9, "torch.profiler"),
-    "TensorBoard": ("events.out.tfevents.1.host", lambda data: b"\x18\0\0\0\0\0\0\0" * 9, "pt.trace"),
     "no list traceEvents": ("t.json", lambda data: b'{"nodes": [], "schema": "1.1"}', "export"),
     "MTIA": (
         "mtia.json",
