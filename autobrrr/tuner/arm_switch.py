@@ -11,6 +11,7 @@ from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
 Arm = tuple[Choice, ...]
+SWITCH_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,33 @@ class ArmSwitch:
             raise NotApplied("; ".join(map(str, refusals)), refusals[0].code)
         return (self._bench.next_seq(), False) if seq is None else (seq, True)
 
+    def hold(self, arm: Arm) -> dict[Choice, str]:
+        """Bring the job under an arm, less what goes off by itself or is refused.
+
+        Returns:
+            What that was, with the reason.
+
+        Raises:
+            RemedyLost: a remedy can't be switched.
+        """
+        gone: dict[Choice, str] = {}
+        for _ in range(SWITCH_ATTEMPTS):
+            gone |= {each: f"lost: {self.lost[each]}" for each in arm if each in self.lost}
+            try:
+                self.go(tuple(each for each in arm if each not in gone))
+                return gone
+            except RemedyLost as lost:
+                why = str(lost)
+            except NotApplied as refused:
+                why = str(refused)
+                on = {applied.choice for applied in self._on}
+                refusal = f"could not be applied again: {why}"
+                gone |= {each: refusal for each in arm if each not in (*on, *gone)}
+        raise RemedyLost(why)
+
     def _apply(self, choice: Choice) -> int:
         applied = self._bench.apply(choice.remedy, choice.settings, self._allowed)
+        self.lost.pop(choice, None)
         self._on.append(ArmRemedy(choice=choice, token=applied.token, cls=applied.cls))
         self._seen[choice] = applied.cls
         return applied.seq

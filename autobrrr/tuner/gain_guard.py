@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autobrrr.records import Reverted
-from autobrrr.tuner.arm_switch import Arm, ArmSwitch
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied
 from autobrrr.tuner.stop_rules import Decision, PairStanding, times_as_fast
 
 CHECK_NS = 10_000_000_000
@@ -41,51 +41,22 @@ class GainGuard:
         on = tuple(applied.choice for applied in self.board.active)
         if not on:
             return []
-        try:
-            return self._compare(on, budget_ns)
-        except NotApplied as refused:
-            return self._put_back(on, str(refused))
-
-    def _compare(self, on: Arm, budget_ns: int) -> list[Reverted]:
-        found = compare(
-            self.bench,
-            self.board,
-            Comparing(
-                without=(),
-                with_it=on,
-                rule=still_pays,
-                alpha=self.alpha,
-                deadline_ns=self.bench.now_ns() + budget_ns,
-                step_ns=self.step_ns,
-            ),
+        asked = Comparing(
+            without=(),
+            with_it=on,
+            rule=still_pays,
+            alpha=self.alpha,
+            deadline_ns=self.bench.now_ns() + budget_ns,
+            step_ns=self.step_ns,
         )
-        if found.decision not in ("hopeless", "harmful"):
-            return self._hold(on)
-        self._hold(())
-        return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
-
-    def _hold(self, arm: Arm) -> list[Reverted]:
-        """Bring the job under an arm, less what has gone off by itself: it stays off, and is returned."""
-        while True:
-            on = {applied.choice for applied in self.board.active}
-            off = [each for each in arm if each in self.board.lost and each not in on]
-            try:
-                self.board.go(tuple(each for each in arm if each not in off))
-            except RemedyLost:
-                if len(self.board.active) == len(on):  # not by itself: it can't be switched
-                    raise
-                continue
-            return [Reverted(remedy=each.remedy, why=self.board.lost[each]) for each in off]
-
-    def _put_back(self, on: Arm, why: str) -> list[Reverted]:
-        """After a refusal: the others go on again; what does not is reported."""
         try:
-            self.board.go(on)
-        except NotApplied as refused:
-            why = str(refused)
-        present = {applied.choice for applied in self.board.active}
-        missing = [choice for choice in on if choice not in present]
-        return [Reverted(remedy=each.remedy, why=f"could not be applied again: {why}") for each in missing]
+            found = compare(self.bench, self.board, asked)
+        except NotApplied:
+            found = None
+        if found is None or found.decision not in ("hopeless", "harmful"):
+            return [Reverted(remedy=each.remedy, why=why) for each, why in self.board.hold(on).items()]
+        self.board.hold(())
+        return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
 
 
 def still_pays(now: PairStanding) -> tuple[Decision, str] | None:

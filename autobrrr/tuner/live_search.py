@@ -26,7 +26,7 @@ from autobrrr.records import (
     Verdict,
 )
 from autobrrr.records.tuning_records import NO_PEAKS
-from autobrrr.tuner.arm_switch import Arm, ArmRemedy, ArmSwitch
+from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
@@ -63,7 +63,6 @@ SLICE_NS = 500_000_000
 FIRST_STEPS = 8
 FEWEST_FOR_MEDIAN = 5
 FIRST_WAIT_NS = 3_000_000_000
-SWITCH_ATTEMPTS = 3
 LATER_STEPS = 128
 LATER_NS = 3_000_000_000
 SAID_NS = 500_000_000
@@ -451,25 +450,17 @@ class _LiveTuning:
         Raises:
             AutobrrrError: a remedy can't be switched.
         """
-        for _ in range(SWITCH_ATTEMPTS):
-            on = {applied.choice for applied in self.board.active}
-            for choice in [each for each in self.kept if each in self.board.lost and each not in on]:
-                self.kept = tuple(other for other in self.kept if other != choice)
-                self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
+        try:
+            gone = self.board.hold(self.kept)
+        except RemedyLost as lost:
+            raise AutobrrrError(
+                f"a remedy can't be applied or reverted: {lost}", "autobrrr detach reverts all of them"
+            ) from None
+        self.kept = tuple(each for each in self.kept if each not in gone)
+        for choice, why in gone.items():
+            self.ledger.revise(choice, why)
+            if choice in self.board.lost:
                 self.guard_undid.append(Reverted(remedy=choice.remedy, why=self.board.lost[choice]))
-            try:
-                self.board.go(self.kept)
-                return
-            except RemedyLost as lost:
-                why = str(lost)
-            except NotApplied as refused:
-                why = str(refused)
-                present = {applied.choice for applied in self.board.active}
-                missing = tuple(choice for choice in self.kept if choice not in present)
-                self.drop(missing, f"could not be applied again: {refused}")
-        raise AutobrrrError(
-            f"a remedy can't be applied or reverted: {why}", "autobrrr detach reverts all of them"
-        )
 
     def leave(self) -> None:
         """After a fault: undo the trial's remedies, as far as the job still answers."""
