@@ -33,8 +33,6 @@ EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
-QUIET_TRIALS = 8  # without a gain, and a better one is not likely
-GAIN = 0.01
 T = TypeVar("T")
 SPACE, SET_ASIDE = "space", "set_aside"
 
@@ -87,7 +85,7 @@ class Search:
         return len(self._held)
 
     def ask(self) -> Point | None:
-        """The next point; None when enough were tried, no better one is likely, or others have the rest."""
+        """The next point; None when enough were tried, or others have the rest."""
         return self._patiently(self._ask)
 
     def tell(self, result: Result) -> bool:
@@ -145,12 +143,10 @@ class Search:
         from autobrrr.relaunch.search.additive_model import distributions, point_of
 
         while True:
-            waits = self._look()
+            self._look()
             taken = {result.point for result in self.results} | self._held
             free = [each for each in self._points if each not in taken and self._fits(each)]
             if len(self.results) + len(self._held) >= self.most or not free:
-                return None
-            if not waits and self._is_quiet(free):
                 return None
             self._study.sampler = self._sampler_for(free)
             trial = self._study.ask(distributions(self._space))
@@ -182,8 +178,8 @@ class Search:
             point = propose(self._space, self.results, free, self._draw, self._held)
         return PartialFixedSampler(params(self._space, point), RandomSampler())
 
-    def _look(self) -> bool:
-        """Read what is known now: results of all workers, points that others hold. Whether a point waits."""
+    def _look(self) -> None:
+        """Read what is known now: results of all workers, points that others hold."""
         import optuna
         from optuna.trial import TrialState
 
@@ -193,7 +189,6 @@ class Search:
             optuna.storages.fail_stale_trials(self._study)
         found: dict[Point, Result] = {}
         died: dict[Point, int] = {}
-        waits = False
         self._held.clear()
         for trial in self._study.get_trials(deepcopy=False):
             point, host = point_of(trial, self._space), trial.user_attrs.get("host")
@@ -208,7 +203,6 @@ class Search:
                 died[point] = died.get(point, 0) + 1
             elif trial.state == TrialState.RUNNING and point not in self._open:
                 self._held.add(point)
-            waits = waits or trial.state == TrialState.WAITING
         for point, count in died.items():
             if count > MOST_RETRIES:
                 why = f"the worker that measured it died, {count} times"
@@ -216,7 +210,6 @@ class Search:
                 found.setdefault(point, lost)
         self._held -= found.keys()
         self.results = list(found.values())
-        return waits
 
     def _begin(self) -> OptunaStudy:
         """The study, new or from an earlier run."""
@@ -268,23 +261,6 @@ class Search:
 
     def _patiently(self, action: Callable[[], T]) -> T:
         return action() if self._storage is None else self._storage.patiently(action)
-
-    def _is_quiet(self, free: Sequence[Point]) -> bool:
-        """No gain for a while, and no untried point lies beside the best."""
-        values = [result.value for result in self.results if result.value is not None]
-        if self.exhaustive or len(values) < STARTUP_TRIALS + QUIET_TRIALS:
-            return False
-        if max(values[-QUIET_TRIALS:]) >= max(0.0, *values[:-QUIET_TRIALS]) + GAIN:
-            return False
-        best = self._space.base if self.best is None else self.best.point
-        return all(self._distance(point, best) > 1 for point in free)
-
-    def _distance(self, one: Point, other: Point) -> int:
-        """Levels between two points; two choices without an order are one apart."""
-        return sum(
-            abs(mine - its) if parameter.ordered else int(mine != its)
-            for mine, its, parameter in zip(one, other, self._space.parameters, strict=True)
-        )
 
     def _fits(self, point: Point) -> bool:
         """Not with a batch at least as large as one that ran out of memory, or that is expected to."""

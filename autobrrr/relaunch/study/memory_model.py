@@ -1,14 +1,14 @@
 """The memory model: what a trial will take, from its batch size and what finished trials took.
 
-In: batch sizes with bytes. Out: a prediction, and whether it fits into what is free. By resource a line,
-bytes = a + b * batch, fitted by least squares; the largest miss so far and a tenth are added to be safe.
+In: batch sizes with bytes. Out: a prediction, and whether it fits into what is free. A line,
+bytes = a + b * batch, is fitted by least squares; the largest miss so far and a tenth are added to be safe.
 The batch is what one pass holds: steps that are accumulated do not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial.memory_use import Bytes
 
 MARGIN = 0.10
-WORDS = {"memory": "memory", "gpu": "memory of the GPU", "addresses": "addresses"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,36 +34,36 @@ class MemoryLine:
 
 
 class MemoryModel:
-    """Learns from trials that trained, and keeps the search from those that can't.
+    """Learns from trials that trained, and keeps the search from those that the machine can't hold.
+
+    What a GPU can't hold ends by itself, out of memory, and hurts nobody: it is predicted, and tried.
 
     Args:
-        free: What could be taken now.
+        free: Memory of the machine that could be taken now.
     """
 
-    def __init__(self, space: Space, free: Callable[[], Bytes]) -> None:
+    def __init__(self, space: Space, free: Callable[[], int | None]) -> None:
         self._space = space
         self._read = free
-        self._free = Bytes()
-        self._seen: dict[str, list[tuple[int, int]]] = {name: [] for name in WORDS}
+        self._free: int | None = None
+        self._memory: list[tuple[int, int]] = []  # batch, bytes
+        self._gpu: list[tuple[int, int]] = []
 
     def learn(self, point: Point, taken: Bytes) -> None:
         """A trial of this point has trained."""
         batch = self._space.batch_of(point)
-        for name, count in _known(taken).items():
-            if batch is not None:
-                self._seen[name].append((batch, count))
+        for seen, count in ((self._memory, taken.memory), (self._gpu, taken.gpu)):
+            if batch is not None and count is not None:
+                seen.append((batch, count))
 
     def look(self) -> None:
         """See what is free now."""
         self._free = self._read()
 
-    def predicted(self, point: Point) -> Bytes:
-        """What a trial will take; None where fewer than two batch sizes are known."""
-        batch = self._space.batch_of(point)
-        if batch is None:
-            return Bytes()
-        lines = {name: line(seen) for name, seen in self._seen.items()}
-        return Bytes(**{name: None if found is None else found.at(batch) for name, found in lines.items()})
+    def predicted(self, point: Point) -> int | None:
+        """What a trial will take, of the GPU where it is on one; None: not two batch sizes are known."""
+        batch, found = self._space.batch_of(point), line(self._gpu or self._memory)
+        return None if batch is None or found is None else found.at(batch)
 
     def problem(self, point: Point) -> str | None:
         """Why a point is better not started; None where it fits, or nothing speaks against it.
@@ -72,20 +71,18 @@ class MemoryModel:
         While only one batch size is known, a larger one may take up to as many times more. Where that
         would not fit, the next larger batch is tried first.
         """
-        batch = self._space.batch_of(point)
-        if batch is None:
+        batch, seen, free = self._space.batch_of(point), self._memory, self._free
+        if batch is None or free is None or not seen:
             return None
-        for name, free in _known(self._free).items():
-            seen = self._seen[name]
-            found = line(seen)
-            if found is not None:
-                if found.safe(batch) > free:
-                    return f"it needs about {size(found.at(batch))} of {WORDS[name]}, {size(free)} are free"
-            elif seen and batch > self._next_larger(seen[0][0]):
-                most = max(count for _, count in seen) * batch / seen[0][0]
-                if most * (1 + MARGIN) > free:
-                    return f"it may need up to {size(most)} of {WORDS[name]}, {size(free)} are free"
-        return None
+        found = line(seen)
+        if found is not None:
+            safe, said = found.safe(batch), f"it needs about {size(found.at(batch))}"
+        elif batch > self._next_larger(seen[0][0]):
+            most = max(count for _, count in seen) * batch / seen[0][0]
+            safe, said = most * (1 + MARGIN), f"it may need up to {size(most)}"
+        else:
+            return None
+        return f"{said} of memory, {size(free)} are free" if safe > free else None
 
     def left_out(self, tried: Collection[Point]) -> list[str]:
         """One line for each batch size that was not started because it would not fit."""
@@ -117,7 +114,3 @@ def line(seen: list[tuple[int, int]]) -> MemoryLine | None:
 def size(count: float) -> str:
     """Bytes for people."""
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
-
-
-def _known(found: Bytes) -> Mapping[str, int]:
-    return {name: count for name, count in asdict(found).items() if count is not None}

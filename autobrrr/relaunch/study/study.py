@@ -29,7 +29,7 @@ from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.memory_use import Bytes, Free, available_bytes
+from autobrrr.relaunch.trial.memory_use import Bytes, available_bytes
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import times_as_fast
@@ -78,14 +78,12 @@ class Study:
     _tokens: float | None = None
     _budget: StudyBudget = field(init=False)
     _counting: Counting = field(init=False)
-    _free: Free = field(init=False)
     _memory: MemoryModel = field(init=False)
 
     def __post_init__(self) -> None:
         self._budget = StudyBudget(whole_ns=self.budget_ns)
         self._counting = Counting(self.space)
-        self._free = Free(environment=self.stable.environment)
-        self._memory = MemoryModel(self.space, self._free.now)
+        self._memory = MemoryModel(self.space, available_bytes)
         self.search.too_large = lambda point: self._memory.problem(point) is not None
 
     def run(self, base: LiveTrial | None = None) -> tuple[Tuning, Recipe | None]:
@@ -124,7 +122,6 @@ class Study:
                 raise Unmeasurable(base.ending)
             self.stable.learn(base)
             first, self._facts = self._facts is None, base.witnesses.facts
-            self._free.facts = self._facts
             self._samples, self._tokens = base.samples, base.tokens
             self._counting.look(base)
             self._counting.attend(base)
@@ -173,7 +170,7 @@ class Study:
             best = self.search.best
             surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the unmodified command is one too
             rule = replace(CANDIDATE, beaten=surely)
-            expected = self._memory.predicted(point).telling
+            expected = self._memory.predicted(point)
             met, ending, taken = self._meet(point, rule)
             result = replace(
                 judged(point, met, ending, self._reserved),
