@@ -1,8 +1,8 @@
 """An agent that comes with the process: how `run` prepares it, and how attach finds it later.
 
-`prepare` makes a private folder with the bundle and a `sitecustomize` on PYTHONPATH; the process
-arms itself when it has imported torch (see `preload_site`), and then listens on a socket in the
-runtime folder.
+`prepare` makes a private folder with the bundle and a `sitecustomize`, and puts it on PYTHONPATH; the process
+arms itself when it has imported torch (see `preload_site`), and then listens on a socket in the runtime
+folder. No variable or file that the command sees has our name.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.machine import procfs
 from autobrrr.machine.job_files import open_in
 
-SITE = Path(__file__).resolve().with_name("preload_site")
-SITE_FILE = "sitecustomize.py"
+SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 _ELF = b"\x7fELF"
-VARIABLE = "AUTOBRRR_BOOT"  # in the environment of whatever a run has started: the path of its folder
+VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
 YOUNG_S = 60.0  # its maker may not have locked it yet
 MOST_SWEPT = 64
 _RUN = re.compile(r"run-[0-9a-f]{16}(\.gone)?")
@@ -68,11 +67,9 @@ class Listening:
         for folder in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
             if paths.objection_to(folder) is None:
                 yield folder / name
-        boot = procfs.environ(self.pid, (VARIABLE,), self.proc).get(VARIABLE)
-        if boot is not None and boot.raw.startswith("/"):
+        for boot in _started_with(self.pid, self.proc):
             with contextlib.suppress(OSError):  # a text of the job's own
-                theirs = os.path.dirname(boot.raw)
-                fd = open_in(self.pid, theirs, os.O_PATH | os.O_DIRECTORY, self.proc)
+                fd = open_in(self.pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, self.proc)
                 try:
                     yield Path(f"/proc/self/fd/{fd}", name)
                 finally:
@@ -120,7 +117,6 @@ def prepare(
     runtime: Path,
     *,
     audit: Audit | None = None,
-    nameless: bool = False,
 ) -> Prepared:
     """Make the folder and the environment of a command.
 
@@ -129,7 +125,6 @@ def prepare(
         env: The environment to start from.
         runtime: The runtime folder; agents listen there.
         audit: Account for the whole run, from the import of torch on.
-        nameless: No variable, path or file that the command sees has our name.
 
     Raises:
         AutobrrrError: the runtime folder can't be used.
@@ -157,18 +152,13 @@ def prepare(
     try:
         (folder / "boot.json").write_text(json.dumps(boot))
         (folder / "stub").write_text(code_bundle.STUB)
-        if nameless:
-            text = (SITE / SITE_FILE).read_text()
-            (folder / SITE_FILE).write_text(text.replace(VARIABLE, "SITE_BOOT").replace("autobrrr", "site"))
+        shutil.copyfile(SITE, folder / SITE.name)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
         raise AutobrrrError(f"{folder} can't be written: {error.strerror}") from None
-    place = folder if nameless else SITE
-    search = [str(place), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
-    environment = {**env, "PYTHONPATH": os.pathsep.join(search)}
-    if not nameless:
-        environment[VARIABLE] = str(folder)
+    search = [str(folder), *([env[VARIABLE]] if env.get(VARIABLE) else [])]
+    environment = {**env, VARIABLE: os.pathsep.join(search)}
     return Prepared(folder=folder, held=[lock], environment=environment)
 
 
@@ -257,18 +247,14 @@ def sweep(runtime: Path, proc: Path = procfs.PROC, now_s: Callable[[], float] = 
     if paths.objection_to(runtime) is not None:
         return []
     try:
-        fd = os.open(runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        names = os.listdir(runtime)
     except OSError:
         return []
-    try:
-        names = os.listdir(fd)
-        removed = [name for name in names if _socket(runtime / name, proc)]
-        runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
-        old = [name for name in runs if _age_s(runtime / name, now_s()) > YOUNG_S]
-        used = _used(proc) if old else set()
-        return removed + [name for name in old if str(runtime / name) not in used and _run(fd, name)]
-    finally:
-        os.close(fd)
+    removed = [name for name in names if _socket(runtime / name, proc)]
+    runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
+    old = [name for name in runs if _age_s(runtime / name, now_s()) > YOUNG_S]
+    used = {each for pid in procfs.pids(proc) for each in _started_with(pid, proc)} if old else set()
+    return removed + [name for name in old if str(runtime / name) not in used and _run(runtime / name)]
 
 
 def _age_s(run: Path, now_s: float) -> float:
@@ -279,18 +265,24 @@ def _age_s(run: Path, now_s: float) -> float:
     return now_s - found.st_mtime if stat.S_ISDIR(found.st_mode) else 0.0
 
 
-def _used(proc: Path) -> set[str]:
-    """Folders that a process was started with."""
-    return {
-        str(found[VARIABLE].raw)
-        for pid in procfs.pids(proc)
-        if VARIABLE in (found := procfs.environ(pid, (VARIABLE,), proc))
-    }
+def _started_with(pid: int, proc: Path) -> list[str]:
+    """Folders of runs that a process was started with: one, but for a run within a run."""
+    found = procfs.environ(pid, (VARIABLE,), proc).get(VARIABLE)
+    entries = [] if found is None else found.raw.split(os.pathsep)
+    return [each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each))]
 
 
-def _run(runtime: int, name: str) -> bool:
+def _run(folder: Path) -> bool:
+    """Take a run's folder away, unless somebody holds its lock."""
     try:
-        return folders.remove_unheld(runtime, name)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if folders.is_held(fd):
+                return False
+            shutil.rmtree(folder)
+            return True
+        finally:
+            os.close(fd)
     except OSError:
         return False
 

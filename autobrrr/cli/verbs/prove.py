@@ -194,7 +194,7 @@ def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
         raise UsageError("a command is empty")
     refuse_elsewhere(words)
     env = {"PYTHONHASHSEED": "0", **factory.variables()}
-    return TrialLaunch(command=tuple(words), environment=env, folder=Path.cwd(), nameless=True)
+    return TrialLaunch(command=tuple(words), environment=env, folder=Path.cwd())
 
 
 def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:

@@ -377,9 +377,7 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
-        prepared = preloaded_agent.prepare(
-            launch.plan, launch.environment, folder, audit=launch.audit, nameless=launch.nameless
-        )
+        prepared = preloaded_agent.prepare(launch.plan, launch.environment, folder, audit=launch.audit)
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             keeper = subprocess.Popen(

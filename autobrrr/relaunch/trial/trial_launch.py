@@ -15,7 +15,6 @@ class TrialLaunch:
 
     Attributes:
         audit: An account of the whole run is written.
-        nameless: Nothing that it sees has our name: it is not to know that it is watched.
     """
 
     command: tuple[str, ...]
@@ -24,7 +23,6 @@ class TrialLaunch:
     plan: Mapping[str, object] | None = None
     remedies: tuple[str, ...] = ()
     audit: Audit | None = None
-    nameless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ def killed(runtime: Path) -> Path:
 
 def test_the_folder_of_a_killed_run_is_taken_away(runtime: Path, tmp_path: Path) -> None:
     folder = killed(runtime)
+    (folder / "__pycache__").mkdir()
     half = killed(runtime).rename(runtime / f"run-{'a' * 16}.gone")
     swept = preloaded_agent.sweep(runtime, FakeProc(tmp_path).root, later)
     assert sorted(swept) == sorted([folder.name, half.name])
@@ -53,7 +54,7 @@ def test_a_run_that_is_supervised_keeps_its_folder(runtime: Path, tmp_path: Path
 def test_a_folder_whose_process_lives_on_stays(runtime: Path, tmp_path: Path) -> None:
     folder = killed(runtime)
     proc = FakeProc(tmp_path)
-    proc.add(77, environ={preloaded_agent.VARIABLE: str(folder)})
+    proc.add(77, environ={"PYTHONPATH": f"{folder}:/elsewhere"})
     assert preloaded_agent.sweep(runtime, proc.root, later) == []
     assert folder.exists()
 

@@ -17,7 +17,7 @@ from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.recipe import with_flags
 from support.machines.fake_proc import FakeProc
 
-_spec = importlib.util.spec_from_file_location("preload_site", preloaded_agent.SITE / "sitecustomize.py")
+_spec = importlib.util.spec_from_file_location("preload_site", preloaded_agent.SITE)
 assert _spec is not None
 assert _spec.loader is not None
 site = importlib.util.module_from_spec(_spec)
@@ -27,8 +27,8 @@ _spec.loader.exec_module(site)
 def test_the_environment_has_our_site_first_and_keeps_the_rest(tmp_path: Path) -> None:
     env = {"PYTHONPATH": "/a:/b", "HOME": "/h"}
     prepared = preloaded_agent.prepare(None, env, tmp_path / "run")
-    assert prepared.environment["PYTHONPATH"].split(":") == [str(preloaded_agent.SITE), "/a", "/b"]
-    assert prepared.environment["AUTOBRRR_BOOT"] == str(prepared.folder)
+    assert prepared.environment["PYTHONPATH"].split(":") == [str(prepared.folder), "/a", "/b"]
+    assert (prepared.folder / "sitecustomize.py").is_file()
     assert prepared.environment["HOME"] == "/h"
     assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
     prepared.remove()

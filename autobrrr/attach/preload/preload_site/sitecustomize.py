@@ -1,7 +1,7 @@
 """Arms a training process at its start: the agent comes up once torch has been imported.
 
-On PYTHONPATH of commands started by `autobrrr run`. Takes itself out of the way, runs an existing
-sitecustomize, never imports torch, and stays inert in children, workers and launchers. Whatever
+Copied into the folder of one run, which is on PYTHONPATH of its command. Takes itself out of the way, runs
+an existing sitecustomize, never imports torch, and stays inert in children, workers and launchers. Whatever
 goes wrong here, the script does not notice.
 """
 
@@ -118,8 +118,8 @@ def begin(boot: str) -> None:
                 if os.path.exists(boot + "/source") or not os.path.exists(boot):
                     break
                 time.sleep(BUNDLE_POLL_S)
-            space: dict[str, object] = {"__name__": "autobrrr"}
-            exec(compile(stub, "<autobrrr stub>", "exec", dont_inherit=True), space)
+            space: dict[str, object] = {"__name__": "site"}
+            exec(compile(stub, "<site stub>", "exec", dont_inherit=True), space)
             space["first"](boot, None, extra)  # type: ignore[operator]
         except BaseException:  # noqa: BLE001  the script goes on without an agent
             return
@@ -145,11 +145,9 @@ def step_aside() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
     sys.path_importer_cache.pop(folder, None)
-    beside = os.path.isfile(folder + "/boot.json")  # a copy of this file, for one run
-    boot = folder if beside else os.environ.get("AUTOBRRR_BOOT")
     try:
-        if boot and os.path.isfile(boot + "/boot.json") and is_a_job(sys.orig_argv):
-            sys.meta_path.insert(0, Watcher(boot))
+        if os.path.isfile(folder + "/boot.json") and is_a_job(sys.orig_argv):
+            sys.meta_path.insert(0, Watcher(folder))
     except Exception:  # noqa: BLE001  the script goes on without an agent
         return
 
