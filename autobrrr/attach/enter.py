@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import socket
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -195,23 +194,41 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
         Closed, OSError: the agent went away, or was silent for too long.
     """
     fds: list[int] = []
-    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
     try:
-        (length,) = struct.unpack(">I", _exactly(link, 4, fds, end_s))
-        if length > framing.MAX_FRAME_BYTES:
-            raise framing.BadFrame(f"frame of {length} bytes")
-        hello = fields(framing.decode(_exactly(link, length, fds, end_s)), spoken)
+        hello = fields(framing.decode(_first_frame(link, fds)), spoken)
         if hello.get("event") != "hello" or len(fds) != 1:
             raise framing.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
         facts = _bounded(msgspec.convert(hello.get("facts"), JobFacts))
-    except msgspec.ValidationError as error:
-        _close(fds)
-        raise framing.BadFrame(f"facts: {error}") from None
-    except BaseException:
-        _close(fds)
+    except BaseException as error:
+        for fd in fds:
+            os.close(fd)
+        if isinstance(error, msgspec.ValidationError):
+            raise framing.BadFrame(f"facts: {error}") from None
         raise
     link.settimeout(None)
     return fds[0], str(hello.get("token")), facts
+
+
+def _first_frame(link: socket.socket, fds: list[int]) -> bytes:
+    """The body of a frame and the descriptors that come with it; nothing behind it is read."""
+    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
+    data, wanted = b"", 4
+    while len(data) < wanted:
+        link.settimeout(max(end_s - time.monotonic(), 1e-6))
+        part, came, _, _ = socket.recv_fds(link, wanted - len(data), 2)
+        for fd in came:
+            os.set_inheritable(fd, False)
+        fds += came
+        data += part
+        if not part:
+            raise framing.BadFrame(f"stream ended after {len(data)} bytes") if data else framing.Closed
+        if len(fds) > 1:
+            raise framing.BadFrame(f"{len(fds)} descriptors")
+        if len(data) == 4:
+            wanted += int.from_bytes(data, "big")
+            if wanted > 4 + framing.MAX_FRAME_BYTES:
+                raise framing.BadFrame(f"frame of {wanted - 4} bytes")
+    return data[4:]
 
 
 def _bounded(facts: JobFacts) -> JobFacts:
@@ -246,29 +263,3 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
         token=token,
         start_ticks=door.start_ticks,
     )
-
-
-def _close(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
-def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        left_s = end_s - time.monotonic()
-        if left_s <= 0 or len(fds) > 1:
-            raise framing.BadFrame("it speaks too slowly" if left_s <= 0 else f"{len(fds)} descriptors")
-        link.settimeout(left_s)
-        part, ancillary, _, _ = link.recvmsg(count - len(parts), socket.CMSG_SPACE(16))
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-        if not part:
-            if not parts:
-                raise framing.Closed
-            raise framing.BadFrame(f"stream ended after {len(parts)} of {count} bytes")
-        parts += part
-    for fd in fds:
-        os.set_inheritable(fd, False)
-    return bytes(parts)
