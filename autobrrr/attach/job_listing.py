@@ -51,17 +51,9 @@ def find(
         if clock() > until_ns:
             passed_over(len(busiest) - place)
             break
-        try:
-            if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look):
-                candidates.append(pid)
-        except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
-            listed.append(_odd(pid, error))
-    launched: dict[int, list[int]] = {}
-    for pid in candidates:
-        try:
-            launched[pid] = job_roles.ranks_below(pid, proc, look=look)
-        except Exception as error:  # noqa: BLE001 - as above
-            listed.append(_odd(pid, error))
+        if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look):
+            candidates.append(pid)
+    launched = {pid: job_roles.ranks_below(pid, proc, look=look) for pid in candidates}
     for pid, ranks in launched.items():
         seen = procfs.stat(pid, proc)
         # A child of a job that is no rank of its own helps it: an environment of an RL job, say.
@@ -71,7 +63,7 @@ def find(
             continue
         try:
             found = _process(pid, look, waits)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
             found = _odd(pid, error)
         if found is not None:
             listed.append(found)

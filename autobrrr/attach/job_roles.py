@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from autobrrr.machine import job_files, process_maps, procfs
 from autobrrr.machine.kernel_text import number
@@ -234,16 +235,25 @@ def job_of(pid: int, proc: Path = PROC) -> str | None:
     return hashlib.blake2s(os.fsencode(shared), digest_size=6).hexdigest()
 
 
-def ranks_elsewhere(pid: int, proc: Path = PROC) -> int | None:
-    """How many ranks of a rank's job run on other machines, by its environment; None where that is silent."""
-    sizes = _sizes(pid, proc)
-    return None if sizes is None else sizes[0] - sizes[1]
+class JobSize(NamedTuple):
+    """How many ranks a job has."""
+
+    world: int
+    here: int  # on this machine
+
+    @property
+    def elsewhere(self) -> int:
+        return self.world - self.here
 
 
-def ranks_here(pid: int, proc: Path = PROC) -> int | None:
-    """How many ranks of a rank's job run on this machine, itself included; likewise."""
-    sizes = _sizes(pid, proc)
-    return None if sizes is None else sizes[1]
+def size_of(pid: int, proc: Path = PROC) -> JobSize:
+    """The size of a rank's job, by its environment; of one rank where that is silent."""
+    found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
+    for names in SIZES:
+        world, here = (number(found[name].raw) if name in found else None for name in names)
+        if world is not None and here is not None and 0 < here <= world < MOST_RANKS:
+            return JobSize(world, here)
+    return JobSize(1, 1)
 
 
 def ranks_beside(pid: int, proc: Path = PROC) -> list[int]:
@@ -265,15 +275,6 @@ def ranks_beside(pid: int, proc: Path = PROC) -> list[int]:
         for each in below
         if each != pid and rank_of(each, proc) != rank_of(pid, proc) and _rendezvous(each, proc) == shared
     ]
-
-
-def _sizes(pid: int, proc: Path) -> tuple[int, int] | None:
-    found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
-    for names in SIZES:
-        world, here = (number(found[name].raw) if name in found else None for name in names)
-        if world is not None and here is not None and 0 < here <= world < MOST_RANKS:
-            return world, here
-    return None
 
 
 def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:

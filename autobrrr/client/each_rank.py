@@ -173,7 +173,7 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
         AutobrrrError: a session has ended, or the ranks can't switch together.
     """
     one = next(iter(clients))
-    if job_roles.ranks_elsewhere(one):
+    if job_roles.size_of(one).elsewhere:
         raise AutobrrrError(
             "the job has ranks on other machines, and a remedy goes on in all ranks or in none",
             f"autobrrr tune {one} applies to one rank what changes no result",

@@ -41,20 +41,19 @@ def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int 
         if most is None or taken is None or most >= _UNLIMITED:
             continue
         names = ("total_inactive_file", "total_active_file") if version1 else ("inactive_file", "active_file")
-        pairs = (line.partition(" ") for line in _lines(folder / "memory.stat"))
-        dropped = sum(number(value) or 0 for name, _, value in pairs if name in names)
+        figures = _figures(folder / "memory.stat")
+        dropped = sum(figures.get(name, 0) for name in names)
         spare.append(most - taken + dropped + _spare_swap_bytes(folder, version1, most - taken, proc))
     return max(0, min(spare)) if spare else None
 
 
 def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> int:
     """Swap that the machine has free and the group may use; v1 counts it together with the memory."""
-    pairs = (line.partition(":") for line in _lines(proc / "meminfo"))
-    free = [(number(value.removesuffix("kB")) or 0) << 10 for name, _, value in pairs if name == "SwapFree"]
+    free = _figures(proc / "meminfo").get("SwapFree:", 0) << 10
     most = _number(folder / ("memory.memsw.limit_in_bytes" if version1 else "memory.swap.max"))
     taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
     allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
-    return max(0, min([*free, *([allowed] if allowed is not None else [])])) if free else 0
+    return max(0, free if allowed is None else min(free, allowed))
 
 
 def oom_counter(pid: int, proc: Path = PROC, root: Path = GROUPS) -> Callable[[], int | None]:
@@ -63,13 +62,8 @@ def oom_counter(pid: int, proc: Path = PROC, root: Path = GROUPS) -> Callable[[]
     It may be asked when the process is gone; None where the group is gone too.
     """
     files = [folder / name for folder in _holding(pid, "memory", proc, root)[:1] for name in _OOM_FILES]
-    counted = next((file for file in (*files, proc / "vmstat") if _oom_kills(file) is not None), None)
-    return lambda: None if counted is None else _oom_kills(counted)
-
-
-def _oom_kills(file: Path) -> int | None:
-    pairs = (line.partition(" ") for line in _lines(file))
-    return next((number(value) for name, _, value in pairs if name == "oom_kill"), None)
+    counted = next((file for file in (*files, proc / "vmstat") if "oom_kill" in _figures(file)), None)
+    return lambda: None if counted is None else _figures(counted).get("oom_kill")
 
 
 def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, int] | None:
@@ -96,8 +90,7 @@ def cpu_quota(pid: int, proc: Path = PROC, root: Path = GROUPS) -> float | None:
 def throttled_ns(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int | None:
     """How long the CPU limit of its group (v2) has stopped a process; None without a limit."""
     for folder in _folders(pid, "", proc, root)[:1]:
-        pairs = (line.partition(" ") for line in _lines(folder / "cpu.stat"))
-        figures = {name: number(value) for name, _, value in pairs}
+        figures = _figures(folder / "cpu.stat")
         stopped_us = figures.get("throttled_usec")
         return None if stopped_us is None or figures.get("nr_periods") == 0 else 1_000 * stopped_us
     return None
@@ -124,6 +117,12 @@ def _folders(pid: int, controller: str, proc: Path, root: Path) -> list[Path]:
             around = [own, *(each for each in own.parents if each.is_relative_to(top))]
             return [folder for folder in around if folder.is_dir()]
     return []
+
+
+def _figures(file: Path) -> dict[str, int]:
+    """The lines of a file that are a name and a number, with a unit or without."""
+    words = (line.removesuffix(" kB").split() for line in _lines(file))
+    return {each[0]: figure for each in words if len(each) == 2 and (figure := number(each[1])) is not None}
 
 
 def _lines(file: Path) -> list[str]:

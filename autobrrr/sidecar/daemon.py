@@ -80,7 +80,7 @@ def serve(
         journal=log,
         alive=lambda: is_alive(target),
         cores=usable_cpus(target.pid),
-        ranks_here=job_roles.ranks_here(target.pid) or 1,
+        ranks_here=job_roles.size_of(target.pid).here,
         oom_kills=control_groups.oom_counter(target.pid),
     )
     tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.job_roles import ranks_beside, ranks_elsewhere, ranks_here
+from autobrrr.attach.job_roles import ranks_beside, size_of
 from support.machines.fake_proc import FakeProc
 
 
@@ -29,9 +29,9 @@ def test_the_sizes_that_a_launcher_sets_say_it(
     (tmp_path / "7").mkdir()
     words = [f"{name}={value}" for name, value in environ.items()]
     (tmp_path / "7/environ").write_text("\0".join(words))
-    assert ranks_elsewhere(7, tmp_path) == expected
+    found = size_of(7, tmp_path)
     here = next((value for name, value in environ.items() if "LOCAL" in name), "")
-    assert ranks_here(7, tmp_path) == (None if expected is None else int(here))
+    assert (found.elsewhere, found.here) == ((0, 1) if expected is None else (expected, int(here)))
 
 
 def test_the_ranks_beside_are_those_of_the_same_job(tmp_path: Path) -> None:
