@@ -200,7 +200,7 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: o
     from autobrrr.report.html.page_template import page_html
     from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.study_page import study_page
-    from autobrrr.report.text.next_step import after_trials
+    from autobrrr.report.text.next_step import after_tuning
 
     if args.recipe is not None and isinstance(found, recipe.Recipe):
         write_file(args.recipe, recipe.dump(found))
@@ -214,7 +214,7 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: o
         print(to_json(tuning), flush=True)
     else:
         show(page_text(study_page(tuning), columns()))
-        NARRATOR.next_step(after_trials(tuning, command))
+        NARRATOR.next_step(after_tuning(tuning, None, command))
     return EXIT_DONE
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from autobrrr.quantities import duration
+from autobrrr.quantities import duration, size
 from autobrrr.quantities import share as percent
 from autobrrr.records import Record
 from autobrrr.records.gain_words import factor_words, gain_words
@@ -228,6 +228,11 @@ def part_of(share: float | None) -> Cell:
 
 def count(number: int | None) -> Cell:
     return figure("-" if number is None else str(number), number)
+
+
+def amount(count: int | None) -> Cell:
+    """Bytes."""
+    return figure(size(count), count)
 
 
 def factor(value: float | None) -> Cell:

@@ -17,6 +17,7 @@ from autobrrr.report.page_model import Line, LineGroup, PageTable, ReportPage, c
 from autobrrr.report.page_text import page_text
 
 MOST_PACKAGES = 8
+COMMENT = 100  # cells of a comment's lines
 PHASES = {
     "data_wait": "waiting for data",
     "host_to_device": "copying to the device",
@@ -46,7 +47,8 @@ COUNTED = {
 
 def proof_page(proof: Proof) -> ReportPage:
     """The page."""
-    also, facts = _also(proof), [Line(name=name, text=value) for name, value in _facts(proof)]
+    also = [f"{each.code.value}: {each.why}" for each in proof.refusals[1:]]
+    facts = [Line(name=name, text=value) for name, value in _facts(proof)]
     rows = [cells(*row) for row in _work(proof)]
     commands = [Line(text=each, tone="code") for each in (proof.before, proof.after)]
     return ReportPage(
@@ -71,10 +73,6 @@ def verdict_words(proof: Proof) -> str:
     """The verdict with its reason, one line."""
     code = f" ({proof.refusals[0].code.value})" if proof.refusals else ""
     return readable(f"{VERDICTS[proof.verdict]}{code}: {proof.reason}")
-
-
-def _also(proof: Proof) -> list[str]:
-    return [f"{each.code.value}: {each.why}" for each in proof.refusals[1:]]
 
 
 def _facts(proof: Proof) -> Iterator[tuple[str, str]]:
@@ -136,32 +134,12 @@ def _sameness(found: Sameness) -> str:
 
 
 def proof_markdown(proof: Proof) -> str:
-    """A comment for a pull request."""
-    lines = [f"### autobrrr prove: {_cell(verdict_words(proof))}", ""]
-    lines += [f"- {_cell(each)}" for each in _also(proof)]
-    lines += [f"- **{name}**: {_cell(value)}" for name, value in _facts(proof)]
-    lines += ["", "| work | before | after |", "|---|---:|---:|"]
-    lines += [f"| {name} | {its} | {mine} |" for name, its, mine in _work(proof)]
-    lines += ["", f"before: `{_code(proof.before)}`  ", f"after: `{_code(proof.after)}`"]
-    return "\n".join(lines) + "\n"
-
-
-# What marks text up, a link's brackets among it; an underscore only where it does not stand inside a word.
-_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
-# What GitHub makes links and mentions of without any markup.
-_CALLS = {"#": "&#35;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
-
-
-def _cell(text: str) -> str:
-    """Words of others in a comment: no markup, no link, nobody called by name."""
-    told = _MARKUP.sub(r"\\\g<0>", escape(readable(text)))
-    for call, plain in _CALLS.items():
-        told = told.replace(call, plain)
-    return told
-
-
-def _code(text: str) -> str:
-    return readable(text).replace("`", "'")
+    """A comment for a pull request: the page as text, in a fence in which nothing is markup or a call."""
+    text = page_text(proof_page(proof), COMMENT)
+    commands = [f"before: {readable(proof.before)}", f"after:  {readable(proof.after)}"]
+    told = "\n".join([text, "", *commands])
+    fence = "`" * (2 + max(map(len, re.findall("`+", told)), default=1))
+    return f"### autobrrr prove: {VERDICTS[proof.verdict]}\n\n{fence}text\n{told}\n{fence}\n"
 
 
 def proof_junit(proof: Proof) -> str:

@@ -203,8 +203,8 @@ def _table(trials: Sequence[Trial]) -> pm.PageTable:
         rows=[
             pm.cells(
                 *(each.remedy, pm.figure(gain_words(each.achieved, each.interval), each.achieved)),
-                *(each.class_, outcome(each), _memory(each.memory_bytes)),
-                *(_memory(each.predicted_memory_bytes), pm.time(each.duration_ns), each.why),
+                *(each.class_, outcome(each), pm.amount(each.memory_bytes)),
+                *(pm.amount(each.predicted_memory_bytes), pm.time(each.duration_ns), each.why),
             )
             for each in trials
         ],
@@ -213,12 +213,3 @@ def _table(trials: Sequence[Trial]) -> pm.PageTable:
 
 def outcome(trial: Trial) -> str:
     return OUTCOMES.get(trial.outcome, trial.outcome)
-
-
-def _memory(count: int | None) -> pm.Cell:
-    """What a trial took, for people."""
-    if count is None:
-        return pm.figure("-", None)
-    return pm.figure(
-        f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB", count
-    )

@@ -89,24 +89,19 @@ def after_run(command: Sequence[str], recipe: str | None, *, timed: bool, has_ra
     return f"{proof}   (proves that it is faster, and does the same)"
 
 
-def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:
-    """How what was kept comes into the next run; else how to let go."""
+def after_tuning(tuning: Tuning, pid: int | None, command: Sequence[str]) -> str:
+    """How what was kept comes into the next run; else how to let go of a job, or to look at a script."""
     if tuning.kept and tuning.recipe:
         return started_with(tuning.recipe, command)
+    if pid is None and tuning.kept:
+        return "the same command with --recipe fast.toml   (measures anew, and writes the winner)"
+    if pid is None:
+        return f"autobrrr run -- {_command(command)}   (then autobrrr diagnose says what limits it)"
     if tuning.kept:
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
     if tuning.enough_s is not None:
         return f"autobrrr tune {pid} --for {tuning.enough_s}s   (some remedies were not tried)"
     return f"autobrrr detach {pid}"
-
-
-def after_trials(tuning: Tuning, command: Sequence[str]) -> str:
-    """The same for a script that was started repeatedly."""
-    if tuning.kept and tuning.recipe:
-        return started_with(tuning.recipe, command)
-    if tuning.kept:
-        return "the same command with --recipe fast.toml   (measures anew, and writes the winner)"
-    return f"autobrrr run -- {_command(command)}   (then autobrrr diagnose says what limits it)"
 
 
 def after_proof(proof: Proof) -> str:
@@ -115,13 +110,9 @@ def after_proof(proof: Proof) -> str:
         return f"autobrrr explain {proof.refusals[0].code.value}"
     speed = proof.speed
     if proof.verdict == "not_proven" and speed is not None and speed.interval[0] <= 1 <= speed.interval[1]:
-        return f"the same command with --for {_longer(proof.elapsed_ns)}   (a narrower interval)"
+        longer_m = max(1, round(4 * proof.elapsed_ns / 60e9))  # four times as long halves an interval
+        return f"the same command with --for {longer_m}m   (a narrower interval)"
     return f"autobrrr explain {proof.verdict}"
-
-
-def _longer(spent_ns: int) -> str:
-    """Four times as long, which halves an interval."""
-    return f"{max(1, round(4 * spent_ns / 60e9))}m"
 
 
 def started_with(recipe: str, command: Sequence[str]) -> str:

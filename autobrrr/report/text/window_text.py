@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from autobrrr.quantities import duration, share
+from autobrrr.quantities import duration, share, size
 from autobrrr.records import BatchMemory, ProfilerWindow, SizeSweep
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_text import section_text
@@ -111,13 +111,9 @@ def sweep_text(sweep: SizeSweep) -> str:
 def memory_text(memory: BatchMemory) -> str:
     """What a step takes, what twice the batch would, what fits."""
     text = (
-        f"memory of a step: about {_amount(memory.peak_bytes)} at its peak, "
-        f"{_amount(memory.peak_2x_bytes)} at twice the batch"
+        f"memory of a step: about {size(memory.peak_bytes)} at its peak, "
+        f"{size(memory.peak_2x_bytes)} at twice the batch"
     )
     if memory.largest_batch is None:
         return text
-    return f"{text}; about {memory.largest_batch} samples fit into {_amount(memory.free_bytes or 0)}"
-
-
-def _amount(count: int) -> str:
-    return f"{count / (1 << 30):.3g} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.3g} MiB"
+    return f"{text}; about {memory.largest_batch} samples fit into {size(memory.free_bytes or 0)}"

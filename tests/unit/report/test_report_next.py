@@ -18,7 +18,6 @@ from autobrrr.report.text.next_step import (
     after_listing,
     after_proof,
     after_run,
-    after_trials,
     after_tuning,
 )
 from autobrrr.report.text.run_text import begun_with, speed_reached
@@ -137,8 +136,8 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     written = tuned("a", recipe="fast one.toml")
     line = "autobrrr run --recipe 'fast one.toml' -- python 'my job.py'"
     assert after_tuning(written, 7, command) == line
-    assert after_trials(written, command) == line
-    assert "measures anew" in after_trials(tuned("a"), command)  # a finished study is not gone on with
+    assert after_tuning(written, None, command) == line
+    assert "measures anew" in after_tuning(tuned("a"), None, command)  # a finished study is not gone on with
     assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
     assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
     assert after_tuning(written, 7, []).endswith("-- CMD")

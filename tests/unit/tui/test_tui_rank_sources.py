@@ -105,8 +105,7 @@ def test_ranks_that_were_not_compared_are_once_a_screen_shows_them() -> None:
 def test_a_screen_that_may_change_nothing_compares_nobody() -> None:
     others = Others(rank_of(1, 8092))
     others.siblings.look(replace(tui.judged(snapshot=rank_of(0, 8091)), readonly=True))
-    others.siblings._find(8091)
-    others.siblings._ask()
+    others.siblings._told = {8092: rank_of(1, 8092)}
     assert not others.siblings._lack_comparison()
     others.siblings.close()
 

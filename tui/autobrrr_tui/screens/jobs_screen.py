@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-from autobrrr.client.session_client import Client, join
-from autobrrr.errors import AutobrrrError
+from autobrrr.client.session_client import join
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine
 from autobrrr.records.busy_words import busy_words, unseen_words
@@ -16,10 +14,11 @@ from autobrrr.report.page_model import PageTable
 from autobrrr_tui.page_rows import detail_cells, page_rows
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.panes.jobs_pane import SPARK, job_row, jobs_table
-from autobrrr_tui.screens.key_bar import keys_line
+from autobrrr_tui.screens.key_bar import HELP, keys_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
-from autobrrr_tui.screens.text_screen import help_page
+from autobrrr_tui.screens.text_screen import TextScreen
+from autobrrr_tui.sources.joined_sessions import JoinedSessions, Joiner
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, piece, row, wrapped
@@ -35,11 +34,10 @@ Enter = Callable[[int], Source]
 class TopScreen(ListScreen):
     """Lists jobs on a thread of its own; attaches to nothing before Enter."""
 
-    def __init__(
-        self, list_jobs: ListJobs, enter: Enter, joiner: Callable[[int], Client | None] = join
-    ) -> None:
+    def __init__(self, list_jobs: ListJobs, enter: Enter, joiner: Joiner = join) -> None:
         super().__init__(mode="jobs")
-        self._list_jobs, self._enter, self._join = list_jobs, enter, joiner
+        self._list_jobs, self._enter = list_jobs, enter
+        self._sessions = JoinedSessions(joiner)
         self._jobs: list[JobLine] | None = None
         self._views: dict[int, View] = {}
         self._cpu: dict[int, float | None] = {}  # of one core, since the last look
@@ -93,34 +91,19 @@ class TopScreen(ListScreen):
         self.app.push_screen(SessionScreen(self._enter(job.pid), export_to=Path.cwd()))
 
     def action_help(self) -> None:
-        self.app.push_screen(help_page())
+        self.app.push_screen(TextScreen("Keys", HELP))
 
     def _watch(self) -> None:
-        clients: dict[int, Client] = {}
         while not self._left.is_set():
             unseen: list[int] = []
             jobs = self._list_jobs(unseen.append)
-            self.call_later(self._listed, jobs, self._look(jobs, clients), sum(unseen))
+            found = self._sessions.look(job.pid for job in jobs if job.attached)
+            views = {
+                pid: View(standing=ScreenStanding.LIVE, pid=pid, snapshot=each) for pid, each in found.items()
+            }
+            self.call_later(self._listed, jobs, views, sum(unseen))
             self._left.wait(EVERY_S)
-        for client in clients.values():
-            client.close()
-
-    def _look(self, jobs: list[JobLine], clients: dict[int, Client]) -> dict[int, View]:
-        """A snapshot of every session; one that fails is asked anew the next time."""
-        views: dict[int, View] = {}
-        for pid in [job.pid for job in jobs if job.attached]:
-            try:
-                client = clients.get(pid) or self._join(pid)
-                if client is None:
-                    continue
-                clients[pid] = client
-                views[pid] = replace(View(standing=ScreenStanding.LIVE), pid=pid, snapshot=client.snapshot())
-            except AutobrrrError:
-                if pid in clients:
-                    clients.pop(pid).close()
-        for pid in set(clients) - {job.pid for job in jobs if job.attached}:
-            clients.pop(pid).close()
-        return views
+        self._sessions.close()
 
     def draw(self) -> None:
         width, tall = self.size.width, self.size.height

@@ -16,11 +16,11 @@ from autobrrr_tui.page_rows import ScreenPart, chosen_table, detail_cells, detai
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
-from autobrrr_tui.screens.key_bar import MODES, TOUCHING, able, keys_line, modes_line
+from autobrrr_tui.screens.key_bar import HELP, MODES, TOUCHING, able, keys_line, modes_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.question_screen import Ask
-from autobrrr_tui.screens.text_screen import TextScreen, details_page, help_page, meaning_of
-from autobrrr_tui.screens.word_page import word_of, words_of, words_page
+from autobrrr_tui.screens.text_screen import TextScreen, meaning_of
+from autobrrr_tui.screens.word_page import word_of, words_of
 from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
 from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row
@@ -108,8 +108,8 @@ class SessionScreen(ListScreen):
         if self.mode == "glance":
             self.action_mode("diagnosis")
         elif picked is not None:
-            page = details_page(
-                picked, lambda width: details(parts(self.view, self.size.height), picked, width)
+            page = TextScreen(
+                picked, lead=lambda width: details(parts(self.view, self.size.height), picked, width)
             )
             self.app.push_screen(page)
             if self._pane.explained:
@@ -128,7 +128,7 @@ class SessionScreen(ListScreen):
             self.tell("there is nothing to copy here")
 
     def action_help(self) -> None:
-        self.app.push_screen(help_page(self._help_on_words))
+        self.app.push_screen(TextScreen("Keys", HELP, turn=self._help_on_words))
 
     def action_tune(self) -> None:
         if self._refused("tune"):
@@ -287,7 +287,7 @@ class SessionScreen(ListScreen):
 
     def _help_on_words(self) -> None:
         """What the words mean that stand on this page."""
-        page, detail = words_page(), self.query_one("#detail", Lines)
+        page, detail = TextScreen("Words on this page"), self.query_one("#detail", Lines)
         shown = [*self.query_one("#head", Lines).rows, *self._body.rows]
         shown += detail.rows if detail.size.width else []
         self.app.push_screen(page)

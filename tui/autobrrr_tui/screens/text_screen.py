@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.screens.key_bar import HELP
 from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, row, wrapped
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -17,7 +16,12 @@ KEY_CELLS = 17
 
 
 class TextScreen(ModalScreen[None]):
-    """Closes on Escape, Enter, q or ?, which may open another page in its place."""
+    """Closes on Escape, Enter, q or ?, which may open another page in its place.
+
+    Args:
+        lead: What stands above the paragraphs, for so many cells.
+        turn: Opens the page that ? shows next.
+    """
 
     BINDINGS = [
         Binding("escape,enter,q", "dismiss", "close", show=False),
@@ -31,7 +35,7 @@ class TextScreen(ModalScreen[None]):
     def __init__(
         self,
         title: str,
-        paragraphs: list[tuple[str, str]],
+        paragraphs: Sequence[tuple[str, str]] = (),
         lead: Callable[[int], list[Row]] | None = None,
         turn: Callable[[], None] | None = None,
     ) -> None:
@@ -76,16 +80,6 @@ class TextScreen(ModalScreen[None]):
             for i, line in enumerate(lines):
                 rows.append(row(piece(f"  {name if i == 0 else '':<{names}} ", "key"), line))
         self.query_one("#page", Lines).show(Page(rows=rows))
-
-
-def help_page(turn: Callable[[], None] | None = None) -> TextScreen:
-    """The keys; `turn` opens the page that ? shows next."""
-    return TextScreen("Keys", list(HELP), turn=turn)
-
-
-def details_page(title: str, lead: Callable[[int], list[Row]]) -> TextScreen:
-    """All of one line; what its name means comes below it, when that is found."""
-    return TextScreen(title, [], lead)
 
 
 def meaning_of(found: Explained | str, known: Set[str]) -> list[tuple[str, str]]:

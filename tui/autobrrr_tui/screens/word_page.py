@@ -11,7 +11,6 @@ from typing import get_args
 
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.screens.text_screen import TextScreen
 from autobrrr_tui.text_rows import Row, plain
 from autobrrr_tui.view_state import View
 
@@ -56,10 +55,6 @@ def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     named = [each for each in (limit if limit in LIMITS else "", view.regime) if each not in NOTHING]
     shown = [name for words, name in WORDS if re.search(rf"(?<!\w)(?:{words})", text)]
     return list(dict.fromkeys([*named, *shown]))
-
-
-def words_page() -> TextScreen:
-    return TextScreen("Words on this page", [])
 
 
 def word_of(found: Explained | str) -> list[tuple[str, str]]:

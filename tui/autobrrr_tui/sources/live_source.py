@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 from autobrrr.client.session_client import Client, join
@@ -57,7 +58,7 @@ class LiveSource:
         self._readonly = readonly
         self._publish: Publish = lambda view: None
         self._left = threading.Event()
-        self._requests: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._steps: tuple[int | None, float] = (None, 0.0)
 
     def start(self, publish: Publish) -> None:
@@ -67,20 +68,18 @@ class LiveSource:
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
     def request(self, request: ViewRequest, tell: Tell) -> None:
-        def do(client: Client) -> None:
-            tell(_grant(client, request))
-
+        work = partial(self._do, lambda client: tell(_grant(client, request)), tell)
         if request.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
-            threading.Thread(target=self._do, args=(_Asked(do=do, tell=tell),), daemon=True).start()
+            threading.Thread(target=work, daemon=True).start()
         else:
-            self._requests.put(_Asked(do=do, tell=tell))
+            self._requests.put(work)
 
     def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
-        def do(client: Client) -> None:
+        def explain(client: Client) -> None:
             for name in names:
                 tell(client.explain(name))
 
-        self._requests.put(_Asked(do=do, tell=tell))
+        self._requests.put(partial(self._do, explain, tell))
 
     def close(self) -> None:
         """Leave; the session goes on."""
@@ -93,35 +92,26 @@ class LiveSource:
 
     def _listen(self) -> None:
         try:
-            client = self._open(self._wait_line)
+            client: Client | None = self._open(self._wait_line)
         except AutobrrrError as error:
             self.error = error
-            self._show(
-                replace(self._view, standing=ScreenStanding.REFUSED, why=error.message, hint=error.hint)
-            )
+            self._stand(ScreenStanding.REFUSED, error.message, error.hint)
             return
-        while not self._left.is_set():
+        while client is not None and not self._left.is_set():
             try:
                 with client:
                     self._follow(client)
                     self.ending = client.ending
                     if client.ending is not None:
                         last = None if client.ending.kind == "job ended" else self._view.snapshot
-                        self._view = left_on(self._view, last.active if last is not None else ())
-                        self._show(replace(self._view, standing=ScreenStanding.ENDED, why=client.ending.why))
+                        self._end(client.ending.why, last.active if last is not None else ())
                 return
             except TargetGone as error:
-                self._view = left_on(self._view)
-                self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message))
+                self._end(error.message)
                 return
             except AutobrrrError as error:
-                self._show(
-                    replace(self._view, standing=ScreenStanding.LOST, why=error.message, hint=error.hint)
-                )
-            found = self._look_for_another()
-            if found is None:
-                return
-            client = found
+                self._stand(ScreenStanding.LOST, error.message, error.hint)
+            client = self._look_for_another()
 
     def _follow(self, client: Client) -> None:
         """Take in what the session says until it ends or the screen leaves."""
@@ -170,8 +160,7 @@ class LiveSource:
             try:
                 client = self._rejoin(self._pid)
             except TargetGone as error:
-                self._view = left_on(self._view)
-                self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message, hint=""))
+                self._end(error.message)
                 return None
             except AutobrrrError:
                 continue
@@ -183,6 +172,13 @@ class LiveSource:
     def _wait_line(self, text: str) -> None:
         self._show(replace(take(self._view, ActivityLine(text=text)), why=text))
 
+    def _end(self, why: str, still_on: Sequence[str] = ()) -> None:
+        self._view = left_on(self._view, still_on)
+        self._stand(ScreenStanding.ENDED, why)
+
+    def _stand(self, standing: ScreenStanding, why: str, hint: str = "") -> None:
+        self._show(replace(self._view, standing=standing, why=why, hint=hint))
+
     def _show(self, view: View) -> None:
         self._view = view
         if not self._left.is_set():
@@ -192,49 +188,36 @@ class LiveSource:
 
     def _serve(self) -> None:
         """One request after the other."""
-        while (asked := self._requests.get()) is not None:
-            self._do(asked)
+        while (work := self._requests.get()) is not None:
+            work()
 
-    def _do(self, asked: _Asked) -> None:
+    def _do(self, work: Callable[[Client], object], tell: Tell) -> None:
+        """On a connection of its own; `tell` gets why it can't be."""
         try:
             client = self._rejoin(self._pid)
             if client is None:
-                asked.tell("there is no session of this job any more")
+                tell("there is no session of this job any more")
                 return
             with client:
-                asked.do(client)
+                work(client)
         except AutobrrrError as error:
-            asked.tell(f"{error.message}; {error.hint}" if error.hint else error.message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A request or a question, and where to say what came of it."""
-
-    do: Callable[[Client], None]
-    tell: Tell
+            tell(f"{error.message}; {error.hint}" if error.hint else error.message)
 
 
 def _grant(client: Client, request: ViewRequest) -> str:
     """Do one request; returns what became of it."""
     if request.do is Do.APPLY:
-        outcome = client.apply([RemedyChoice(remedy=request.remedy, options=request.options)])[0]
-        return (
-            f"{request.remedy} is on" if outcome.why is None else f"{request.remedy} is not on: {outcome.why}"
-        )
+        (outcome,) = client.apply([RemedyChoice(remedy=request.remedy, options=request.options)])
+        return f"{request.remedy} is {'on' if outcome.why is None else f'not on: {outcome.why}'}"
     if request.do is Do.UNDO:
         why = client.undo(request.token)
         return f"{request.remedy} is off" if why is None else f"{request.remedy} is still on: {why}"
     if request.do is Do.DETACH:
         left = client.detach().left
         return "detached" if not left else f"detached; left behind: {', '.join(left)}"
-    if request.do is Do.TUNE:
-        client.begin_tuning()
-        return "tuning"
-    if request.do is Do.PROBE:
-        client.diagnose("on")
-        return "measuring again"
-    simple = {
+    simple: dict[Do, tuple[Callable[[], object], str]] = {
+        Do.TUNE: (client.begin_tuning, "tuning"),
+        Do.PROBE: (lambda: client.diagnose("on"), "measuring again"),
         Do.CANCEL: (client.cancel, "the tuner stops"),
         Do.PAUSE: (client.pause, "paused"),
         Do.RESUME: (client.resume, "the tuner continues"),

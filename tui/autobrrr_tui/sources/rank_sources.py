@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from autobrrr.client.all_ranks import with_siblings
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import Client, join
-from autobrrr.errors import AutobrrrError
+from autobrrr.client.session_client import join
 from autobrrr.records import Diagnosis, JobLine
+from autobrrr_tui.sources.joined_sessions import JoinedSessions, Joiner
 from autobrrr_tui.view_state import View
 
 LIST_S = 10.0
@@ -35,12 +35,12 @@ class Siblings:
     def __init__(
         self,
         list_jobs: Callable[[], list[JobLine]],
-        joiner: Callable[[int], Client | None] = join,
+        joiner: Joiner = join,
         compare: Compare = compare_now,
     ) -> None:
-        self._list_jobs, self._join, self._compare = list_jobs, joiner, compare
-        self._clients: dict[int, Client] = {}  # by pid
-        self._told: dict[int, Diagnosis] = {}
+        self._list_jobs, self._compare = list_jobs, compare
+        self._sessions = JoinedSessions(joiner)
+        self._told: dict[int, Diagnosis] = {}  # by pid
         self._own: Diagnosis | None = None
         self._may_compare = False
         self._left = threading.Event()
@@ -62,19 +62,18 @@ class Siblings:
 
     def _watch(self, own_pid: int) -> None:
         looked = compared = 0.0
+        others: list[int] = []
         while True:
             if looked <= 0:
-                self._find(own_pid)
-                looked = LIST_S
-            self._ask()
+                others, looked = self._others(own_pid), LIST_S
+            self._told = self._sessions.look(others)
             if compared <= 0 and self._lack_comparison():
                 self._compare([own_pid, *self._told])
                 compared = COMPARE_S
             looked, compared = looked - ASK_S, compared - ASK_S
             if self._left.wait(ASK_S):
                 break
-        for client in self._clients.values():
-            client.close()
+        self._sessions.close()
 
     def _lack_comparison(self) -> bool:
         """Whether there are several, and what makes one of them late is not known."""
@@ -84,25 +83,12 @@ class Siblings:
         ready = all(one.anatomy is not None and one.state != TUNING for one in (own, *told))
         return ready and with_siblings(own, told).straggler is None
 
-    def _find(self, own_pid: int) -> None:
+    def _others(self, own_pid: int) -> list[int]:
+        """The processes of the other ranks that have a session."""
         listed = self._list_jobs()
         job = next((line.job for line in listed if line.pid == own_pid), None)
-        for line in listed:
-            same = job is not None and line.job == job and line.attached
-            if not same or line.pid in (own_pid, *self._clients):
-                continue
-            try:
-                client = self._join(line.pid)
-            except AutobrrrError:
-                continue
-            if client is not None:
-                self._clients[line.pid] = client
-
-    def _ask(self) -> None:
-        for pid, client in list(self._clients.items()):
-            try:
-                self._told[pid] = client.snapshot()
-            except AutobrrrError:
-                client.close()
-                del self._clients[pid]
-                self._told.pop(pid, None)
+        return [
+            line.pid
+            for line in listed
+            if job is not None and line.job == job and line.attached and line.pid != own_pid
+        ]

@@ -73,7 +73,7 @@ def test_the_table_says_every_trial_and_the_confirmed_figure() -> None:
     assert "1.20x [1.15–1.25] as fast with --workers=1 (class bitwise)" in text
     assert re.search(r"as given +100 samples/s\n +with --workers=1 +120 samples/s\n", text)
     assert "not possible" in text
-    assert "300 MiB" in text
+    assert "300 MB" in text
     assert "oom: out of memory" in text
     assert "autobrrr run --recipe r.toml" in text
 
@@ -90,7 +90,7 @@ def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
     assert "oom: out of memory <here>" in page.text
     assert "<here>" not in text
     assert text.count('class="span') == 4 + 1  # and the fresh starts
-    assert page.text.count("300 MiB") == 4
+    assert page.text.count("300 MB") == 4
     assert "100 samples/s" in page.text
     assert "120 samples/s" in page.text
     assert json.loads(page.data["data"])["speedup"] == 1.2
