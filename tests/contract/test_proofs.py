@@ -75,7 +75,6 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
                         command=(sys.executable, str(file), str(STEPS)),
                         environment=factory.variables(),
                         folder=folder,
-                        nameless=True,
                     )
                     for name, file in files.items()
                 }
