@@ -21,7 +21,7 @@ from autobrrr import paths
 from autobrrr.attach import remote_exec, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
-from autobrrr.attach.ptrace import borrowed_thread
+from autobrrr.attach.ptrace import x86_64
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
@@ -145,7 +145,7 @@ def _bundle_code(case: triage.TriageCase) -> Told:
 
 def _architecture() -> Told:
     machine = platform.machine()
-    if machine in borrowed_thread.ARCHITECTURES:
+    if machine == x86_64.MACHINE:
         return "ok", machine, ""
     return "fail", f"{machine}: attach works on x86_64", triage.RUN_HINT
 

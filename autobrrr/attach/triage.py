@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autobrrr.attach import job_limits, job_roles
-from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, kept_tracer, mapped_python
+from autobrrr.attach.ptrace import elf_symbols, kept_tracer, mapped_python, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import control_groups, kernel_text, own_place, procfs, same_program
 from autobrrr.machine.kernel_text import number
@@ -248,9 +248,7 @@ def _may_be_traced(case: TriageCase) -> Finding | None:
 
 def _is_this_machine(case: TriageCase) -> Finding | None:
     found = case.python().machine
-    if found is None or (
-        _MACHINES.get(found) == case.machine and case.machine in borrowed_thread.ARCHITECTURES
-    ):
+    if found is None or _MACHINES.get(found) == case.machine == x86_64.MACHINE:
         return None
     name = _MACHINES.get(found, "another architecture")
     return Finding(

@@ -18,16 +18,14 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 from autobrrr.attach import load_failure
-from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls, x86_64
+from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls
+from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs, same_program
 from autobrrr.machine.same_program import Program
-
-ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
 
 # A thread that stands in one of these may hold the lock that the call needs: see `_is_inside`.
 MACHINERY = (
@@ -55,7 +53,6 @@ class InjectionSite:
 
     pid: int
     program: Program  # the one that all of this is true of
-    architecture: ModuleType
     add_pending: int
     run_string: int
     gadget: int  # a system call instruction in the target
@@ -91,13 +88,12 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
         program: What it must still run when it is stopped; what it runs now where None.
 
     Raises:
-        CannotAttach: no CPython with a C API, or an architecture without a file here.
+        CannotAttach: no CPython with a C API, or another architecture.
         TargetGone: it ended.
     """
-    architecture = ARCHITECTURES.get(os.uname().machine)
-    if architecture is None:
+    if os.uname().machine != cpu.MACHINE:
         raise CannotAttach(
-            f"attaching works on {', '.join(ARCHITECTURES)} only; this machine is {os.uname().machine}",
+            f"attaching works on {cpu.MACHINE} only; this machine is {os.uname().machine}",
             "start training with `autobrrr run -- ...`",
         )
     program = program or same_program.seen(pid, proc)
@@ -124,10 +120,9 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
     return InjectionSite(
         pid=pid,
         program=program,
-        architecture=architecture,
         add_pending=found[mapped_python.ADD][0],
         run_string=found[mapped_python.RUN][0],
-        gadget=vdso.start + code.index(architecture.SYSCALL_INSTRUCTION),
+        gadget=vdso.start + code.index(cpu.SYSCALL_INSTRUCTION),
         avoid=tuple((start, start + size) for name, (start, size) in found.items() if name in MACHINERY),
         any_thread="_PyParkingLot_Park" in found,
     )
@@ -184,7 +179,6 @@ def system_call(
         CannotAttach: it was refused, to the target and not to us.
         NotInTime: it did not return.
     """
-    cpu = target.architecture
     thread.set_registers(cpu.for_syscall(registers, target.gadget, *call))
     if not thread.step(timeout_s):
         raise NotInTime
@@ -263,7 +257,6 @@ def _down(pid: int, proc: Path) -> AutobrrrError:
 
 def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
-    cpu = way.target.architecture
     thread = ptrace_calls.Tracee(tid, cpu.registers_bytes())
     began_ns, delay_ns = time.monotonic_ns(), procfs.run_delay_ns(way.target.pid, tid)
     thread.interrupt()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls
+from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.machine import procfs
 
@@ -43,7 +44,6 @@ class PendingCall:
 
     def objection(self, registers: bytes, memory: int) -> str:
         """The thread may hold the lock of the pending calls: on rip or on its stack."""
-        cpu = self.target.architecture
         inside = "its thread stood in the pending-call machinery each time"
         try:
             words = memoryview(os.pread(memory, 8 * STACK_WORDS, cpu.stack(registers)))
@@ -59,7 +59,7 @@ class PendingCall:
 
     def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Write the source to a page of its own and add the call."""
-        cpu, registers = self.target.architecture, thread.registers()
+        registers = thread.registers()
         if not state.page:
             state.page_bytes = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
             wanted = (0, state.page_bytes, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)

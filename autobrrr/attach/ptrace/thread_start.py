@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, mapped_python, ptrace_calls
+from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import process_maps
@@ -61,13 +62,12 @@ class NewThread:
 
     def objection(self, registers: bytes, memory: int) -> str:
         """Only a thread that waits in the kernel may be borrowed for this."""
-        cpu = self.target.architecture
         waits = cpu.waits(registers) or _is_no_file(self.target.pid, cpu.reads(registers))
         return "" if waits else "none of its threads waits in the kernel where a thread can be started"
 
     def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Make a page with the thread's body, and start the thread."""
-        cpu, registers = self.target.architecture, thread.registers()
+        registers = thread.registers()
         if not state.page:
             self._make_page(thread, registers, memory, state)
         arguments = (cpu.below_stack(registers), 0, state.page, state.page + TABLE_AT)
@@ -88,7 +88,6 @@ class NewThread:
     def _make_page(
         self, thread: ptrace_calls.Tracee, registers: bytes, memory: int, state: InjectedCall
     ) -> None:
-        cpu = self.target.architecture
         count = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
         wanted = (0, count, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)
         page = borrowed_thread.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted), STEP_S)

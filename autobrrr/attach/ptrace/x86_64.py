@@ -1,6 +1,5 @@
 """Everything about x86-64 that the injector must know: registers, calls, system calls.
 
-Another architecture is another file with the same names, entered into `strike.ARCHITECTURES`.
 Register blocks are the raw bytes of NT_PRSTATUS (27 words, as in the kernel's user_regs_struct).
 """
 
@@ -8,6 +7,7 @@ from __future__ import annotations
 
 import struct
 
+MACHINE = "x86_64"
 EXTENDED_NOTES = (0x202,)  # NT_X86_XSTATE: x87, SSE, AVX, AVX-512, AMX
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 SYS_MMAP = 9

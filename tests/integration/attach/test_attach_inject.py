@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.ptrace import borrowed_thread, kept_tracer, mapped_python, ptrace_calls, thread_start
+from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
@@ -262,7 +263,6 @@ def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) 
 def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(what: str) -> None:
     with child("spin") as target:
         site = borrowed_thread.aim(target.pid)
-        cpu = site.architecture
         thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
         thread.interrupt()
         assert thread.wait_interrupted(10)
@@ -274,7 +274,7 @@ def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(wha
             thread.set_registers(nowhere)
             in_time = thread.run_until_fault(0)
         else:
-            getpid = 39 if os.uname().machine == "x86_64" else 172
+            getpid = 39
             thread.set_registers(cpu.for_syscall(registers, site.gadget, getpid, ()))
             in_time = thread.step(0)
         if in_time:
@@ -290,7 +290,6 @@ def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(wha
 def test_a_thread_whose_system_call_was_given_up_on_is_put_back(*, stopped: bool) -> None:
     with child("with_sleeper") as target:
         site = borrowed_thread.aim(target.pid)
-        cpu = site.architecture
         thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
         thread.interrupt()
         assert thread.wait_interrupted(10)

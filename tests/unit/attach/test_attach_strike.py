@@ -34,7 +34,6 @@ def target(*, any_thread: bool) -> borrowed_thread.InjectionSite:
     return borrowed_thread.InjectionSite(
         pid=10,
         program=Program(1, 4, 0, 0),
-        architecture=x86_64,
         add_pending=LOW,
         run_string=0x9000,
         gadget=0x7000,
