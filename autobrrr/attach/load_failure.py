@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach import job_limits
 from autobrrr.errors import CannotAttach
-from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine import kernel_text, procfs
 from autobrrr.machine.procfs import PROC
 from autobrrr.readable import spoken
 
@@ -84,9 +83,6 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
             "another XDG_RUNTIME_DIR, or from another container",
             f"autobrrr detach {pid} ends it, if run as it was attached; then try again, {outside}",
         )
-    short = _shortage(complaint, pid, proc)
-    if short is not None:
-        return CannotAttach(short.detail, f"{short.fix}, {outside}")
     if complaint.number in _REFUSED:
         filtered = _is_filtered(pid, proc)
         who = "its seccomp filter" if filtered else "the system"
@@ -100,27 +96,8 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
     why = complaint.text or complaint.kind
     return CannotAttach(
         f"the agent can't come up in process {pid} ({complaint.part.value}): {complaint.kind}: {why}",
-        f"autobrrr doctor {pid} says more, {outside}",
+        f"autobrrr doctor {pid} says which limit of it is short, if one is, {outside}",
     )
-
-
-def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:
-    looks: tuple[job_limits.Look, ...] = (job_limits.addresses, job_limits.data)
-    fix = f"look at its limits (prlimit --pid {pid}) and "
-    if complaint.number == errno.EMFILE:
-        looks, detail = (job_limits.descriptors,), "had no file descriptor left for the agent"
-        fix = f"raise its limit (prlimit --pid {pid} --nofile=4096)"
-    elif complaint.part is Part.THREAD and complaint.number not in _REFUSED:
-        looks, detail = (job_limits.threads, *looks), f"can't start a thread: {complaint.text}"
-        fix += "those of its control group"
-        fix += ", and at what its seccomp filter says of clone" if _is_filtered(pid, proc) else ""
-    elif complaint.number == errno.ENOMEM or complaint.kind == "MemoryError":
-        detail, fix = f"got no memory for the agent ({complaint.part.value})", fix + "at `free`"
-    else:
-        return None
-    found = (look(pid, proc, control_groups.GROUPS) for look in looks)
-    known = next((short for short in found if short is not None), None)
-    return known or job_limits.Shortage(f"process {pid} {detail}", fix)
 
 
 def _is_filtered(pid: int, proc: Path) -> bool:

@@ -80,10 +80,10 @@ def test_a_long_text_is_cut_and_a_foreign_one_is_read_as_a_failure_to_load() -> 
 
 
 SAID = {
-    "descriptors": (Part.LOADING, "OSError", errno.EMFILE, "", r"no file descriptor left", "--nofile"),
-    "thread": (Part.THREAD, "RuntimeError", None, "can't", r"can't start a thread", "limits"),
+    "descriptors": (Part.LOADING, "OSError", errno.EMFILE, "too many", r"OSError: too many", "which limit"),
+    "thread": (Part.THREAD, "RuntimeError", None, "can't", r".thread.: RuntimeError: can't", "which limit"),
     "greenlets": (Part.GREENLETS, "NoneType", None, "None", r"gevent or eventlet has replaced", "patching"),
-    "memory": (Part.RING, "OSError", errno.ENOMEM, "", r"got no memory for the agent .ring.", "free"),
+    "memory": (Part.RING, "OSError", errno.ENOMEM, "", r"can't come up .* .ring.: OSError", "which limit"),
     "seccomp": (
         Part.LINK,
         "NotUp",
