@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,6 @@ from autobrrr.machine.cpu_takers import CpuTakers
 from autobrrr.records import CpuTaker
 from autobrrr.roofline.calibration_cache import keep, known_roofline
 from autobrrr.roofline.machine_identity import (
-    ASSUMED_CACHE_BYTES,
     Machine,
     accelerators,
     cached_file,
@@ -31,27 +29,19 @@ from autobrrr.roofline.roofline_records import WORD, Began, Found, Roofline, Roo
 Progress = Callable[[str, float], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RooflineOptions:
-    """What to measure.
-
-    `again` ignores the cache; `effort` scales sizes and times (tests).
-    """
-
-    device: str
-    threads: int
-    flame: bool = False
-    again: bool = False
-    effort: float = 1.0
-
-
 def default_device(root: Path = Path("/")) -> str:
     """A GPU where a driver shows one and this torch is not built for CPUs alone."""
     return "cuda" if accelerators(root) and not (torch_version() or "+cpu").endswith("+cpu") else "cpu"
 
 
 def roofline(
-    request: RooflineOptions, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
+    request: RooflineRequest,
+    cache: Path,
+    machine: Machine,
+    progress: Progress,
+    *,
+    again: bool = False,
+    root: Path = Path("/"),
 ) -> Roofline:
     """All figures of a device.
 
@@ -60,6 +50,7 @@ def roofline(
         cache: `paths.cache_dir()`.
         machine: The processor.
         progress: Called with what is being measured and the share that is done.
+        again: Ignore the cache.
         root: Where the drivers show their devices.
 
     Raises:
@@ -73,18 +64,14 @@ def roofline(
     found: list[Roofline] = []
     for index, threads in enumerate(counts):
         file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
-        known = None if request.again or request.effort != 1.0 else known_roofline(file)
+        known = None if again or request.effort != 1.0 else known_roofline(file)
         if known is not None and known.is_disturbed:  # of an earlier version, which kept it
             known = None
         flame = request.flame and threads == counts[-1]
         if known is None or (flame and known.flame is None):
-            asked = RooflineRequest(
-                device=request.device,
-                threads=threads,
-                flame=flame,
-                last_cache_bytes=machine.last_cache_bytes or ASSUMED_CACHE_BYTES,
-                effort=request.effort,
-                start=known,
+            cache_bytes = machine.last_cache_bytes or request.last_cache_bytes
+            asked = msgspec.structs.replace(
+                request, threads=threads, flame=flame, last_cache_bytes=cache_bytes, start=known
             )
             known = _ask(asked, cache, _part(progress, index, len(counts), threads))
             if request.effort == 1.0 and not known.is_disturbed:

@@ -9,6 +9,7 @@ import msgspec
 
 from autobrrr.records import SCHEMA, CpuTaker, Record
 from autobrrr.roofline.device_peaks import SpecPeaks
+from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES
 from autobrrr.roofline.matmul_curve import MatmulPoint
 
 DISTURBED_AT = 0.10  # share of the time that the threads waited for a core
@@ -112,12 +113,12 @@ class Roofline(Record, frozen=True, kw_only=True):
 
 
 class RooflineRequest(Record, frozen=True, kw_only=True):
-    """What the measuring process is to do: its one argument."""
+    """What is to be measured; the one argument of the measuring process."""
 
     device: str
     threads: int
     flame: bool = False
-    last_cache_bytes: int
+    last_cache_bytes: int = ASSUMED_CACHE_BYTES
     effort: float = 1.0  # share of the usual sizes and times
     start: Roofline | None = None  # what is known already: only the flame is still wanted
 

@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.roofline_page import roofline_page
     from autobrrr.roofline.machine_identity import read_machine
-    from autobrrr.roofline.roofline_measure import RooflineOptions, default_device, roofline
+    from autobrrr.roofline.roofline_measure import default_device, roofline
+    from autobrrr.roofline.roofline_records import RooflineRequest
 
     device = args.device or default_device()
     if not DEVICE.fullmatch(device):
@@ -56,10 +57,8 @@ def run(args: argparse.Namespace) -> int:
             f"--threads {args.threads} is more than the {most} cores of this machine",
             "leave it out for all cores",
         )
-    request = RooflineOptions(
-        device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again
-    )
-    found = roofline(request, paths.cache_dir(), machine, _Progress().show)
+    request = RooflineRequest(device=device, threads=args.threads or machine.cores, flame=args.flame)
+    found = roofline(request, paths.cache_dir(), machine, _Progress().show, again=args.again)
     if args.html:
         from autobrrr.report.html.page_template import page_html
 

@@ -12,8 +12,8 @@ import pytest
 from autobrrr.errors import UsageError
 from autobrrr.roofline.machine_identity import read_machine
 from autobrrr.roofline.quick_peaks import quick_peaks
-from autobrrr.roofline.roofline_measure import RooflineOptions, roofline
-from autobrrr.roofline.roofline_records import Activations, FlameBox, Roofline
+from autobrrr.roofline.roofline_measure import roofline
+from autobrrr.roofline.roofline_records import Activations, FlameBox, Roofline, RooflineRequest
 
 pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch")
@@ -100,7 +100,7 @@ def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_a
 ) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     told: list[tuple[str, float]] = []
-    request = RooflineOptions(device="cpu", threads=1, flame=True, effort=EFFORT)
+    request = RooflineRequest(device="cpu", threads=1, flame=True, effort=EFFORT)
     found = roofline(request, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
     assert found.threads == 1
     assert found.torch == str(torch.__version__)
@@ -120,7 +120,7 @@ def test_a_device_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         pytest.skip("there is one")
     with pytest.raises(UsageError, match="no CUDA"):
         roofline(
-            RooflineOptions(device="cuda", threads=1), tmp_path, read_machine(), lambda title, share: None
+            RooflineRequest(device="cuda", threads=1), tmp_path, read_machine(), lambda title, share: None
         )
 
 
