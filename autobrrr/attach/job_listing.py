@@ -15,9 +15,8 @@ from autobrrr.attach import job_roles, triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.machine import procfs
 from autobrrr.readable import Foreign, readable
-from autobrrr.records.machine_records import TEST_WORKER, JobLine
+from autobrrr.records.machine_records import JobLine
 
-_EXECNET = "import sys;exec(eval(sys.stdin.readline()))"
 SHOWN_CHARACTERS = 1024  # of a script or an objection
 LOOK_S = 6.0  # of CPU, to find those of a list; what has used most CPU is looked at first
 WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
@@ -95,7 +94,7 @@ def _process(pid: int, look: job_roles.Look, waits: _Waits) -> JobLine | None:
     seen, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
     return JobLine(
         pid=pid,
-        script=TEST_WORKER if _is_test_worker(words) else _script(words),
+        script=_script(words),
         rank=job_roles.rank_of(pid, proc),
         torch=None if torch.version is None else readable(torch.version),
         attached=False,
@@ -117,12 +116,6 @@ def _user(uid: int) -> str:
         return readable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
-
-
-def _is_test_worker(words: Sequence[Foreign]) -> bool:
-    """Whether pytest-xdist started it, by execnet; a bare `-c` would look like a job."""
-    raw = [word.raw for word in words[:4]]
-    return bool(raw) and (raw[0].startswith("[pytest-xdist") or ("-c" in raw and _EXECNET in raw))
 
 
 def _script(words: Sequence[Foreign]) -> str | None:

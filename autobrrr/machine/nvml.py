@@ -6,7 +6,6 @@ may stall for tens of ms, so a poller's thread asks, never the event loop.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from pathlib import Path
 from types import ModuleType
 
 from autobrrr.machine import procfs
+from autobrrr.machine.job_user import namespace
 from autobrrr.machine.nvml_calls import Gpm, NvmlCalls, load_nvml
+from autobrrr.machine.own_place import FIRST_PIDS
 from autobrrr.records import GpuSample
 
 FIND_EVERY_NS = 5_000_000_000
 PROCESSES_EVERY_NS = 1_000_000_000
 LONGEST_NS = 3_000_000_000  # an interval that a pause made longer is no interval
-FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO: the pids here are those that NVML tells
 UUID_KINDS = ("GPU", "MIG")
 
 # Bits of the reasons for a lowered clock; the remaining ones (idle, chosen clocks) slow nobody down.
@@ -80,7 +80,7 @@ class NvmlDevice:
         self._named = named
         self._pid, self._uses_gpu, self._load = pid, uses_gpu, load
         self._proc, self._clock_ns = proc, clock_ns
-        self._host_pids = _first_namespace(proc)
+        self._host_pids = namespace("self", "pid", proc) == FIRST_PIDS  # those that NVML tells
         self._calls: NvmlCalls | None = None
         self._found: _Found | None = None
         self._find_at_ns: int | None = None
@@ -224,14 +224,6 @@ def _throttled_by(calls: NvmlCalls, handle: object) -> list[str] | None:
     if bits is None:
         return None
     return [word for name, word in THROTTLING.items() if (bit := calls.number(name)) > 0 and bits & bit]
-
-
-def _first_namespace(proc: Path) -> bool:
-    """Whether pids here are those of the machine itself, as NVML tells them."""
-    try:
-        return os.readlink(proc / "self" / "ns" / "pid") == FIRST_NAMESPACE
-    except OSError:
-        return False
 
 
 def _percent(value: object) -> float | None:

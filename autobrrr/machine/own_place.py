@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.machine import kernel_text, procfs
+from autobrrr.machine.job_user import namespace
 from autobrrr.machine.kernel_text import number
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN = 1 << 19, 1 << 21
@@ -79,9 +80,9 @@ def look(proc: Path = procfs.PROC) -> OwnPlace:
     filtered = status.get("Seccomp") == _FILTERED
     return OwnPlace(
         capabilities=number(status.get("CapEff"), 16) or 0,
-        in_pid_namespace=_link(proc / "self" / "ns" / "pid") not in (FIRST_PIDS, None),
-        in_user_namespace=_link(proc / "self" / "ns" / "user") not in (FIRST_USERS, None),
-        sees_itself=_link(proc / "self") == str(os.getpid()),
+        in_pid_namespace=namespace("self", "pid", proc) not in (FIRST_PIDS, None),
+        in_user_namespace=namespace("self", "user", proc) not in (FIRST_USERS, None),
+        sees_itself=os.path.realpath(proc / "self") == str(proc / str(os.getpid())),
         ptrace_filtered=filtered and not _ptrace_answers(),
         filtered=filtered,
     )
@@ -107,7 +108,7 @@ def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
 
 def _namespace(pid: int, kind: str, proc: Path) -> str | None:
     came_from = os.environ.get(MOUNTS) if kind == "mnt" and pid == os.getpid() else None
-    return came_from or _link(proc / str(pid) / "ns" / kind)
+    return came_from or namespace(pid, kind, proc)
 
 
 def yama_scope(proc: Path) -> int | None:
@@ -119,10 +120,3 @@ def _ptrace_answers() -> bool:
     words = [sys.executable, "-I", "-S", "-c", _ASK]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() == _NO_SUCH_PROCESS
-
-
-def _link(path: Path) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None

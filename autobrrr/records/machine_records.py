@@ -16,9 +16,6 @@ class DoctorCheck(Record, frozen=True, kw_only=True):
     fix: str
 
 
-TEST_WORKER = "a worker of pytest"  # in place of a script
-
-
 class JobLine(Record, frozen=True, kw_only=True):
     """One line of `ls`."""
 

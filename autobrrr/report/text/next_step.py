@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
 from autobrrr.records.busy_words import busy_words, takers_named
-from autobrrr.records.machine_records import TEST_WORKER
 from autobrrr.records.proof_records import Proof
 
 STARTED = "CMD"  # where nobody knows how the job was started
@@ -124,9 +123,7 @@ def after_listing(lines: Sequence[JobLine]) -> str:
     """Of all jobs that can be looked at, the one that uses most CPU: it trains."""
     ready = [each for each in lines if each.attached or each.attachable]
     if ready:
-        trains = max(
-            ready, key=lambda each: (each.script != TEST_WORKER, (each.cpu_ns or 0) / (each.age_ns or 1))
-        )
+        trains = max(ready, key=lambda each: (each.cpu_ns or 0) / (each.age_ns or 1))
         return f"autobrrr diagnose {trains.pid}"
     if lines:
         return f"autobrrr doctor {lines[0].pid}   (says why it is not ready)"

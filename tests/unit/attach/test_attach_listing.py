@@ -50,16 +50,6 @@ def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
     assert job_listing.find(proc.root, own_pid=10) == []
 
 
-def test_a_worker_of_a_test_run_is_called_one(proc: FakeProc) -> None:
-    proc.add(
-        10, torch=True, state="T", words=("python", "-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")
-    )
-    proc.add(11, torch=True, state="T", words=("[pytest-xdist running] tests/test_a.py::test_b",))
-    proc.add(12, torch=True, state="T", words=("python", "-c", "import train"))
-    listed = job_listing.find(proc.root, own_pid=99)
-    assert [found.script for found in listed] == ["a worker of pytest", "a worker of pytest", "-c"]
-
-
 def ticking(step_s: float) -> Callable[[], int]:
     """A clock that goes on whenever it is read."""
     ticks = itertools.count()

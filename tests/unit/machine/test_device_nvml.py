@@ -11,8 +11,9 @@ import pytest
 
 from autobrrr.diagnosis.signals import nvml_signal as signal
 from autobrrr.machine.device_poller import Poller
-from autobrrr.machine.nvml import FIRST_NAMESPACE, NvmlDevice
+from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.nvml_calls import load_nvml
+from autobrrr.machine.own_place import FIRST_PIDS
 from autobrrr.records import GpuSample
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session import Session
@@ -33,7 +34,7 @@ class Bench:
         self.nvml = FakeNvml(*gpus)
         namespace = folder / "self" / "ns"
         namespace.mkdir(parents=True)
-        (namespace / "pid").symlink_to("pid:[4026532999]" if container else FIRST_NAMESPACE)
+        (namespace / "pid").symlink_to("pid:[4026532999]" if container else FIRST_PIDS)
         self.proc = folder
         self.uses_gpu = uses_gpu
         self.named: list[str] = []

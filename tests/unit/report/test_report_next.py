@@ -10,7 +10,6 @@ import pytest
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
 from autobrrr.records import Advice, CpuTaker, DoctorCheck, Evidence, ExactnessClass, JobLine, Reach, Tuning
-from autobrrr.records.machine_records import TEST_WORKER
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
@@ -160,13 +159,13 @@ def test_a_list_leads_to_a_job_that_is_ready(attachable: bool, line: str) -> Non
     assert after_listing([]).startswith("autobrrr run")
 
 
-def test_of_a_list_the_row_that_uses_most_cpu_is_suggested_and_no_test_worker() -> None:
+def test_of_a_list_the_row_that_uses_most_cpu_is_suggested() -> None:
     rows = [
         JobLine(
             pid=pid, script=script, rank=None, torch="2", attached=False, attachable=True, why=None,
             age_ns=100, cpu_ns=cpu_ns,
         )
-        for pid, script, cpu_ns in ((7, TEST_WORKER, 99), (8, "notebook.py", 2), (9, "train.py", 97))
+        for pid, script, cpu_ns in ((7, "eval.py", 9), (8, "notebook.py", 2), (9, "train.py", 97))
     ]  # fmt: skip
     assert after_listing(rows) == "autobrrr diagnose 9"
     assert after_listing(rows[:1]) == "autobrrr diagnose 7"
