@@ -53,6 +53,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     measured_on: str | None = None
 
 
+class Numerics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What it does to the numbers."""
+
+    class_: ExactnessClass | None = msgspec.field(default=None, name="class")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """A valid recipe. `source` is for messages."""

@@ -18,7 +18,7 @@ from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import nearest
-from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
+from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Numerics, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.shipped_recipes import shipped
@@ -105,10 +105,6 @@ def key_line(text: str, path: Keys) -> int:
     return at + 1
 
 
-class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
-    class_: ExactnessClass | None = msgspec.field(default=None, name="class")
-
-
 class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A recipe as it is written; the tables with keys of any name are looked at key by key."""
 
@@ -119,7 +115,7 @@ class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     args: dict[str, object] = {}
     env: dict[str, object] = {}
     evidence: Measured | None = None
-    numerics: _Numerics = msgspec.field(default_factory=_Numerics)
+    numerics: Numerics = Numerics()
 
 
 KEYS = (*_File.__struct_fields__, *Match.__struct_fields__, *Measured.__struct_fields__, "class")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Option, Remedy
-from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA
+from autobrrr.recipe.recipe_contents import SCHEMA, Match, Measured, Numerics
 from autobrrr.recipe.recipe_variables import MOST_LETTERS, VARIABLES, Variable
 
 Node = dict[str, object]
@@ -14,8 +16,7 @@ Node = dict[str, object]
 
 def json_schema() -> Node:
     """JSON Schema (draft 2020-12), for editors. Remedies in their quoted form."""
-    text: Node = {"type": "string"}
-    factor: Node = {"type": "number", "exclusiveMinimum": 0}
+    _, plain = msgspec.json.schema_components((Match, Measured, Numerics))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "autobrrr recipe",
@@ -23,8 +24,8 @@ def json_schema() -> Node:
         **_table(
             {
                 "schema": {"const": SCHEMA},
-                "description": text,
-                "match": _table({"script": text, "device": {"enum": ["cpu", "cuda"]}, "torch": text}),
+                "description": {"type": "string"},
+                "match": plain["Match"],
                 "remedies": _table({name: _remedy(remedy) for name, remedy in REGISTRY.items()}),
                 "args": {
                     "type": "object",
@@ -32,21 +33,8 @@ def json_schema() -> Node:
                     "additionalProperties": {"type": ["string", "number", "boolean"]},
                 },
                 "env": _table({name: _variable(known) for name, known in VARIABLES.items()}),
-                "evidence": _table(
-                    {
-                        "speedup": factor,
-                        "interval": {
-                            "type": "array",
-                            "items": {"type": "number"},
-                            "minItems": 2,
-                            "maxItems": 2,
-                        },
-                        **dict.fromkeys(FIGURES, factor),
-                        "measured_on": text,
-                        "at_least": {"type": "boolean"},
-                    }
-                ),
-                "numerics": _table({"class": {"enum": list(CLASSES)}}),
+                "evidence": plain["Measured"],
+                "numerics": plain["Numerics"],
             }
         ),
     }
