@@ -19,11 +19,11 @@ from autobrrr.client.each_rank import (
     RanksOutcome,
     diagnosed_rank,
     diagnosed_ranks,
-    enter,
     for_each,
     launched_by,
     ready_to_tune,
 )
+from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
@@ -75,7 +75,7 @@ def _entered(pid: int, options: SessionOptions, say: Say) -> RanksOutcome[Client
     """
 
     def opened(rank: int) -> Client:
-        client = enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
+        client = open_session(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
         if not client.started:
             client.own()  # who started it may leave first
         return client

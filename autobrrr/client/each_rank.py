@@ -30,11 +30,8 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
 
-MOST_ENTERED_AT_ONCE = 4
-
 T = TypeVar("T")
 Say = Callable[[str], None]
-_ENTERING = threading.Semaphore(MOST_ENTERED_AT_ONCE)
 
 
 def launched_by(pid: int) -> list[int]:
@@ -48,18 +45,6 @@ def launched_by(pid: int) -> list[int]:
         link.close()
         return []
     return job_roles.launched_ranks(pid)
-
-
-def enter(
-    pid: int, options: SessionOptions, say: Say, *, foreground: bool = False, owned: bool = False
-) -> Client:
-    """The session of one of several ranks; few are entered at a time. The arguments are `open_session`'s.
-
-    Raises:
-        AutobrrrError: it could not be entered.
-    """
-    with _ENTERING:
-        return open_session(pid, options, say, foreground=foreground, owned=owned)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +69,29 @@ class RanksOutcome(Generic[T]):
     def refuse_none(self) -> None:
         """Raises what the first rank failed for, where all have."""
         if not self.done:
-            raise next(iter(self.failed.values()))
+            self.refuse_any()
+
+    def refuse_any(self) -> None:
+        """Raises what the first rank failed for, where one has."""
+        for error in self.failed.values():
+            raise error
+
+
+def entered(
+    pids: Sequence[int],
+    options: SessionOptions,
+    say_of: Callable[[int], Say],
+    *,
+    foreground: bool = False,
+    owned: bool = False,
+) -> RanksOutcome[Client]:
+    """A session in every rank. The arguments are `open_session`'s."""
+
+    def opened(pid: int) -> Client:
+        return open_session(pid, options, say_of(pid), foreground=foreground, owned=owned)
+
+    # A sidecar in the foreground ends with the thread that started it: this one.
+    return for_each(pids, opened, at_once=not foreground)
 
 
 def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:
@@ -126,14 +133,13 @@ def diagnosed_ranks(
     doing_of: Callable[[int], Doing | None] = lambda pid: None,
 ) -> RanksOutcome[Diagnosis]:
     """Diagnose all ranks of a launcher, which time the same steps first; `together` makes one of them."""
-    opened = partial(enter, owned=True)
     at_once = RanksAtOnce(pids, options.for_s)
 
     def work(pid: int) -> Diagnosis:
         say = say_of(pid)
         try:
             compare = partial(at_once.take_part, pid, say=say)
-            return diagnosed(pid, options, say, opened, doing_of(pid), before=compare)
+            return diagnosed(pid, options, say, doing=doing_of(pid), before=compare)
         finally:
             at_once.leave(pid)
 
@@ -198,8 +204,7 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
 def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
     """What the work gives for each rank. Raises what the first one failed for."""
     outcome = for_each(list(pids), work)
-    for error in outcome.failed.values():
-        raise error
+    outcome.refuse_any()
     return outcome.done
 
 

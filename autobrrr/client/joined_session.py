@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import CannotAttach
 from autobrrr.sidecar.process.session_options import SessionOptions
+
+_ENTERING = threading.Semaphore(4)  # of many ranks so many are entered at once
 
 
 def open_session(
@@ -23,7 +26,8 @@ def open_session(
         TargetGone: there is no such process, or it ended meanwhile.
         CannotAttach: it can't be entered, or its session does more to it than was asked for.
     """
-    client = join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
+    with _ENTERING:
+        client = join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
     try:
         if not client.started:
             tell_about_joined(client, options, say)

@@ -21,7 +21,7 @@ from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
-from autobrrr.client.each_rank import RanksOutcome, enter, for_each
+from autobrrr.client.each_rank import entered
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, left_behind
@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     if launched and not on_screen:
         return _all_ranks(args, options, launched)
     if on_screen:
-        outcome = _enter_all(options, launched, foreground=False)
+        outcome = entered(launched, options, say_of)
+        if launched:
+            say_failures(outcome)
         for client in outcome.done.values():
             client.close()  # the screen finds them among the sessions
         code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
@@ -122,22 +124,10 @@ def run(args: argparse.Namespace) -> int:
     return _farewell(pid, client.ending, interrupted, args.foreground and client.started)
 
 
-def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> RanksOutcome[Client]:
-    """A session in every rank of a launcher; those that could not be entered are said."""
-
-    def opened(pid: int) -> Client:
-        return enter(pid, options, say_of(pid), foreground=foreground)
-
-    # A sidecar in the foreground ends with the thread that started it: this one.
-    outcome = for_each(pids, opened, at_once=not foreground)
-    if pids:
-        say_failures(outcome)
-    return outcome
-
-
 def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int]) -> int:
     """Show the ranks of a launcher together: on top the one that the others wait for."""
-    outcome = _enter_all(options, pids, foreground=args.foreground)
+    outcome = entered(pids, options, say_of, foreground=args.foreground)
+    say_failures(outcome)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
     at_once = RanksAtOnce(outcome.done, args.for_s)

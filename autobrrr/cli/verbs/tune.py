@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -24,7 +23,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.client.diagnosing import await_verdict, before_tuning
-from autobrrr.client.each_rank import enter, for_each, ready_to_tune
+from autobrrr.client.each_rank import entered, ready_to_tune
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
@@ -107,16 +106,19 @@ def _tune(args: argparse.Namespace) -> int:
     launched = ranks_of(pid)
     with contextlib.ExitStack() as sessions:
         if launched:
-            clients = _all_ranks(launched, options, sessions)
+            outcome = entered(launched, options, say_of, owned=True)
+            clients = {pid: sessions.enter_context(each) for pid, each in outcome.done.items()}
+            outcome.refuse_any()
             client = ready_to_tune(clients, for_s, say_of)
-            _let_stay(clients.values())
             narrate(f"tuning all {len(launched)} ranks, timed on {named(client.facts.pid)}")
         else:
             client = sessions.enter_context(open_session(pid, options, narrate, owned=True))
+            clients = {pid: client}
             if client.started:
                 found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
                 narrate(verdict_line(found))
-            _let_stay([client])
+        for each in clients.values():
+            each.own(False)  # from here on something may be kept: it stays when the command ends
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
         if args.for_s is not None:
@@ -153,22 +155,6 @@ def _tune(args: argparse.Namespace) -> int:
     if not args.json:
         NARRATOR.next_step(after_tuning(tuning, pid, list(map(str, procfs.cmdline(pid)))))
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
-
-
-def _all_ranks(pids: list[int], options: SessionOptions, sessions: contextlib.ExitStack) -> dict[int, Client]:
-    """The sessions of all ranks of a launcher, by pid. Raises AutobrrrError where one can't be entered."""
-    outcome = for_each(pids, lambda pid: enter(pid, options, say_of(pid), owned=True))
-    for client in outcome.done.values():
-        sessions.enter_context(client)
-    for error in outcome.failed.values():
-        raise error
-    return outcome.done
-
-
-def _let_stay(clients: Iterable[Client]) -> None:
-    """From here on something may be kept: these sessions stay when the command ends."""
-    for client in clients:
-        client.own(False)
 
 
 def _is_script(args: argparse.Namespace) -> bool:
