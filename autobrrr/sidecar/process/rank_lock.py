@@ -7,38 +7,11 @@ folder of the sessions, which the kernel lets go of when its holder dies.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 from autobrrr import folders
 
 PREFIX = "ranks-"
 TURN_NS = 120_000_000_000  # a rank that holds the turn for longer measures nothing any more
-
-
-class Turn(Protocol):
-    """The right to measure."""
-
-    def take(self) -> bool:
-        """Whether it is ours now, or already was."""
-
-    def elsewhere(self) -> bool:
-        """Whether another one has it now."""
-
-    def give(self) -> None:
-        """Let the next one have it."""
-
-
-class NoRankLock:
-    """The turn of a job of one rank."""
-
-    def take(self) -> bool:
-        return True
-
-    def elsewhere(self) -> bool:
-        return False
-
-    def give(self) -> None:
-        return None
 
 
 class Waiting:
@@ -57,19 +30,21 @@ class Waiting:
 
 
 class RankLock:
-    """The turn of one rank of a job.
+    """The turn of one rank of a job to be measured.
 
     Args:
-        folder: Where the sessions of the job lie.
+        folder: Where the sessions of the job lie; None: it has one rank, whose turn it always is.
         job: The same for all ranks of the job.
     """
 
-    def __init__(self, folder: Path, job: str) -> None:
-        self._file = folder / f"{PREFIX}{job}.lock"
+    def __init__(self, folder: Path | None = None, job: str = "") -> None:
+        self._file = None if folder is None else folder / f"{PREFIX}{job}.lock"
         self._lock: int | None = None
 
     def take(self) -> bool:
         """Whether it is ours now, or already was. A folder that can't be written holds nobody up."""
+        if self._file is None:
+            return True
         if self._lock is None:
             try:
                 self._lock = folders.lock(self._file)
@@ -79,10 +54,10 @@ class RankLock:
 
     def elsewhere(self) -> bool:
         """Whether another one has it now."""
-        return self._lock is None and folders.is_locked(self._file)
+        return self._file is not None and self._lock is None and folders.is_locked(self._file)
 
     def give(self) -> None:
         """Let the next one have it; may be called when it is not ours."""
         lock, self._lock = self._lock, None
-        if lock is not None:
+        if lock is not None and self._file is not None:
             folders.unlock(self._file, lock)

@@ -24,7 +24,7 @@ from autobrrr.records import (
     TracedSteps,
     Verdict,
 )
-from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
+from autobrrr.sidecar.process.rank_lock import RankLock, Waiting
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
@@ -70,13 +70,13 @@ class MeasurementSequence:
         turn: Of the ranks of one job; one of them is measured at a time.
     """
 
-    def __init__(self, findings: Collected, agent: AgentPort, now_ns: int, turn: Turn | None = None) -> None:
+    def __init__(self, findings: Collected, agent: AgentPort, now_ns: int, turn: RankLock) -> None:
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
         self._findings = findings
         self._agent = agent
-        self._turn = turn or NoRankLock()
+        self._turn = turn
         self._waiting = Waiting()
         self._since_ns = now_ns
         self._first_step_ns: int | None = None

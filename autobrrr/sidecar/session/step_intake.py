@@ -13,7 +13,7 @@ import numpy as np
 
 from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.records import HostSample
-from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
+from autobrrr.sidecar.process.rank_lock import RankLock, Waiting
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.ring_reader import Records
 
@@ -43,7 +43,7 @@ class StepIntake:
     def __init__(self, findings: Collected, device: DeviceSource[HostSample]) -> None:
         self.ring: Ring | None = None
         self.listen: Callable[[Records], None] = lambda records: None
-        self.turn: Turn = NoRankLock()
+        self.turn = RankLock()
         self._findings, self._device = findings, device
         self._read: list[Records] = []  # since the last look
         self._waiting = Waiting()  # while another rank is measured
