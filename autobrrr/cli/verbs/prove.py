@@ -124,7 +124,7 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
             names=sides.names,
         )
         try:
-            return prove(question, factory, _Lines().tell)
+            return prove(question, factory, _say_stage)
         except Unmeasurable as refusal:
             for line in refusal.ending.lines:
                 narrate(f"  | {line}")
@@ -140,6 +140,11 @@ class _Sides:
     repository: Path | None = None
     packages: Sequence[PackageChange] = ()
     names: Sequence[str] = ()
+
+
+def _say_stage(line: str) -> None:
+    """Progress: the stage stands before the colon."""
+    NARRATOR.status(line, subject=line.partition(":")[0])
 
 
 def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sides:
@@ -259,18 +264,6 @@ def _write(args: argparse.Namespace, proof: Proof) -> None:
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit)):
         if file is not None:
             write_file(file, text(proof))
+    NARRATOR.clear()
     print(to_json(proof) if args.json else page_text(page), flush=True)
     NARRATOR.next_step(after_proof(proof))
-
-
-class _Lines:
-    """Progress: each stage once."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-
-    def tell(self, line: str) -> None:
-        stage = line.partition(":")[0]
-        if stage != self._stage:
-            self._stage = stage
-            narrate(line)
