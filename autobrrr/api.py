@@ -28,6 +28,7 @@ from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
 if TYPE_CHECKING:
@@ -228,15 +229,14 @@ class JobSession:
         def on_trial(trial: Trial) -> None:
             say(trial_line(trial))
 
-        self.tuning = lead.tune(
+        asked = TuneRequest(
             for_s=for_s,
             horizon_s=horizon_s,
             max_loss=max_loss,
             allow=allow,
-            only=only,
-            on_progress=on_progress,
-            on_trial=on_trial,
+            only=None if only is None else list(only),
         )
+        self.tuning = lead.tune(asked, on_progress=on_progress, on_trial=on_trial)
         return self.tuning
 
     def _ready_to_tune(self, for_s: float, say: Say) -> Client:

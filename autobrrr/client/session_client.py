@@ -22,6 +22,7 @@ from autobrrr.readable import fields, readable_lines
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Event, SessionOver, Told, from_event
 from autobrrr.records.record_base import as_record
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
@@ -201,12 +202,9 @@ class Client:
         """Tell the session what came of the comparison; its snapshots show it."""
         self._ask("compared", found=msgspec.to_builtins(found))
 
-    def begin_tuning(
-        self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None
-    ) -> None:
-        """Start a tuning that goes on without this client; what comes of it is among the events."""
-        for_ns = None if for_s is None else int(for_s * 1e9)
-        self._ask("tune", for_ns=for_ns, only=None if only is None else list(only), allow=allow, stays=True)
+    def begin_tuning(self, asked: TuneRequest) -> None:
+        """Start a tuning; what comes of it is among the events."""
+        self._ask("tune", **msgspec.to_builtins(asked))
 
     def pause(self) -> None:
         """Let the tuner rest after the pair of blocks that runs; its budget stands still."""
@@ -218,37 +216,18 @@ class Client:
 
     def tune(
         self,
+        asked: TuneRequest,
         *,
-        for_s: float | None = None,
-        spent_s: float = 0.0,
-        horizon_s: float | None = None,
-        max_loss: float | None = None,
-        allow: str | None = None,
-        only: Sequence[str] | None = None,
         on_progress: Callable[[TuneProgress], None] = lambda progress: None,
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> Tuning:
         """Tune the job; returns when the tuner is through. Leaving earlier cancels it.
 
-        Args:
-            spent_s: Of the user's time, what has passed already.
-            max_loss: Share of its work that the job may lose in any five minutes; 0.02 where None.
-            allow: The widest exactness class that may be tried.
-            only: Names of remedies; all where None.
-
         Raises:
             AutobrrrError: the session can't tune, or the tuner failed.
             TargetGone: the job or its session ended meanwhile.
         """
-        self._ask(
-            "tune",
-            for_ns=None if for_s is None else int(for_s * 1e9),
-            spent_ns=int(spent_s * 1e9),
-            horizon_ns=None if horizon_s is None else int(horizon_s * 1e9),
-            max_loss=max_loss,
-            allow=allow,
-            only=None if only is None else list(only),
-        )
+        self.begin_tuning(asked)
         while True:
             event = self._next_event(None)
             if isinstance(event, TuneProgress):

@@ -26,6 +26,7 @@ from autobrrr.readable import cleaned
 from autobrrr.records import RanksCompared, Record
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Explained,
@@ -297,7 +298,7 @@ class Service:
 
     def do_tune(self, reply: Reply) -> None:
         """Start a tuning (`TuneRequest`); what comes of it are events."""
-        self._tuning.begin(reply.client, reply.asked, self.push)
+        self._tuning.begin(reply.client, as_record(reply.asked, TuneRequest), self.push)
         reply.client.switches = True
         self._stays = self._stays or self._tuning.asked_by is None
 

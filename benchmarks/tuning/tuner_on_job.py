@@ -23,6 +23,7 @@ import numpy as np
 
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.records import Trial
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
 from benchmarks import ROOT
 
@@ -38,7 +39,7 @@ def decided(client: Client, remedy: str, for_s: float) -> Trial:
             client.cancel()
         trials.append(trial)
 
-    client.tune(only=[remedy], for_s=for_s, on_trial=took)
+    client.tune(TuneRequest(only=[remedy], for_s=for_s), on_trial=took)
     for applied in client.details().active:
         client.undo(applied.token)
     return trials[0]

@@ -21,6 +21,7 @@ from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone, UsageError
 from autobrrr.records import Diagnosis, Tuning
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.screens import tui
@@ -79,7 +80,7 @@ class FakeClient:
     def own(self, owned: bool = True) -> None:
         self.done.append("own" if owned else "stay")
 
-    def tune(self, **asked: object) -> Tuning:
+    def tune(self, asked: TuneRequest, **told: object) -> Tuning:
         self.done.append("tune")
         return TUNED
 

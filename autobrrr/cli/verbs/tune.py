@@ -30,6 +30,7 @@ from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAt
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.report.pages.tuning_parts import beyond, progress_line, trial_line, tuning_text
 from autobrrr.report.text.next_step import after_tuning
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -124,15 +125,16 @@ def _tune(args: argparse.Namespace) -> int:
         if args.for_s is not None:
             narrate(f"{left_s:.0f} s left; confirming may take {left_s / 4:.0f} s more")
         try:
-            tuning = client.tune(
+            asked = TuneRequest(
                 for_s=left_s,
                 spent_s=spent_s,
                 horizon_s=args.horizon_s,
                 max_loss=args.max_loss,
                 allow=args.allow,
                 only=only,
-                on_progress=_say_progress,
-                on_trial=lambda trial: narrate(trial_line(trial)),
+            )
+            tuning = client.tune(
+                asked, on_progress=_say_progress, on_trial=lambda trial: narrate(trial_line(trial))
             )
         except KeyboardInterrupt:
             NARRATOR.clear()

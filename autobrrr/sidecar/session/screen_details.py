@@ -14,9 +14,9 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
 MOST_OPERATORS = 12

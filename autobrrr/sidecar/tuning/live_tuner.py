@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 
 if TYPE_CHECKING:
     from autobrrr.tuner.arm_switch import ArmRemedy
@@ -57,9 +57,9 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
 
     usual = TuneSettings()
     return TuneSettings(
-        budget_ns=usual.budget_ns if request.for_ns is None else request.for_ns,
-        spent_ns=request.spent_ns,
-        horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
+        budget_ns=usual.budget_ns if request.for_s is None else int(request.for_s * 1e9),
+        spent_ns=int(request.spent_s * 1e9),
+        horizon_ns=usual.horizon_ns if request.horizon_s is None else int(request.horizon_s * 1e9),
         max_loss=usual.max_loss if request.max_loss is None else request.max_loss,
         allowed=allowed_classes(request.allow),
         unproven=allows_unproven(request.allow),

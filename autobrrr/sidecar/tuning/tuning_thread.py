@@ -12,32 +12,19 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-import msgspec
-
-from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Diagnosis, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
 from autobrrr.sidecar.session.remedy_switch import RemedySwitch, Switched
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields
+from autobrrr.sidecar.sockets.client_connection import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
 from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
 from autobrrr.tuner.candidate_space import allowed_classes
 from autobrrr.tuner.job_under_test import RemedyLost
-
-
-class TuneRequest(Record, frozen=True, kw_only=True):
-    """What `tune` was asked for. `allow`: the widest class; None for those allowed by default."""
-
-    for_ns: int | None = None
-    spent_ns: int = 0  # of the user's time before that
-    horizon_ns: int | None = None
-    max_loss: float | None = None
-    allow: str | None = None
-    only: list[str] | None = None
-    stays: bool = False  # goes on when the client that asked leaves
 
 
 class Tuner(Protocol):
@@ -87,17 +74,12 @@ class TuningThread:
         self.asked: TuneRequest | None = None  # of the tuning that runs, and where it stands
         self.progress: TuneProgress | None = None
 
-    def begin(self, asked_by: ClientConnection, message: Fields, push: Push) -> None:
+    def begin(self, asked_by: ClientConnection, request: TuneRequest, push: Push) -> None:
         """Start; events follow.
 
         Raises:
             AutobrrrError: this session can't tune, or does so already.
-            UsageError: the request is none.
         """
-        try:
-            request = msgspec.convert({k: v for k, v in message.items() if k not in _FRAME}, TuneRequest)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"tune: {error}") from None
         allowed_classes(request.allow)
         refusal = self._session.begin_tuning()
         if refusal is not None:
@@ -276,6 +258,3 @@ class TuningThread:
 
 def _failed(error: AutobrrrError) -> TuneFailed:
     return TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
-
-
-_FRAME = ("v", "do", "id")

@@ -20,6 +20,7 @@ from autobrrr import paths
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.wire.framing import encode, receive
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
 from support.attach import eventually
@@ -392,7 +393,7 @@ def test_a_session_with_the_tuner_at_work_can_be_ended(fake: Callable[..., FakeJ
 
         def tune() -> None:
             try:
-                told.append(session.tune(for_s=60, only=["optimizer.fused"]).note)
+                told.append(session.tune(TuneRequest(for_s=60, only=["optimizer.fused"])).note)
             except AutobrrrError as error:
                 told.append(error.message)
 

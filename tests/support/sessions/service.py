@@ -11,6 +11,7 @@ from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.ring_reader import RingReader
@@ -18,7 +19,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.client_connection import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, TuningThread
+from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import RingWriter, ScriptedAgent, facts
 

@@ -14,6 +14,7 @@ from autobrrr.client import session_client
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import SessionTarget
@@ -205,11 +206,11 @@ def test_a_tuning_reports_as_it_goes_and_returns_its_result(session: Session) ->
     session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
     seen: list[TuneProgress | Trial] = []
     client = Client(session.theirs)
-    assert client.tune(for_s=60, on_progress=seen.append, on_trial=seen.append) == RESULT
+    assert client.tune(TuneRequest(for_s=60), on_progress=seen.append, on_trial=seen.append) == RESULT
     assert seen == [progress, TRIAL]
     session.asked()
     asked = session.asked()
-    assert (asked["for_ns"], asked["allow"], asked["only"]) == (60_000_000_000, None, None)
+    assert (asked["for_s"], asked["allow"], asked["only"]) == (60, None, None)
 
 
 def test_a_tuning_that_fails_says_why(session: Session) -> None:
@@ -218,14 +219,14 @@ def test_a_tuning_that_fails_says_why(session: Session) -> None:
     )
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError, match="no step ends"):
-        client.tune()
+        client.tune(TuneRequest())
 
 
 def test_a_job_that_ends_under_the_tuner_is_gone(session: Session) -> None:
     session.answer().snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended"})
     client = Client(session.theirs)
     with pytest.raises(TargetGone, match="process 42 ended"):
-        client.tune()
+        client.tune(TuneRequest())
 
 
 def test_detach_returns_what_was_left_when_the_session_is_over(session: Session) -> None:

@@ -11,10 +11,10 @@ import pytest
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode
 from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_CLIENTS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 from support.sessions.service import RESULT, Guest, Office
 from support.sessions.sidecar import raw_frame
 
@@ -45,7 +45,7 @@ def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
         ({"do": "log", "lines": -1}, "at `$.lines`"),
         ({"do": "apply", "remedies": "all"}, "at `$.remedies`"),
         ({"do": "apply", "remedies": [{"remedy": 5}]}, "at `$.remedies[0].remedy`"),
-        ({"do": "tune", "for_ns": "long"}, "tune: "),
+        ({"do": "tune", "for_s": "long"}, "tune: "),
     ],
 )
 def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
@@ -468,13 +468,13 @@ def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
 def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, guest: Guest) -> None:
     watcher = Guest(office)
     watcher.ask("subscribe")
-    assert guest.ask("tune", for_ns=60 * SECOND_NS, only=["optimizer.fused"])["ok"] is True
+    assert guest.ask("tune", for_s=60, only=["optimizer.fused"])["ok"] is True
     office.tuning.join(5)
     assert office.session.state.value == "tuning"
     office.run_calls()
     for ear in (guest, watcher):
         assert [ear.hear()["event"] for _ in range(3)] == ["progress", "trial", "tuned"]
-    assert office.tuner.request == TuneRequest(for_ns=60 * SECOND_NS, only=["optimizer.fused"])
+    assert office.tuner.request == TuneRequest(for_s=60, only=["optimizer.fused"])
     assert office.session.state.value == "watching"
 
 

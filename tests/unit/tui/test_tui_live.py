@@ -10,6 +10,7 @@ import pytest
 
 from autobrrr.client.session_client import Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
@@ -81,8 +82,8 @@ class FakeClient:
         self._note("undo", token)
         return "the agent is busy"
 
-    def begin_tuning(self) -> None:
-        self._note("tune", None)
+    def begin_tuning(self, asked: TuneRequest) -> None:
+        self._note("tune", asked.only)
 
     def detach(self) -> SessionEnding:
         self._note("detach", None)

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.recorded_view import ViewReader
@@ -216,7 +217,7 @@ def _grant(client: Client, request: ViewRequest) -> str:
         left = client.detach().left
         return "detached" if not left else f"detached; left behind: {', '.join(left)}"
     simple: dict[Do, tuple[Callable[[], object], str]] = {
-        Do.TUNE: (client.begin_tuning, "tuning"),
+        Do.TUNE: (lambda: client.begin_tuning(TuneRequest(stays=True)), "tuning"),
         Do.PROBE: (lambda: client.diagnose("on"), "measuring again"),
         Do.CANCEL: (client.cancel, "the tuner stops"),
         Do.PAUSE: (client.pause, "paused"),

@@ -12,6 +12,7 @@ import pytest
 from autobrrr.client.session_client import Client
 from autobrrr.injected.wire.framing import encode
 from autobrrr.records import Anatomy, TuneProgress
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy, Details, Explained
 from autobrrr.sidecar.session.screen_details import recipe_now
 from autobrrr.sidecar.session.session_states import State
@@ -256,13 +257,13 @@ class TestClient:
         client.pause()
         client.resume()
         client.window()
-        client.begin_tuning(for_s=5, only=["gc.freeze"])
+        client.begin_tuning(TuneRequest(for_s=5, only=["gc.freeze"], stays=True))
         asked = [self.session.asked() for _ in range(5)]
         assert [each["do"] for each in asked] == ["undo", "pause", "resume", "window", "tune"]
         assert asked[0]["token"] == 3
-        assert (asked[4]["stays"], asked[4]["for_ns"], asked[4]["only"]) == (
+        assert (asked[4]["stays"], asked[4]["for_s"], asked[4]["only"]) == (
             True,
-            5_000_000_000,
+            5,
             ["gc.freeze"],
         )
 
