@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from autobrrr import recipe
 from autobrrr.cli import shown
 from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.output_file import write_file
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import readable, readable_lines
@@ -67,18 +68,9 @@ def _text(name: str) -> str:
 
 
 def _write_new(file: Path, text: str) -> None:
-    made = False
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            made = True
-            opened.write(text)
-    except FileExistsError:
-        raise UsageError(f"{file} already exists", "choose another name, or remove it") from None
-    except OSError as error:
-        if made:
-            with suppress(OSError):
-                file.unlink()
-        raise UsageError(f"{file}: {error.strerror}") from None
+    if os.path.lexists(file):
+        raise UsageError(f"{file} already exists", "choose another name, or remove it")
+    write_file(file, text, failure=UsageError)
     print(file)
 
 

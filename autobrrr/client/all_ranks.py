@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,9 +28,6 @@ from autobrrr.records import (
     RanksCompared,
 )
 from autobrrr.sidecar.sockets.session_socket import served
-
-if TYPE_CHECKING:  # it brings numpy
-    from autobrrr.diagnosis.ranks.late_rank import TimedRank
 
 ANSWER_S = 3.0
 NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
@@ -124,13 +120,18 @@ def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -
         timed: By pid, their steps.
     """
     # These bring numpy.
-    from autobrrr.diagnosis.ranks.late_rank import late_rank, longer_phases
+    from autobrrr.diagnosis.ranks.late_rank import TimedRank, late_rank, longer_phases
     from autobrrr.diagnosis.ranks.rank_steps import usual_phases
     from autobrrr.diagnosis.ranks.rank_times import rank_times
 
     known = [one for one in found if one.pid in timed]
-    ranks = timed_ranks(known, timed)
-    straggler = late_rank(ranks, world_size(known))
+    ranks = [
+        TimedRank(
+            rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host, device=_device_of(one)
+        )
+        for one in known
+    ]
+    straggler = late_rank(ranks, _world_size(known))
     if straggler is None:
         return None
     phases = longer_phases([each.timed for each in ranks])
@@ -146,23 +147,6 @@ def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -
         for one, each, phase in zip(known, ranks, phases, strict=True)
     ]
     return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
-
-
-def timed_ranks(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -> list[TimedRank]:
-    """The ranks of this machine that have timed steps.
-
-    Args:
-        timed: By pid.
-    """
-    from autobrrr.diagnosis.ranks.late_rank import TimedRank
-
-    return [
-        TimedRank(
-            rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host, device=_device_of(one)
-        )
-        for one in found
-        if one.pid in timed
-    ]
 
 
 def _straggler(found: Sequence[Diagnosis], *, missing: bool = False) -> LateRank | None:
@@ -199,7 +183,7 @@ def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankL
     return sorted(lines, key=_by_rank)
 
 
-def world_size(found: Iterable[Diagnosis]) -> int | None:
+def _world_size(found: Iterable[Diagnosis]) -> int | None:
     """Ranks of the job; None where that is not known."""
     sizes = {one.job.world_size for one in found if one.job is not None}
     return sizes.pop() if len(sizes) == 1 else None

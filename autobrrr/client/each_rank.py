@@ -23,12 +23,11 @@ from autobrrr.client.diagnosing import (
 )
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import Client
+from autobrrr.client.session_client import Client, answers
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session_states import State
-from autobrrr.sidecar.sockets.session_socket import connect, find_target
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -40,11 +39,7 @@ def launched_by(pid: int) -> list[int]:
     Raises:
         TargetGone: there is no such process.
     """
-    link = connect(find_target(pid))
-    if link is not None:  # what has a session is no launcher
-        link.close()
-        return []
-    return job_roles.launched_ranks(pid)
+    return [] if answers(pid) else job_roles.launched_ranks(pid)  # what has a session is no launcher
 
 
 @dataclass(slots=True, kw_only=True)

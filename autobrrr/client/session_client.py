@@ -399,6 +399,18 @@ def join(pid: int) -> Client | None:
     return None if link is None else Client(link)
 
 
+def answers(pid: int) -> bool:
+    """Whether the session of a job answers: a socket file alone may be a dead sidecar's.
+
+    Raises:
+        TargetGone: there is no such process.
+    """
+    link = connect(find_target(pid))
+    if link is not None:
+        link.close()
+    return link is not None
+
+
 def under_way(pid: int) -> bool:
     """Whether another command is just starting a session of a job, or one runs."""
     return is_under_way(find_target(pid))

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -13,6 +14,7 @@ from autobrrr.attach import door, job_listing
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.client import other_users
+from autobrrr.client.session_client import answers
 from autobrrr.errors import AutobrrrError
 from autobrrr.quantities import duration_words
 from autobrrr.readable import readable
@@ -20,7 +22,7 @@ from autobrrr.records import SCHEMA, JobLine
 from autobrrr.records.busy_words import unseen_words
 from autobrrr.report.text.next_step import after_listing
 from autobrrr.report.text_table import text_table
-from autobrrr.sidecar.sockets.session_socket import connect, find_target, passed_over
+from autobrrr.sidecar.sockets.session_socket import passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -100,9 +102,10 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 
 def _line(found: JobLine) -> JobLine:
-    if not _answers(found.pid):
-        return found
-    return msgspec.structs.replace(found, attached=True, attachable=True, why=None)
+    with suppress(AutobrrrError):
+        if answers(found.pid):
+            return msgspec.structs.replace(found, attached=True, attachable=True, why=None)
+    return found
 
 
 def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
@@ -119,14 +122,3 @@ def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
             known = [(line.pid, line.slowest) for line in lines]
             slow.update({pid: late for pid, late in known if pid is not None and late is not None})
     return slow
-
-
-def _answers(pid: int) -> bool:
-    """Whether the session of a job answers: a socket file alone may be a dead sidecar's."""
-    try:
-        link = connect(find_target(pid))
-    except AutobrrrError:
-        return False
-    if link is not None:
-        link.close()
-    return link is not None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import IO
 
 import pytest
 
-from autobrrr.cli import output_file, recipe_actions
-from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.cli import output_file
+from autobrrr.errors import AutobrrrError
 
 
 def full(fd: int, start: int, length: int) -> None:
@@ -58,16 +57,3 @@ def test_a_file_is_written_over_where_no_room_can_be_reserved(
     for text in ("a longer text", "one"):
         output_file.write_file(file, text)
         assert file.read_text() == text
-
-
-def test_a_new_recipe_that_finds_the_disk_full_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(file: Path, mode: str, *, encoding: str) -> IO[str]:
-        file.touch()
-        return open("/dev/full", "w", encoding=encoding)
-
-    monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(UsageError, match="No space left"):
-        recipe_actions._write_new(tmp_path / "new.toml", "text")
-    assert not list(tmp_path.iterdir())
