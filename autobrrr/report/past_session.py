@@ -11,10 +11,9 @@ import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
-from autobrrr.records import SCHEMA, Diagnosis, FrameSamples, Record, Reverted, Trial, Tuning
+from autobrrr.records import SCHEMA, Diagnosis, Record, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
-from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import after_trials
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
@@ -34,7 +33,6 @@ class PastSession:
     ended: str
     unread: str | None = None  # what of the log can't be read
     timeline: SessionTimeline = field(default_factory=SessionTimeline)
-    sampled: list[FrameSamples] = field(default_factory=list)  # stacks, each time that some were taken
 
     @property
     def ending(self) -> str:
@@ -52,14 +50,11 @@ def past_session(path: Path) -> PastSession:
     judged: Diagnosis | None = None
     tuned: Tuning | None = None
     trials: list[Trial] = []
-    sampled: list[FrameSamples] = []
     ended, course = "", TimelineReader()
     lines = LogLines(_opened(path))
     for line in lines:
         try:
             found = from_entry(line.kind, line.body)
-            if line.kind == "frames":
-                sampled.append(as_record(line.body.get("frames"), FrameSamples))
         except msgspec.ValidationError as error:
             lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
             continue
@@ -79,7 +74,8 @@ def past_session(path: Path) -> PastSession:
             ended = found.why
     if last is None:
         raise UsageError(
-            f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"
+            f"{path} holds no snapshot of a session{f'; {lines.said}' if lines.said else ''}",
+            "a session writes one when it ends",
         )
     tried = trials if tuned is None else [*tuned.trials, *trials]
     if judged is not None and judged is not last:
@@ -93,7 +89,6 @@ def past_session(path: Path) -> PastSession:
         ended=ended,
         unread=lines.said,
         timeline=course.timeline(),
-        sampled=sampled,
     )
 
 
@@ -104,10 +99,6 @@ def _opened(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error}") from None
     return lines_of(path)
-
-
-def _clause(said: str | None) -> str:
-    return f"; {said}" if said else ""
 
 
 class SessionData(Record, frozen=True, kw_only=True):

@@ -58,28 +58,15 @@ def _with_lanes(blocks: Iterator[bytes], lanes: Iterable[GapLane]) -> Iterator[b
 
 
 def _events(lanes: Iterable[GapLane]) -> Iterator[bytes]:
-    for index, lane in enumerate(lanes):
-        pid = _LANE_PID + index
-        name = f"gaps of device {lane.device}, explained"
-        yield _line({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}})
-        yield _line(
-            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": -1}}
-        )
+    for pid, lane in enumerate(lanes, _LANE_PID):
+        place = {"pid": pid, "tid": 0}
+        name = {"name": f"gaps of device {lane.device}, explained"}
+        yield _line({"ph": "M", "name": "process_name", **place, "args": name})
+        yield _line({"ph": "M", "name": "process_sort_index", **place, "args": {"sort_index": -1}})
         for event in lane.events:
-            yield (
-                _line(
-                    {
-                        "ph": "X",
-                        "cat": "gap",
-                        "name": event.name,
-                        "pid": pid,
-                        "tid": 0,
-                        "cname": event.color,
-                        "args": {"until": event.until},
-                    }
-                )[:-1]
-                + f', "ts": {_us(event.start_ns)}, "dur": {_us(event.length_ns)}}}'.encode()
-            )
+            shown = {"ph": "X", "cat": "gap", "name": event.name, **place, "cname": event.color}
+            span = f', "ts": {_us(event.start_ns)}, "dur": {_us(event.length_ns)}}}'
+            yield _line({**shown, "args": {"until": event.until}})[:-1] + span.encode()
 
 
 def _us(ns: int) -> str:

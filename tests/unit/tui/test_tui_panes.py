@@ -201,7 +201,7 @@ def test_remedies_show_what_became_of_them() -> None:
         "batch.larger": "restart",
     }
     now = next(line for line in tuning_pane.lines(tui.trying()) if line.state == "trying")
-    assert (now.achieved, now.interval, now.predicted) == (1.31, [1.27, 1.35], 1.67)
+    assert (now.achieved, now.interval, now.remedy.predicted) == (1.31, [1.27, 1.35], 1.67)
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
 
 
@@ -242,7 +242,7 @@ def test_no_page_of_a_recording_names_a_key_that_needs_a_job() -> None:
 def test_what_is_said_of_a_remedy_is_cut_with_a_mark() -> None:
     for line in tuning_pane.lines(tui.kept()):
         said = plain(tuning_pane.note(line, 30))
-        assert said.endswith("…") or line.means in said or line.why in said
+        assert said.endswith("…") or line.remedy.doc in said or line.why in said
 
 
 def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:

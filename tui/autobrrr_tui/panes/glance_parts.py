@@ -327,7 +327,7 @@ def next_step(view: View) -> tuple[str, str]:
         return f"p measures again after {takers_named(found.contention)}", "screen.probe"
     starts = bool(script and at_start)
     fits = not starts or any(each.reach == "live" for each in found.advice)
-    live = [each for each in lines(view) if each.reach == "live" and each.default]
+    live = [each for each in lines(view) if each.is_live and each.remedy.default]
     if live and fits and (view.tuned is None or view.failed):
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"
@@ -353,7 +353,7 @@ def safety(view: View) -> tuple[str, str]:
         return (still if found.active else "no remedy is on any more"), tone
     if view.tuning:
         now = view.progress.remedy if view.progress is not None else None
-        class_ = next((each.class_ for each in lines(view) if each.remedy == now), "")
+        class_ = next((each.remedy.class_ for each in lines(view) if each.remedy.remedy == now), "")
         said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
         return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else "plain"
     cost = "" if found.cost.share is None else f"; watching costs {share(found.cost.share)} of a step"

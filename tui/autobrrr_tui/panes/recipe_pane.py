@@ -22,7 +22,7 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
     rows = [
         [Cell(text=line, tone="strong" if line.startswith("[") else "")] for line in recipe.text.splitlines()
     ]
-    applied = {each.remedy: each for each in lines(view) if each.token is not None}
+    applied = {each.remedy.remedy: each for each in lines(view) if each.token is not None}
     names = [line.partition("=")[0].strip().strip('"') for line in recipe.text.splitlines()]
     keys = [name if name in applied else "" for name in names]
     more = {name: more_of(line) for name, line in applied.items()}

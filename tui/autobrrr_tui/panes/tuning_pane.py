@@ -39,20 +39,25 @@ class RemedyRow:
     """One remedy with all that is known of it."""
 
     key: str
-    remedy: str
-    options: dict[str, object]
+    remedy: RemedyLine  # as the session lists it
     state: str
-    predicted: float | None
-    class_: str
-    reach: str = "live"
-    default: bool = True
-    means: str = ""
+    trial: Trial | None = None
     achieved: float | None = None
     interval: list[float] | None = None
-    price_ns: int | None = None  # what its trial took
-    why: str = ""  # what a trial has ended with
-    memory: str = ""  # the most with it on
     token: int | None = None
+
+    @property
+    def why(self) -> str:
+        """What a trial has ended with."""
+        return "" if self.trial is None else self.trial.why
+
+    @property
+    def is_live(self) -> bool:
+        return self.remedy.reach == "live"
+
+    @property
+    def class_tone(self) -> Tone:
+        return "warn" if self.remedy.class_ in DARING else ""
 
 
 def lines(view: View) -> list[RemedyRow]:
@@ -60,16 +65,32 @@ def lines(view: View) -> list[RemedyRow]:
     found: dict[str, RemedyRow] = {}
     details = view.details
     listed = details.remedies if details is not None else []
-    meanings = {each.remedy: each.doc for each in listed}
+    docs = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
-        found[trial_label(trial)] = _tried(trial, meanings.get(trial.remedy, ""))
+        tried = RemedyLine(
+            remedy=trial.remedy,
+            options=trial.options,
+            predicted=trial.predicted,
+            class_=trial.class_,
+            doc=docs.get(trial.remedy, ""),
+        )
+        found[trial_label(trial)] = RemedyRow(
+            key=trial_label(trial),
+            remedy=tried,
+            state=trial.outcome_word,
+            trial=trial,
+            achieved=trial.achieved,
+            interval=trial.interval,
+        )
     for remedy in listed:
         key = label(remedy.remedy, remedy.options)
-        found.setdefault(key, _untried(remedy, key, tuning=view.tuning))
+        waits = "manual" if not remedy.default else "queued" if view.tuning else "not tried"
+        waits = waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach)
+        found.setdefault(key, RemedyRow(key=key, remedy=remedy, state=waits))
     for applied in details.active if details is not None else ():
         key = label(applied.remedy, applied.options)
         on = RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding")
-        base = found.get(key) or _untried(on, key, tuning=False)
+        base = found.get(key) or RemedyRow(key=key, remedy=on, state="on")
         state = base.state if base.state in ("kept", "trying") else "on"
         found[key] = replace(base, state=state, token=applied.token)
     now = view.progress
@@ -78,7 +99,7 @@ def lines(view: View) -> list[RemedyRow]:
         found[key] = replace(found[key], state=STAGES.get(now.stage, now.stage))
         if now.achieved is not None:
             found[key] = replace(found[key], achieved=now.achieved, interval=now.interval)
-    return sorted(found.values(), key=lambda line: (line.reach != "live", not line.default))
+    return sorted(found.values(), key=lambda line: (not line.is_live, not line.remedy.default))
 
 
 def parts(view: View, height: int) -> Sequence[ScreenPart]:
@@ -111,7 +132,7 @@ def table(found: Sequence[RemedyRow]) -> PageTable:
 
 def note(line: RemedyRow, width: int) -> Row:
     """What stands under the list about the remedy that is chosen, its name in whole."""
-    return row(piece(clipped(f"  {line.key}: {line.why or line.means}", width - 2), "dim"))
+    return row(piece(clipped(f"  {line.key}: {line.why or line.remedy.doc}", width - 2), "dim"))
 
 
 def _keys(view: View) -> str:
@@ -123,57 +144,27 @@ def _keys(view: View) -> str:
 def _cells(line: RemedyRow) -> list[Cell]:
     said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
     gain = Gain(name=line.key, achieved=line.achieved, interval=line.interval)
-    if line.achieved is None and line.predicted is not None and not line.why:  # no use after a trial
-        said, short = f"{factor_words(line.predicted)} predicted", "-"
+    predicted, took_ns = line.remedy.predicted, line.trial.duration_ns if line.trial is not None else 0
+    if line.achieved is None and predicted is not None and not line.why:  # no use after a trial
+        said, short = f"{factor_words(predicted)} predicted", "-"
     return [
         Cell(text=line.key, tone="strong" if line.token is not None else ""),
         Cell(text=line.state, tone=STATES.get(line.state, "")),
         Cell(gain=None if gain.achieved is None else gain),
         Cell(text=said, short=short, sort=line.achieved),
-        factor(line.predicted),
-        figure("" if line.price_ns is None else duration(line.price_ns), line.price_ns),
-        Cell(text=class_badge(line.class_), tone="warn" if line.class_ in DARING else ""),
+        factor(predicted),
+        figure(duration(took_ns) if took_ns else "", took_ns or None),
+        Cell(text=class_badge(line.remedy.class_), tone=line.class_tone),
     ]
 
 
 def more_of(line: RemedyRow) -> list[Line]:
-    tone: Tone = "warn" if line.class_ in DARING else ""
+    remedy, peaks = line.remedy, NO_PEAKS if line.trial is None else line.trial.peaks
+    words = f"{remedy.class_}: {CLASS_WORDS.get(remedy.class_, '')}"
     return [
-        Line(name="class", text=f"{line.class_}: {CLASS_WORDS.get(line.class_, '')}", tone=tone),
-        Line(name="works", text=REACHES.get(line.reach, line.reach)),
-        Line(name="memory", text=line.memory),
+        Line(name="class", text=words, tone=line.class_tone),
+        Line(name="works", text=REACHES.get(remedy.reach, remedy.reach)),
+        Line(name="memory", text="" if peaks == NO_PEAKS else f"at most {peaks.words}"),
         Line(name="why", text=line.why),
-        Line(name="means", text=line.means),
+        Line(name="means", text=remedy.doc),
     ]
-
-
-def _tried(trial: Trial, means: str) -> RemedyRow:
-    return RemedyRow(
-        key=trial_label(trial),
-        remedy=trial.remedy,
-        options=trial.options,
-        state=trial.outcome_word,
-        predicted=trial.predicted,
-        achieved=trial.achieved,
-        interval=trial.interval,
-        price_ns=trial.duration_ns or None,
-        class_=trial.class_,
-        means=means,
-        why=trial.why,
-        memory="" if trial.peaks == NO_PEAKS else f"at most {trial.peaks.words}",
-    )
-
-
-def _untried(remedy: RemedyLine, key: str, *, tuning: bool) -> RemedyRow:
-    waits = "manual" if not remedy.default else "queued" if tuning else "not tried"
-    return RemedyRow(
-        key=key,
-        remedy=remedy.remedy,
-        options=remedy.options,
-        state=waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach),
-        predicted=remedy.predicted,
-        class_=remedy.class_,
-        reach=remedy.reach,
-        default=remedy.default,
-        means=remedy.doc,
-    )

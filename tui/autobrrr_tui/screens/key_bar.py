@@ -81,7 +81,7 @@ def able(view: View, line: RemedyRow | None) -> frozenset[str]:
     if view.tuning:
         return frozenset({*found, "pause"})
     found |= {"window", "probe"}
-    if line is not None and line.token is None and line.reach == "live":
+    if line is not None and line.token is None and line.is_live:
         found.add("apply")
     if details is not None and details.active:
         found.add("undo")

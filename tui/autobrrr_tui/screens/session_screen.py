@@ -114,10 +114,9 @@ class SessionScreen(ListScreen):
             self.app.push_screen(page)
             if self._pane.explained:
                 line = self._line()
-                known = {line.means for line in tuning_pane.lines(self.view)}  # the details say it already
-                self._explain(
-                    [picked if line is None else line.remedy], page, lambda found: meaning_of(found, known)
-                )
+                name = picked if line is None else line.remedy.remedy
+                known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
+                self._explain([name], page, lambda found: meaning_of(found, known))
 
     def action_copy(self) -> None:
         text = self._copied()
@@ -162,19 +161,14 @@ class SessionScreen(ListScreen):
             self.tell("choose a remedy with up and down, then a")
         elif line.token is not None:
             self.tell(f"{line.key} is already on; u reverts it")
-        elif line.reach != "live":
-            self.tell(f"{line.key} can't be applied now ({line.reach}): autobrrr run --recipe FILE")
+        elif not line.is_live:
+            self.tell(f"{line.key} can't be applied now ({line.remedy.reach}): autobrrr run --recipe FILE")
         else:
-            request = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
-            if line.class_ in tuning_pane.DARING:
-                changes = (
-                    "changes the training"
-                    if line.class_ == "changes-training"
-                    else "draws other random numbers"
-                )
-                self._confirm(
-                    f"{line.key} is of class {line.class_}: it {changes}. Apply it?", "apply it", request
-                )
+            request = ViewRequest(do=Do.APPLY, remedy=line.remedy.remedy, options=line.remedy.options)
+            if line.class_tone == "warn":
+                class_ = line.remedy.class_
+                does = "draws other random numbers" if class_ == "stream" else "changes the training"
+                self._confirm(f"{line.key} is of class {class_}: it {does}. Apply it?", "apply it", request)
             else:
                 self._request(request, f"{line.key} will be applied at the next step boundary")
 
@@ -185,7 +179,7 @@ class SessionScreen(ListScreen):
         on = self.view.details.active if self.view.details is not None else []
         if line is not None and line.token is not None:
             self._request(
-                ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"reverting {line.key}"
+                ViewRequest(do=Do.UNDO, remedy=line.remedy.remedy, token=line.token), f"reverting {line.key}"
             )
         elif on:
             last = on[-1]
