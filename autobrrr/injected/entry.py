@@ -23,7 +23,7 @@ from .loop import fork_guard
 from .recipe_startup import RecipeStartup
 from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
-from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, file_behind, listen
+from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, listen
 
 # What may lie in the folder of an injection.
 BROUGHT = ("boot.json", "code", "source", "request.py", "link.sock", "taken", "failed")
@@ -149,21 +149,9 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
     ready = boot.get("ready")
     if callable(ready):
         ready()
-    pid, made = os.getpid(), file_behind(server.fileno())
-
-    def is_open() -> bool:
-        return file_behind(server.fileno()) == made
-
-    def hang_up() -> None:
-        """Where the job has closed it, what it has opened under that number stays."""
-        if is_open():
-            server.close()
-        else:
-            server.detach()
-
-    guard = fork_guard.guard(hang_up)
+    pid, guard = os.getpid(), fork_guard.guard(server.close)
     try:
-        while os.getpid() == pid and is_open():
+        while os.getpid() == pid:
             link = accept(server)
             if link is not None:
                 with suppress(NotUp):  # the sidecar sees the link close; the next one may fare better
@@ -172,7 +160,7 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
                     _serve(boot, torch, whole, active)
     finally:
         guard.release()
-        hang_up()
+        server.close()
         if os.getpid() == pid:
             os.unlink(path)
 

@@ -13,7 +13,7 @@ from types import CodeType, ModuleType
 
 from .live_torch.dispatch_modes import unseen
 from .loop.train_loop import TrainLoop
-from .measure.code_sites import attention_in
+from .measure.code_sites import attention_in, is_own
 from .measure.stack_sampler import foreign_folders
 
 PORTION = 64
@@ -84,12 +84,8 @@ def _forwards(roots: list[object], foreign: tuple[str, ...]) -> list[CodeType]:
         kind = type(part)
         if kind not in found:
             code = getattr(getattr(kind, "forward", None), "__code__", None)
-            found[kind] = code if isinstance(code, CodeType) and _is_own(code, foreign) else None
+            found[kind] = code if isinstance(code, CodeType) and is_own(code, foreign) else None
     return [code for code in dict.fromkeys(found.values()) if code is not None]
-
-
-def _is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
-    return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
 
 
 def _uneven(roots: list[object]) -> list[str]:

@@ -12,7 +12,6 @@ from _thread import get_ident
 from collections.abc import Callable
 from types import ModuleType
 
-from ..live_torch.module_call_slot import InSlot, Watch
 from ..phases import phase_hooks
 from ..phases.loader_watch import LoaderWatch, make_next
 from ..phases.phase_clock import PhaseClock
@@ -51,15 +50,19 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
     owner = get_ident()
     backward, zero_grad, next_batch = _wrappers(phases)
     update = phase_hooks.make_update(phases, owner, _nothing)
+    # No module is called: that would run the user's own global module hooks, on this thread.
+    enter, leave = phase_hooks.make_root(None, phases, owner, torch.is_grad_enabled, (_nothing, _nothing))
     thing = _Thing()
 
     def step() -> None:
         next_batch(thing)
         zero_grad(thing)
+        enter(thing, (), {})
+        leave()
         backward(thing)
         update(thing)
 
-    return max(0, _per_call(step) - _per_call(_four_calls)) + _root_hooks(torch, phases, owner)
+    return max(0, _per_call(step) - _per_call(_four_calls))
 
 
 def _wrappers(phases: PhaseClock) -> tuple[Callable[..., object], ...]:
@@ -76,22 +79,6 @@ def _four_calls() -> None:
     _nothing(None)
     _nothing(None)
     _nothing(None)
-
-
-def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
-    """The watch of a root module, and what it calls.
-
-    No module is called for it: that would run the user's own global module hooks, on this thread.
-    """
-    enter, leave = phase_hooks.make_root(None, phases, owner, torch.is_grad_enabled, (_nothing, _nothing))
-    thing = _Thing()
-    slot = InSlot(thing, _nothing)
-    one = Watch(slot, enter, leave)
-    slot.watches = (one,)
-    slot.settle()
-    found = max(0, _per_call(slot) - _per_call(_nothing))
-    one.end()  # they hold each other
-    return found
 
 
 def cost_of(loop: TrainLoop) -> dict[str, object]:

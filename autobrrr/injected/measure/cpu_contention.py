@@ -61,3 +61,12 @@ def _allowed() -> frozenset[int]:
         return frozenset(os.sched_getaffinity(0))
     except OSError:
         return frozenset()
+
+
+def scheduled_ns(tid: int | None) -> tuple[int, int] | None:
+    """How long a thread has run, and waited for a CPU, since it began; None where the kernel does not say."""
+    try:
+        ran, waited = Path(f"/proc/self/task/{tid}/schedstat").read_text(encoding="ascii").split()[:2]
+    except (OSError, ValueError):
+        return None
+    return int(ran), int(waited)

@@ -36,6 +36,7 @@ from .code_sites import (
     sites_on,
     user_stack,
 )
+from .cpu_contention import scheduled_ns
 
 DEEPEST = 200
 SWITCH_S = 0.0001
@@ -78,23 +79,6 @@ def main_ident() -> int:
     """The main thread's ident, for as long as no step has shown the training thread."""
     thread = getattr(sys.modules.get("threading"), "main_thread", None)
     return int(thread().ident or 0) if thread is not None else 0
-
-
-class SchedulerClock:
-    """How long one thread has run or waited for a CPU, in nanoseconds; None where the kernel does not say."""
-
-    def __init__(self, tid: int | None) -> None:
-        self._path = f"/proc/self/task/{tid}/schedstat" if tid else None
-
-    def __call__(self) -> int | None:
-        if self._path is None:
-            return None
-        try:
-            with open(self._path, encoding="ascii") as file:
-                ran, waited = file.read().split()[:2]
-        except (OSError, ValueError):
-            return None
-        return int(ran) + int(waited)
 
 
 class Sleeps:
@@ -141,7 +125,7 @@ def sample(
     seen: Counter[StackLook] = Counter()
     stacks: Stacks = Counter()
     innermost: Stacks = Counter()
-    sleeps = Sleeps(SchedulerClock(tid))
+    sleeps = Sleeps(lambda: None if (known := scheduled_ns(tid)) is None else sum(known))
     spent: Counter[Place] = Counter()  # ns
     long: Counter[Place] = Counter()  # ns of them in long steps
     workers: WorkerLooks | None = None
@@ -276,7 +260,7 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
         name, file = code.co_name, code.co_filename
         if not does and _LOADER in file:
             does = _loading(frame)
-        if users is None and "/site-packages/" not in file and not file.startswith(foreign):
+        if users is None and is_own(code, foreign):
             users = frame
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
             in_loader = True

@@ -23,7 +23,7 @@ from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
-from .cpu_contention import ForeignLoad
+from .cpu_contention import ForeignLoad, scheduled_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import KernelTimes
 from .op_floors import FloorMeter
@@ -266,7 +266,5 @@ class TraceTask:
 
 def run_delay_ns(tid: int) -> int:
     """How long this thread has waited for a CPU since it began; -1: not known here."""
-    try:
-        return int(Path(f"/proc/self/task/{tid}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return -1
+    known = scheduled_ns(tid)
+    return -1 if known is None else known[1]

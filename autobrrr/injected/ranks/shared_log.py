@@ -12,7 +12,6 @@ import fcntl
 import os
 from pathlib import Path
 
-from ..wire.agent_socket import file_behind
 from ..wire.plain_number import whole_number
 from .switch_protocol import PLAN
 
@@ -33,7 +32,7 @@ class SharedLog:
     """
 
     def __init__(self, fd: int) -> None:
-        self._fd, self._file = fd, file_behind(fd)
+        self._fd = fd
         self._read_bytes = 0
         self._known: dict[str, str] = {}
 
@@ -89,7 +88,7 @@ class SharedLog:
         if len(record) >= RECORD_BYTES:
             raise RegisterLost(f"{key} takes {len(record)} bytes, and there is room for {RECORD_BYTES - 1}")
         try:
-            os.write(self._open(), record.ljust(RECORD_BYTES - 1) + b"\n")
+            os.write(self._fd, record.ljust(RECORD_BYTES - 1) + b"\n")
         except OSError as error:
             raise RegisterLost(f"nothing can be put there: {error.strerror}") from None
         standing = self.get(key)
@@ -108,22 +107,16 @@ class SharedLog:
         return max((int(key.split("/")[0]) for key in self._known if key.endswith(PLAN)), default=0)
 
     def leave(self) -> None:
-        """Nothing is asked any more. Once; from then on the number may be another file of the job."""
+        """Nothing is asked any more: each question then raises RegisterLost."""
         fd, self._fd = self._fd, -1
-        if fd >= 0 and file_behind(fd) == self._file:
+        if fd >= 0:
             os.close(fd)
-
-    def _open(self) -> int:
-        """Its number; raises RegisterLost where the job has closed it: a file of its own may be there."""
-        if self._fd < 0 or file_behind(self._fd) != self._file:
-            raise RegisterLost("it was closed")
-        return self._fd
 
     def _read(self) -> None:
         # Two threads may read one record: each sets what stands first, and neither leaves one out.
         at = self._read_bytes
         try:
-            data = os.pread(self._open(), 1 << 16, at)
+            data = os.pread(self._fd, 1 << 16, at)
             while data:
                 for start in range(0, len(data) - len(data) % RECORD_BYTES, RECORD_BYTES):
                     record = data[start : start + RECORD_BYTES].rstrip(b" \n").decode(errors="replace")
@@ -132,7 +125,7 @@ class SharedLog:
                 at += len(data) - len(data) % RECORD_BYTES
                 if len(data) < 1 << 16:
                     break
-                data = os.pread(self._open(), 1 << 16, at)
+                data = os.pread(self._fd, 1 << 16, at)
         except OSError as error:
             raise RegisterLost(f"it can't be read: {error.strerror}") from None
         self._read_bytes = max(self._read_bytes, at)

@@ -116,28 +116,21 @@ def _short(path: str) -> Iterator[str]:
 
 
 class AgentSocket:
-    """Frames to and from the sidecar, and the bell.
-
-    A job may close all descriptors that it does not know, and open files of its own under their numbers.
-    Those are neither read nor written nor closed: the link is lost then.
-    """
+    """Frames to and from the sidecar, and the bell."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         link.settimeout(SEND_TIMEOUT_S)
-        # A pair of sockets, not a pipe: a closed socket object refuses to send, while the number of a
-        # closed pipe may by then be another file of the job.
+        # A pair of sockets, not a pipe: once it is closed here, another thread's ring is refused.
         self._bell_out, self._bell_in = socket.socketpair()
         self._bell_out.setblocking(False)
         self._bell_in.setblocking(False)
-        self._made = [(each, file_behind(each.fileno())) for each in (link, self._bell_out, self._bell_in)]
         self._poll = select.poll()
         self._poll.register(link.fileno(), select.POLLIN)
         self._poll.register(self._bell_out.fileno(), select.POLLIN)
 
     def ring_bell(self) -> None:
         """Wake the agent's thread. From any thread; after the close it does nothing."""
-        self._forget_taken()
         try:
             self._bell_in.send(b"!", UNHEARD)
         except OSError:  # full: it rings anyway
@@ -146,10 +139,6 @@ class AgentSocket:
     def wait(self, timeout_ms: int) -> bool:
         """Until a frame is there, the bell rings or time is up; whether there is one, or no link any more."""
         ready = dict(self._poll.poll(timeout_ms))
-        self._forget_taken()
-        if -1 in (self._link.fileno(), self._bell_out.fileno()):
-            self._link.close()
-            return True
         if self._bell_out.fileno() in ready:
             try:
                 self._bell_out.recv(4096)
@@ -159,7 +148,6 @@ class AgentSocket:
 
     def lost(self) -> bool:
         """Whether the other side has closed the link, or is gone; never waits and reads nothing."""
-        self._forget_taken()
         if self._link.fileno() < 0:
             return True
         look = select.poll()
@@ -175,7 +163,6 @@ class AgentSocket:
 
     def send(self, message: dict[str, object], fd: int | None = None) -> None:
         """One frame, with a file descriptor where given; raises LinkLost."""
-        self._forget_taken()
         try:
             if fd is None:
                 framing.send(self._link, message)
@@ -191,21 +178,6 @@ class AgentSocket:
 
     def close(self) -> None:
         """Close socket and bell; may be called twice."""
-        self._forget_taken()
         self._link.close()
         self._bell_in.close()
         self._bell_out.close()
-
-    def _forget_taken(self) -> None:
-        for each, made in self._made:
-            if each.fileno() >= 0 and file_behind(each.fileno()) != made:
-                each.detach()
-
-
-def file_behind(number: int) -> tuple[int, int] | None:
-    """What lies behind a descriptor's number, by now maybe a file of the job; None where it was closed."""
-    try:
-        found = os.fstat(number)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

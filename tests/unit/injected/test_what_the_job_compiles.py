@@ -155,31 +155,6 @@ def test_compiled_code_that_calls_eval_is_compiled_in_one_graph_while_a_session_
     assert GRAPHS["stats"]["unique_graphs"] == 1
 
 
-CLOSES = """
-import os, sys
-from autobrrr.injected.ranks.shared_log import RegisterLost, SharedLog
-log = SharedLog.create()
-os.closerange(3, 256)  # a job that closes what it does not know
-files = [open(sys.argv[1], "w+b", buffering=0) for _ in range(8)]
-try:
-    log.put("1/outcome", "drop")
-except RegisterLost:
-    print("lost")
-log.leave()
-print(*(each.write(b"x") for each in files), os.path.getsize(sys.argv[1]))
-"""
-
-
-@pytest.mark.integration
-def test_a_file_that_the_job_opens_under_a_number_of_ours_is_neither_written_nor_closed(
-    tmp_path: Path,
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSES, str(tmp_path / "theirs")], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["lost", *["1"] * 8, "1"], done.stderr
-
-
 def test_a_log_of_ranks_that_was_left_can_not_be_asked() -> None:
     log = SharedLog.create()
     log.leave()

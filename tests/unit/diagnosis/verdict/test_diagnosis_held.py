@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.injected.measure.stack_sampler import SchedulerClock, Sleeps
+from autobrrr.injected.measure.stack_sampler import Sleeps
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, held, held_stacks, replaced
 
@@ -73,7 +73,7 @@ def test_a_thread_that_stays_and_hardly_runs_is_asleep(busy_ns: int, asleep: int
 
 
 def test_a_thread_whose_clock_cannot_be_read_is_neither_awake_nor_asleep() -> None:
-    sleeps = Sleeps(SchedulerClock(None))
+    sleeps = Sleeps(lambda: None)
     place = ("a.py:1 f", "forward", False, False)
     sleeps.see(place, 0)
     sleeps.see(place, 10)

@@ -172,36 +172,3 @@ def test_only_what_was_brought_is_taken_away(tmp_path: Path) -> None:
     entry.clear(str(tmp_path / "link"))
     assert sorted(os.listdir(real)) == sorted(entry.BROUGHT)
     entry.clear(str(tmp_path / "none"))
-
-
-@pytest.mark.parametrize("which", ["the link", "the bell"])
-@pytest.mark.parametrize("then", ["wait", "send", "lost", "bell", "close"])
-def test_a_file_that_the_job_opened_under_our_number_is_left_alone(which: str, then: str) -> None:
-    ours, sidecar = socket.socketpair()
-    link = agent_socket.AgentSocket(ours)
-    taken = ours.fileno() if which == "the link" else link._bell_in.fileno()
-    jobs, peer = socket.socketpair()
-    peer.send(b"data of the job")
-    os.dup2(jobs.fileno(), taken)
-    if then == "wait":
-        if which == "the bell":
-            os.dup2(jobs.fileno(), link._bell_out.fileno())
-        assert link.wait(1000)
-        with pytest.raises(agent_socket.LinkLost):
-            link.receive()
-    elif then == "send" and which == "the link":
-        with pytest.raises(agent_socket.LinkLost):
-            link.send({"event": "progress"})
-    elif then == "lost" and which == "the link":
-        assert link.lost()
-    elif then == "bell":
-        link.ring_bell()
-    link.close()
-    assert os.fstat(taken).st_ino == os.fstat(jobs.fileno()).st_ino
-    assert jobs.recv(100) == b"data of the job"
-    peer.setblocking(False)
-    with pytest.raises(BlockingIOError):
-        peer.recv(1)
-    os.close(taken)
-    for each in (jobs, peer, sidecar):
-        each.close()
