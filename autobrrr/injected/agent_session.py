@@ -428,8 +428,10 @@ class AgentSession:
         deadline = time.monotonic() + (patience_s if needs_boundary else min(patience_s, HOOKS_PATIENCE_S))
         if (needs_boundary or loop.hooks.on) and loop.hot.live:
             loop.task_ends()
-            loop.hot.will = lambda: loop.take_down(keep=keep)  # of a thread that may stand in for ours
-            loop.post(lambda: loop.take_down(keep=keep))
+            loop.hot.will = lambda: loop.take_down(
+                keep=keep, at_boundary=True
+            )  # of a thread that may stand in for ours
+            loop.post(lambda: loop.take_down(keep=keep, at_boundary=True))
             compiles = False
             while not loop.gone and loop.hot.live and time.monotonic() < deadline:
                 loop.hot.poke()
@@ -444,7 +446,7 @@ class AgentSession:
             time.sleep(0.001)
         waiting: list[str] = []
         if not loop.gone:
-            waiting = loop.take_down_from_outside(keep=keep)
+            waiting = loop.take_down(keep=keep, at_boundary=False)
         return sorted({*loop.left, *(f"{name} (undone at the next step)" for name in waiting)})
 
     def _release(self) -> None:

@@ -94,5 +94,5 @@ def test_what_is_posted_while_the_job_captures_waits_for_the_step_after() -> Non
         assert loop.broken is None
     finally:
         loop.close_door()
-        loop.take_down_from_outside(keep=False)
+        loop.take_down(keep=False, at_boundary=False)
         pages.release()

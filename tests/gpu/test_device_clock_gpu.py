@@ -29,7 +29,7 @@ def loop() -> Iterator[TrainLoop]:
     yield made
     if not made.gone:
         made.close_door()
-        made.take_down_from_outside(keep=False)
+        made.take_down(keep=False, at_boundary=False)
     assert not made.stamps._free
     assert not made.stamps._awaited
     pages.release()

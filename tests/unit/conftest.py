@@ -35,5 +35,5 @@ def loop() -> Iterator[TrainLoop]:
     yield made
     if not made.gone:
         made.close_door()
-        made.take_down_from_outside(keep=False)
+        made.take_down(keep=False, at_boundary=False)
     pages.release()

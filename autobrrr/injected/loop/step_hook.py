@@ -42,7 +42,7 @@ class Hot:
     live: bool = True
     busy: bool = False
     knocks: int = 0
-    will: Callable[[], None] | None = None  # what is left to do at the next boundary
+    will: Callable[[], object] | None = None  # what is left to do at the next boundary
 
     @property
     def steps(self) -> int:

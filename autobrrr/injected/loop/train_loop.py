@@ -100,7 +100,7 @@ class TrainLoop:
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
         self._scouts = FallbackMarks(torch, self.job, self.event, self.fail)
         self._patches: list[Patch] = []
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox: deque[Callable[[], object]] = deque()
         self._sampled = False
         self._hurry = False
         self._heard = 0
@@ -126,7 +126,7 @@ class TrainLoop:
         self._patches += self._marks.put_on()
         EPOCHS.listen(self.torch, self._epoch_begins)
 
-    def post(self, work: Callable[[], None]) -> None:
+    def post(self, work: Callable[[], object]) -> None:
         """Do this at the next boundary, on the training thread, after the measuring task."""
         self._inbox.append(work)
         self.hot.poke()
@@ -229,10 +229,7 @@ class TrainLoop:
         if not self.gone and (get_ident() == hot.owner or not hot.owner):
             hot.busy = True
             try:
-                if at_boundary:
-                    self.take_down(keep=False)
-                else:  # in the middle of a step: remedies wait for its end
-                    self.take_down_from_outside(keep=False)
+                self.take_down(keep=False, at_boundary=at_boundary)
             except Exception as second:  # noqa: BLE001
                 self.broken += f"; then {type(second).__name__}: {second}"
             finally:
@@ -270,35 +267,30 @@ class TrainLoop:
         """Posted work need not wait for the measuring task any more."""
         self._hurry = True
 
-    def take_down(self, *, keep: bool) -> None:
-        """Take everything of ours off, remedies too unless kept. On the training thread at a boundary."""
+    def take_down(self, *, keep: bool, at_boundary: bool) -> list[str]:
+        """Take everything of ours off, remedies too unless kept.
+
+        On the training thread at a boundary; or from the agent's, while training is not inside our code: then
+        remedies, and what they kept, wait for the next boundary of the training thread.
+
+        Returns:
+            The names of those that wait.
+        """
         self.hot.will = None
-        self._stop(at_boundary=True)
+        self._stop(at_boundary=at_boundary)
         self._flush()
+        if not at_boundary:
+            waiting = self.active.kept + [each.remedy.name for each in self.active.ours if not keep]
+            if self.measuring.unfinished is not None:
+                waiting.append(self.measuring.unfinished.name)
+            if waiting:
+                self.hot.will = lambda: self.take_down(keep=keep, at_boundary=True)
+                return waiting
         if keep:
             self.active.let_go()
             self.active.forget()
         else:
             self._report(self.active.undo_all())
-        self._finish()
-
-    def take_down_from_outside(self, *, keep: bool) -> list[str]:
-        """The same from the agent's thread, while training is not inside the agent's code.
-
-        Remedies that need the training thread, and what they kept, wait for its next boundary; their names.
-        """
-        self._stop(at_boundary=False)
-        self._flush()
-        waiting = self.active.kept
-        if not keep:
-            waiting += [applied.remedy.name for applied in self.active.ours]
-        if self.measuring.unfinished is not None:
-            waiting.append(self.measuring.unfinished.name)
-        if waiting:
-            self.hot.will = lambda: self.take_down(keep=keep)
-            return waiting
-        if keep:
-            self.active.forget()
         self._finish()
         return []
 

@@ -40,7 +40,7 @@ def test_a_session_goes_on_over_a_train_step_that_is_compiled_whole() -> None:
                 step(torch.randn(2, 4))
     finally:
         loop.close_door()
-        loop.take_down_from_outside(keep=False)
+        loop.take_down(keep=False, at_boundary=False)
         pages.release()
         torch._dynamo.reset()
     assert (loop.broken, loop.hot.steps, loop.left) == (None, STEPS, [])

@@ -51,7 +51,7 @@ def on_and_off():
             while loop.hot.steps < until: time.sleep(0)
             loop.close_door()
             while loop.hot.busy: time.sleep(0)
-            assert loop.take_down_from_outside(keep=False) == []
+            assert loop.take_down(keep=False, at_boundary=False) == []
             assert not loop.left, loop.left
             assert loop.broken is None, loop.broken
             pages.release()

@@ -89,7 +89,7 @@ def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_go
         assert agent._loop.broken is None
     finally:
         agent._loop.close_door()
-        agent._loop.take_down_from_outside(keep=False)
+        agent._loop.take_down(keep=False, at_boundary=False)
         agent._pages.close_fd()
         agent._pages.release()
     replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
@@ -147,7 +147,7 @@ def test_it_is_let_go_of_at_the_next_step_where_training_came_to_none_in_time(
     optimizer: torch.optim.Optimizer, keep: bool
 ) -> None:
     tried = Tried(optimizer)
-    waiting = tried.loop.take_down_from_outside(keep=keep)
+    waiting = tried.loop.take_down(keep=keep, at_boundary=False)
     assert waiting == (["compiled"] if keep else ["compiled", "graphed"])
     assert (tried.let_go, tried.loop.gone) == ([], False)  # not from another thread
     optimizer.step()

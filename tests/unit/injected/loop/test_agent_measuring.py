@@ -270,7 +270,7 @@ def test_what_lies_over_something_of_ours_comes_off_before_it(
     loop._close(0)
     assert torch.compile is not was[0]
     if ends:
-        loop.take_down_from_outside(keep=False)
+        loop.take_down(keep=False, at_boundary=False)
     else:
         loop._close(1)
         loop.roots.stop()

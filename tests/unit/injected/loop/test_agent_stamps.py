@@ -338,7 +338,7 @@ def test_the_loop_leaves_no_step_waiting_for_a_stamp_when_it_goes(loop: TrainLoo
     trained(loop, device, 30)
     device.done_ns = 0
     loop.close_door()
-    loop.take_down_from_outside(keep=False)
+    loop.take_down(keep=False, at_boundary=False)
     assert all(step.device_ns != ring_layout.AWAITED for step in read_ring(loop._pages.memory))
 
 
