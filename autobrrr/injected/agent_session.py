@@ -18,8 +18,8 @@ from .live_torch.compiled_code import compiles_now
 from .live_torch.parameter_device import parameter_device
 from .live_torch.torch_types import Device
 from .loop import own_cost
-from .loop.boundary_task import Task
 from .loop.job_watches import job_watches
+from .loop.task_runner import Task
 from .loop.train_loop import TrainLoop
 from .loop_anatomy import read_anatomy
 from .measure import stack_sampler

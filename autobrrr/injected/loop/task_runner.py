@@ -8,13 +8,53 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import thread_time_ns
+from typing import Protocol
 
 from ..live_torch.job_signals import raised_by_handler
+from ..live_torch.live_job import Job
 from ..live_torch.torch_types import Abstain
 from ..wire import ring_layout
-from .boundary_task import Boundary, Task
 from .job_watches import WatchPatience
+
+
+@dataclass(slots=True)
+class Boundary:
+    """One step boundary, on the training thread.
+
+    A task sets `mark` to flag the step that begins now (`ring.TRACED`, ...), `sample` to have the
+    phases of that step measured, `begun` to be called once it has begun, on the device's clock too.
+    """
+
+    job: Job
+    seq: int  # of the step that begins now
+    now_ns: int  # time.perf_counter_ns at entry
+    last_step_ns: int  # the step that just ended, without the agent's own boundary work
+    last_flags: int
+    mark: int = 0
+    sample: bool = False
+    begun: Callable[[], None] | None = None
+
+
+class Task(Protocol):
+    """Work spread over step boundaries."""
+
+    name: str
+    event: str  # that ends it: its result, or why there is none
+    resumable: bool  # after a `cancel` within a step it goes on with the next one
+
+    @property
+    def pending(self) -> bool:
+        """After a cancel: something is left that only the training thread can take off."""
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        """One slice of work; returns after how many steps to call again (>= 1), None when done."""
+
+    def cancel(self) -> None:
+        """Take everything off. On the training thread at a boundary, or on the agent's thread
+        when training does not come to one. May be called twice, never raises."""
+
 
 NEVER = 1 << 62
 INSTRUMENTED = ring_layout.TRACED | ring_layout.SETTLING

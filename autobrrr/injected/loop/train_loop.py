@@ -29,7 +29,6 @@ from ..remedies.loader.loader_epochs import EPOCHS
 from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from . import fork_guard
-from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
 from .job_watches import WatchPatience, job_records, job_watches
@@ -37,7 +36,7 @@ from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
 from .step_pattern import StepPattern, Usual
-from .task_runner import Measuring
+from .task_runner import Boundary, Measuring, Task
 
 MOST_NOTES = 128  # plain steps between two looks
 PASSES = 1024  # fires of other optimizers between two looks

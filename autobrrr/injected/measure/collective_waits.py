@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from ..live_torch.collective_count import collective_count
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
-from ..loop.boundary_task import Boundary
+from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..phases.phase_clock import NAMES
 from ..wire import ring_layout

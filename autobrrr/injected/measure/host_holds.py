@@ -14,8 +14,8 @@ from time import perf_counter_ns, thread_time_ns
 
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Abstain
-from ..loop.boundary_task import Boundary
 from ..loop.device_stamps import MS_NS
+from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 

@@ -24,7 +24,7 @@ from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY
 from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
-from ..loop.boundary_task import Boundary
+from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout

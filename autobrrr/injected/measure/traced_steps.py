@@ -20,7 +20,7 @@ from ..live_torch import available_memory
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
-from ..loop.boundary_task import Boundary
+from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from .cpu_contention import ForeignLoad, scheduled_ns

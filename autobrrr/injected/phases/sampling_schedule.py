@@ -43,17 +43,13 @@ class Bursts:
         self.asked = False
         self._from = seq
 
-    def begin_at(self, seq: int) -> None:
-        """The next burst begins with this step."""
-        self._from = seq
-
     def rest(self, seq: int, steps: int, step_ns: int) -> None:
         """Pause for so many steps from this one on; not where each step might be sampled within budget.
 
         What the agent has just done disturbs a short step. Of long ones there are few, and none to lose.
         """
         free = self.cost_ns + self.boundary_ns <= self.budget * step_ns
-        self.begin_at(seq if free else seq + steps)
+        self._from = seq if free else seq + steps
 
     def spacing(self, step_ns: int) -> int:
         """Steps from the beginning of one burst to that of the next."""

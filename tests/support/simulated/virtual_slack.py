@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.device_stamps import DeviceStamps
-from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.task_runner import Boundary, Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure.host_holds import HostSlackTask
 from autobrrr.records import HostSlack

@@ -54,7 +54,7 @@ def test_a_cadence_that_is_asked_for_is_only_made_sparser() -> None:
 
 def test_the_step_before_a_burst_is_looked_at_and_plain_ones_are_not() -> None:
     bursts = Bursts()
-    bursts.begin_at(50)
+    bursts.ask(bursts.every, bursts.steps, 50)
     assert not bursts.wants(10, 1_000_000)
     assert bursts.look_at(10) == 49
 

@@ -18,12 +18,14 @@ from ...live_torch import module_call_slot
 from ...live_torch.dispatch_modes import runs_own_code
 from ...live_torch.live_job import Job
 from ...live_torch.parameter_places import places_of
-from ...live_torch.torch_types import Abstain, Module, Tensor
+from ...live_torch.torch_types import Module, Tensor
 from ..registry import RefusalCode, Refused, Undo
 
 Call = module_call_slot.Call
 Layer = Callable[[Call], Call]
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
 FEWEST = 2
 SHARE = 0.3  # of the trained parameters, for it to be worth while
 
@@ -140,10 +142,32 @@ def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
     for module in modules:
         if type(module).__name__ == "OptimizedModule" or is_taken(module):
             raise Refused("the job is compiled already")
-        try:
-            refuse_kinds(torch, module)
-        except Abstain as reason:
-            raise Refused(str(reason)) from None
+        for part in module.modules():
+            _refuse_kind(torch, part)
+        for tensor in (*module.parameters(), *module.buffers()):
+            _refuse_tensor(torch, tensor)
+
+
+def _refuse_kind(torch: ModuleType, part: Module) -> None:
+    for kind in type(part).__mro__:
+        if kind.__name__ in _SHARDED:
+            raise Refused(f"{kind.__name__} calls collectives in its forward")
+        if kind.__name__ == "SyncBatchNorm":
+            raise Refused("SyncBatchNorm waits for the other ranks")
+    if isinstance(part, torch.jit.ScriptModule):
+        raise Refused(f"{type(part).__name__} is TorchScript, which would specialise on other shapes")
+    if "graphed" in getattr(vars(part).get("forward"), "__qualname__", ""):
+        raise Refused(f"{type(part).__name__} replays a CUDA graph")
+
+
+def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
+    if runs_own_code(torch, type(tensor)):
+        raise Refused(f"the parameters are of the kind {type(tensor).__name__}")
+    device = str(tensor.device).partition(":")[0]
+    if device not in ("cpu", "cuda"):
+        raise Refused(f"the parameters are on a device of the kind {device}")
+    if device == "cpu" and tensor.is_shared():
+        raise Refused("the parameters lie in memory that other processes write")
 
 
 def device_types(modules: Iterable[Module]) -> set[str]:
@@ -221,37 +245,6 @@ def _size(modules: Iterable[Module]) -> int:
         id(each): each.numel() for module in modules for each in module.parameters() if each.requires_grad
     }
     return sum(trained.values())
-
-
-HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
-
-
-def refuse_kinds(torch: ModuleType, root: Module) -> None:
-    """Raises Abstain for a module tree of which one rank, or one call more, can't be run by itself."""
-    for part in root.modules():
-        for kind in type(part).__mro__:
-            if kind.__name__ in _SHARDED:
-                raise Abstain(f"{kind.__name__} calls collectives in its forward")
-            if kind.__name__ == "SyncBatchNorm":
-                raise Abstain("SyncBatchNorm waits for the other ranks")
-        if isinstance(part, torch.jit.ScriptModule):
-            raise Abstain(f"{type(part).__name__} is TorchScript, which would specialise on other shapes")
-        forward = vars(part).get("forward")
-        if "graphed" in getattr(forward, "__qualname__", ""):
-            raise Abstain(f"{type(part).__name__} replays a CUDA graph")
-    for tensor in (*root.parameters(), *root.buffers()):
-        _refuse_tensor(torch, tensor)
-
-
-def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
-    if runs_own_code(torch, type(tensor)):
-        raise Abstain(f"the parameters are of the kind {type(tensor).__name__}")
-    device = str(tensor.device).partition(":")[0]
-    if device not in ("cpu", "cuda"):
-        raise Abstain(f"the parameters are on a device of the kind {device}")
-    if device == "cpu" and tensor.is_shared():
-        raise Abstain("the parameters lie in memory that other processes write")
 
 
 def hook_dicts(root: Module) -> list[Mapping[object, object]]:

@@ -13,11 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import Patch, first, patched, take_off_all
-from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.job_watches import LONG_BOUNDARIES, LONG_NS, MOST_NS, job_watches
 from autobrrr.injected.loop.own_cost import cost_of
 from autobrrr.injected.loop.step_pattern import Pattern
-from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Measuring
+from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY

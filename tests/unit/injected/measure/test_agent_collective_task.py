@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.task_runner import Boundary, Measuring
 from autobrrr.injected.measure.collective_waits import CollectiveTask
 from autobrrr.injected.phases.phase_clock import PhaseClock
 from autobrrr.injected.wire import ring_layout

@@ -14,8 +14,7 @@ import torch
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.torch_types import Abstain
-from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Measuring
+from autobrrr.injected.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import traced_steps
 from autobrrr.injected.measure.cpu_profiler import ProfiledStep

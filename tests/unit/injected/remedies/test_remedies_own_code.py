@@ -8,8 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from autobrrr.injected.remedies.compile.compile_models import SECOND_ORDER
-from autobrrr.injected.remedies.compile.job_sources import says
+from autobrrr.injected.remedies.compile.compile_models import SECOND_ORDER, says
 
 
 def module(file: Path | None, text: str = "") -> ModuleType:
