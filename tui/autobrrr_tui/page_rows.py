@@ -35,7 +35,7 @@ from autobrrr_tui.text_rows import (
 
 WIDE = 110  # cells of a screen from which on the details stand beside a list
 LEAST, LEAST_BAR, MOST_BAR = 16, 6, 30  # cells of a column of words, of bars
-LEAST_AXIS, MOST_AXIS = 24, 60  # of gains on an axis
+LEAST_AXIS, MOST_AXIS, TICK = 24, 60, 6  # of gains on an axis; of a tick that is not 1x
 NAMES, SHORT_NAMES, LEAST_NAMES = 27, 17, 8  # of names: for which columns give way; that are left
 TONES: Mapping[Tone, str] = {
     "": "plain",
@@ -296,7 +296,9 @@ def _title(table: PageTable, at: int, cells: int, by: int | None) -> str:
     scale = _axis(table, at)
     if scale is None:
         return _head(table.heads[at], at == by)
-    return labels(sorted((place(each, scale, cells), f"{each:g}x") for each in scale.factors()), cells)
+    even = place(1.0, scale, cells)
+    ticks = sorted((place(each, scale, cells), f"{each:g}x") for each in scale.factors())
+    return labels([tick for tick in ticks if tick[0] == even or abs(tick[0] - even) >= TICK], cells)
 
 
 def _padded(text: str, cells: int, head: str) -> str:

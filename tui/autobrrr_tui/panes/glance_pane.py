@@ -47,7 +47,8 @@ def _boxes(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     verdict = parts.verdict(view, half - EDGES)
     verdict += [*parts.grounds(found, half - EDGES), *parts.machine(found)]
     gain = parts.gain(view, width - half - EDGES)
-    top = min(12, max(len(verdict), len(gain.rows), 4) + 2)
+    gained = [*(parts.large(gain.proven) if gain.proven else ()), *gain.rows]
+    top = min(12, max(len(verdict), len(gained), 4) + 2)
     spare = height - top - len(after)
     phases = parts.phases(found.phases_ns, side - EDGES)
     phases += [BLANK, *_device(found, side - EDGES)]
@@ -63,7 +64,7 @@ def _boxes(view: View, found: Diagnosis, width: int, height: int) -> list[Row]:
     return [
         *beside(
             boxed("VERDICT", verdict, half, top),
-            boxed(gain.head.upper(), gain.rows, width - half, top, gain.note),
+            boxed(gain.head.upper(), gained, width - half, top, gain.note),
             half,
         ),
         *boxed("STEP", steps, width, middle, seconds_shown(view, whole)),

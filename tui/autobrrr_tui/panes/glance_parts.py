@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rich.segment import Segment
+from rich.style import Style
+from textual.renderables.digits import Digits
+
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Advice, Diagnosis, NoClaim, Phases, TuneProgress, Tuning, limited_by
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
@@ -114,6 +118,7 @@ class GainPart(NamedTuple):
     rows: list[Row]
     head: str = "gain"
     note: str = ""
+    proven: str = ""  # the factor alone
 
 
 def gain(view: View, room: int) -> GainPart:
@@ -131,7 +136,8 @@ def gain(view: View, room: int) -> GainPart:
         said = row(piece("faster beside other programs; nothing is claimed", "warn"))
         return GainPart([said, _what_is_on(view, found, room)])
     if tuned is not None and is_on and measured:
-        return GainPart(_proven(tuned, found, _what_is_on(view, found, room)), note=note)
+        rows = _proven(tuned, found, _what_is_on(view, found, room))
+        return GainPart(rows, note=note, proven=factor_words(tuned.speedup))
     if found.active:
         said = row(piece("not measured against the job without it; t does", "dim"))
         return GainPart([said, _what_is_on(view, found, room)])
@@ -148,6 +154,13 @@ def gain(view: View, room: int) -> GainPart:
     listed = PageTable(title="", heads=("-", "#-", "-" if wide else "~-", "-"), rows=advised, tall=1)
     advice = table_rows(listed, room)
     return GainPart([*rows, *advice]) if rows else GainPart(advice, "may gain", "predicted, not tried yet")
+
+
+def large(factor: str) -> list[Row]:
+    """A figure in letters three rows high."""
+    segments = Digits(factor).render(Style(bold=True))
+    drawn = "".join(each.text for each in segments if isinstance(each, Segment))
+    return [row(piece(line, "good")) for line in drawn.splitlines()]
 
 
 def _advised(advice: Advice, *, wide: bool) -> list[Cell]:
