@@ -56,7 +56,7 @@ def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
             limit="unknown",
             limit_confidence="low",
             limit_reason=WITHHELD,
-            decide_with=f"autobrrr diagnose {measured.pid} --for 60s",
+            decide_with=f"autobrrr diagnose {measured.pid}",
         )
     return msgspec.structs.replace(found, confidence="low", limit_confidence="low")
 

@@ -146,37 +146,6 @@ def slow_in_many_threads(case: JudgedCase) -> str | None:
     return f"{measured.facts.threads} threads on {measured.cores} CPUs, and {near}"
 
 
-def _full_kernels(case: JudgedCase) -> Undecided | None:
-    """Not overhead, kernels take most of the step, and no second signal says which kind leads."""
-    if "overhead" not in case.readings["traced_steps"].against:
-        return None
-    kinds = {name: getattr(case.shares, name) or 0.0 for name in ("compute", "memory", "underfilled")}
-    total = sum(kinds.values())
-    if case.shares.compute is None or total < thresholds.NAMED_AT:
-        return None
-    if case.leader is None:
-        return None  # `_mixture` says it
-    listed = ", ".join(f"{of_one(share)} {WORDS[name]}" for name, share in kinds.items() if share >= 0.005)
-    kernel_time = case.readings["kernel_time"]
-    if not kernel_time.abstained and kernel_time.says is None and case.leader in ("compute", "memory"):
-        return (
-            "mixed",
-            Sentence(known=f"no kind of kernel leads clearly: {listed}"),
-            f"autobrrr tune {case.measured.pid} --for 2m",
-        )
-    known = f"not overhead: kernels work {of_one(min(1.0, total))} of a step ({listed})"
-    probe = case.readings["batch_probe"]
-    if probe.says == "overhead" and probe.value is not None:
-        adds = (
-            f"{of_one(probe.value)} of the step does not grow with the batch: batch-independent weight "
-            "traffic (optimizer, embedding), which points to memory"
-        )
-    else:
-        seconds = dict.fromkeys(pair.second for pair in AGREEMENT if pair.regime == case.leader)
-        adds = unconfirmed([case.readings[name] for name in seconds])
-    return "unknown", Sentence(known=known, adds=adds), f"autobrrr tune {case.measured.pid} --for 2m"
-
-
 def _long_steps(case: JudgedCase) -> Undecided | None:
     """Some long steps take so much of the time that what the usual one shows decides nothing."""
     reading = case.readings["uneven_steps"]
@@ -246,7 +215,9 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
             f"that is by {rows[0].first.replace('_', ' ')}, but only {probe.note}, which does not confirm it"
         )
         return "mixed", Sentence(known=lead, adds=adds), _again(case)
-    return "unknown", Sentence(known=lead, adds=unconfirmed(missing)), _missing(case, missing)
+    of_kernels = leader in ("compute", "memory", "underfilled")  # a trial shows more than more time
+    command = f"autobrrr tune {case.measured.pid} --for 2m" if of_kernels else _missing(case, missing)
+    return "unknown", Sentence(known=lead, adds=unconfirmed(missing)), command
 
 
 def _mixture(case: JudgedCase) -> Undecided | None:
@@ -254,9 +225,23 @@ def _mixture(case: JudgedCase) -> Undecided | None:
     shares = measured_shares(case.shares)
     if case.shares.overhead is None or (case.shares.other or 0.0) >= thresholds.NAMED_AT:
         return None
-    if case.readings["traced_steps"].abstained or case.leader is not None:
+    if case.readings["traced_steps"].abstained or (case.leader is not None and not _two_kinds(case)):
         return None
     return "mixed", Sentence(known=mixture(shares)), f"autobrrr tune {case.measured.pid} --for 2m"
+
+
+def _two_kinds(case: JudgedCase) -> bool:
+    """Whether the kind of kernels that leads takes less than twice the other one, by the clock itself."""
+    clock = case.readings["kernel_time"]
+    return case.leader in ("compute", "memory") and not clock.abstained and clock.says is None
+
+
+def _no_step(case: JudgedCase) -> Undecided | None:
+    """Whatever the job runs, and whether it could be traced: no step has ended yet."""
+    if len(case.measured.step_ns) or case.measured.seen:
+        return None
+    why = f"no step has ended since attach{_stands(case.measured.frames)}"
+    return "unknown", Sentence(adds=why), _again(case)
 
 
 def _not_traceable(case: JudgedCase) -> Undecided | None:
@@ -300,9 +285,6 @@ def _guard(case: JudgedCase) -> Undecided | None:
 
 def _measuring(case: JudgedCase) -> Undecided:
     steps, seen = len(case.measured.step_ns), case.measured.seen
-    if steps == 0 and seen == 0:
-        why = f"no step has ended since attach{_stands(case.measured.frames)}"
-        return "unknown", Sentence(adds=why), _again(case)
     if steps == 0:
         why = (
             f"of {seen} since attach no step counts for how the job trains now{_phases(case) or _waits(case)}"
@@ -319,9 +301,9 @@ GROUNDS: tuple[Ground, ...] = (
     _crowded,
     _long_steps,
     _delayed,
-    _full_kernels,
-    _unsupported,
     _mixture,
+    _unsupported,
+    _no_step,
     _not_traceable,
     _guard,
 )
@@ -361,7 +343,9 @@ def _not_overhead(case: JudgedCase) -> str:
 
 
 def _again(case: JudgedCase) -> str:
-    return f"autobrrr diagnose {case.measured.pid} --for 60s"
+    """On a busy machine more time decides nothing: the last line of a result says whose CPUs are awaited."""
+    longer = "" if case.busy >= thresholds.BUSY_AT else " --for 60s"
+    return f"autobrrr diagnose {case.measured.pid}{longer}"
 
 
 def _missing(case: JudgedCase, missing: list[Reading]) -> str:
