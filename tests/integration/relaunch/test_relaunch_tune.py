@@ -154,7 +154,7 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
     assert relaunch.alive(tmp_path / "run") == []
 
 
-def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tmp_path: Path) -> None:
+def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory_and_the_study_goes_on(tmp_path: Path) -> None:
     holds = "held = bytearray(args.batch_size * (40 << 20))\noptimizer = Plain"
     file = relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))
     words = [
@@ -177,10 +177,12 @@ def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tm
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert [(each["remedy"], each["outcome"]) for each in found["trials"]] == [("--batch-size=4", "undone")]
-    assert "a batch of 128 was not started: it needs about" in found["note"]
-    assert "of addresses, 4.0 GiB are free" in found["note"]
-    assert found["trials"][0]["memory_bytes"] > 1 << 20
+    smaller, larger = found["trials"]
+    assert (smaller["remedy"], smaller["outcome"]) == ("--batch-size=4", "undone")
+    assert smaller["memory_bytes"] > 1 << 20
+    assert (larger["remedy"], larger["outcome"]) == ("--batch-size=128", "refused")
+    assert larger["why"].startswith("oom: out of memory")
+    assert larger["predicted_memory_bytes"] > 1 << 30
 
 
 def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
