@@ -95,6 +95,12 @@ def check_names(only: Sequence[str]) -> None:
             raise UsageError(f"--only {name}: not possible on a running job ({REGISTRY[name].reach})")
 
 
+def class_named(name: str | None) -> ExactnessClass:
+    """An exactness class by its name; the widest where there is none of that name."""
+    known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+    return next((cls for cls in known if cls == name), "changes-training")
+
+
 def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
     """The class of all together; bitwise for none."""
     return max(classes, key=CLASSES.index, default="bitwise")
@@ -170,7 +176,7 @@ def _candidate(choice: Choice, advice: Advice | None) -> Candidate:
         predicted=None if advice is None else advice.expected,
         interval=None if advice is None or advice.interval is None else tuple(advice.interval),
         rare=remedy.rare,
-        cls=_class_of(remedy),
+        cls=class_named(remedy.cls),
     )
 
 
@@ -231,11 +237,6 @@ def misfit(choice: Choice, anatomy: Anatomy | None) -> str | None:
 def is_rare(choice: Choice) -> bool:
     """True where a choice acts on rare long steps."""
     return REGISTRY[choice.remedy].rare
-
-
-def _class_of(remedy: Remedy) -> ExactnessClass:
-    known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-    return known[CLASSES.index(remedy.cls)]
 
 
 def thread_counts(now: int | None, cores: int | None) -> list[int]:

@@ -10,11 +10,9 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import get_args
 
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.script_flags import (
@@ -28,6 +26,7 @@ from autobrrr.recipe.script_flags import (
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
+from autobrrr.tuner.candidate_space import class_named
 
 MOST_LEVELS = 16
 FLOAT_LEVELS = 9
@@ -90,14 +89,13 @@ def flag_parameter(
 
 def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) -> Parameter:
     """A remedy that is off or on, or off and on with each value of one of its options."""
-    known = get_args(ExactnessClass)
     return Parameter(
         name=f"{name}.{option}" if option else name,
         kind="remedy",
         levels=(False, *(levels or (True,))),
         given=0,
         ordered=len(levels) > 1 and not isinstance(levels[0], str),
-        cls=known[CLASSES.index(REGISTRY[name].cls)],
+        cls=class_named(REGISTRY[name].cls),
         remedy=name,
         option=option,
     )

@@ -20,7 +20,7 @@ from autobrrr.injected.remedies.registry import Refused
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
-from autobrrr.relaunch.trial import live_trial, trial_environment
+from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_ports import with_own_port
@@ -106,7 +106,7 @@ class TrialFactory:
 
     def variables(self) -> dict[str, str]:
         """What every trial starts with."""
-        env = trial_environment.variables(self.environment, self.home)
+        env = trial_launch.variables(self.environment, self.home)
         env.setdefault(INDUCTOR_CACHE, str(self.home / "inductor"))
         return env
 
@@ -122,7 +122,7 @@ class TrialFactory:
         fence = None
         if self.walled:
             kept = None if self.kept is None else str(self.kept.resolve())
-            fence = trial_environment.walls(launch.folder, launch.environment, (str(self.home),))
+            fence = trial_launch.walls(launch.folder, launch.environment, (str(self.home),))
             fence = replace(fence, kept=kept, network=self.network)
         trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
         self._live = [each for each in self._live if not each.closed] + [trial]
@@ -140,12 +140,7 @@ class TrialFactory:
         """Set limits by what the command as given took to its first step."""
         if base.start_ns is not None:
             least = max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * base.start_ns / 1e9)
-            self.limits = Limits(
-                first_step_s=least,
-                settle_s=self.limits.settle_s,
-                silence_s=self.limits.silence_s,
-                grace_s=self.limits.grace_s,
-            )
+            self.limits = replace(self.limits, first_step_s=least)
 
     def machine(self, facts: JobFacts | None) -> str:
         """What it was measured on, for the recipe."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
+from autobrrr.tuner.candidate_space import class_named
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
 
 Call = Callable[[Callable[[], None]], None]
@@ -147,13 +148,9 @@ class LiveBench:
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
-        cls: ExactnessClass = "changes-training"
-        for known in get_args(ExactnessClass):
-            cls = known if known == done.cls else cls
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
-        return SwitchedOn(
-            token=done.token, seq=done.seq if done.seq is not None else self.next_seq(), cls=cls
-        )
+        seq = done.seq if done.seq is not None else self.next_seq()
+        return SwitchedOn(token=done.token, seq=seq, cls=class_named(done.cls))
 
     def undo(self, token: int) -> int:
         if token in self.lost():

@@ -1,22 +1,21 @@
 """The tuner, and its guard, as a session calls it: on the tuner's thread, on the session's bench.
 
-Its libraries are heavy, so they are imported when somebody tunes.
+What searches is heavy, so it is imported when somebody tunes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-
-if TYPE_CHECKING:
-    from autobrrr.tuner.arm_switch import ArmRemedy
-    from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
+from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven, class_named
+from autobrrr.tuner.tune_settings import TuneSettings
 
 
 def tune(
@@ -44,7 +43,6 @@ def tune(
 
 def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
     """Whether what is on still pays; see `GainGuard.check`."""
-    from autobrrr.tuner.arm_switch import ArmSwitch
     from autobrrr.tuner.gain_guard import GainGuard
 
     board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
@@ -52,9 +50,6 @@ def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
 
 
 def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
-    from autobrrr.tuner.candidate_space import allowed_classes, allows_unproven
-    from autobrrr.tuner.tune_settings import TuneSettings
-
     usual = TuneSettings()
     return TuneSettings(
         budget_ns=usual.budget_ns if request.for_s is None else int(request.for_s * 1e9),
@@ -69,9 +64,5 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
 
 
 def _kept(applied: ActiveRemedy) -> ArmRemedy:
-    from autobrrr.tuner.arm_switch import ArmRemedy
-    from autobrrr.tuner.candidate_space import Choice
-
     choice = Choice(remedy=applied.remedy, options=tuple(sorted(applied.options.items())))
-    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == applied.class_]
-    return ArmRemedy(choice=choice, token=applied.token, cls=known[0] if known else "changes-training")
+    return ArmRemedy(choice=choice, token=applied.token, cls=class_named(applied.class_))

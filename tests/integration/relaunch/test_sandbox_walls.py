@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch.trial import live_trial, trial_environment
+from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import Limits, Walls
@@ -298,7 +298,7 @@ def test_where_no_overlay_is_possible_a_study_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = relaunch.launch(tree(tmp_path))
-    monkeypatch.setattr(trial_environment, "walls", lambda *_: Walls(size_bytes=1 << 20, needed=("/proc",)))
+    monkeypatch.setattr(trial_launch, "walls", lambda *_: Walls(size_bytes=1 << 20, needed=("/proc",)))
     with (
         TrialFactory(
             command=launch.command,

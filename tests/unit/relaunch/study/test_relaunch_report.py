@@ -16,7 +16,7 @@ from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import doubled, proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
-from autobrrr.relaunch.trial.trial_environment import variables, walls
+from autobrrr.relaunch.trial.trial_launch import variables, walls
 from autobrrr.report.html.chart_places import pictures
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
