@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from autobrrr.relaunch.search.search_space import Parameter
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from support import training
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 SCRIPT = """
@@ -68,6 +73,46 @@ def environment() -> dict[str, str]:
 
 def launch(file: Path, *flags: str, python: tuple[str, ...] = (sys.executable,)) -> TrialLaunch:
     return TrialLaunch(command=(*python, str(file), *flags), environment=environment(), folder=file.parent)
+
+
+def factory(place: Path, launched: TrialLaunch, **more: Any) -> TrialFactory:
+    """Where trials of a command come from, with its folders in this place."""
+    return TrialFactory(
+        command=launched.command,
+        folder=launched.folder,
+        environment=launched.environment,
+        runtime=place / "run",
+        cache=place / "cache",
+        **more,
+    )
+
+
+def tuning(
+    place: Path, *words: str, command: Sequence[str] = (sys.executable, "train.py"), **more: Any
+) -> subprocess.Popen[str]:
+    """`autobrrr tune` of the script in `user` on the stand-in for torch, in a process of its own."""
+    root = STANDIN.parents[2]
+    ours = {**training.environment(place), "PYTHONPATH": f"{root}:{STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "tune", *words, "--", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ours,
+        cwd=place / "user",
+        **more,
+    )
+
+
+def tuned(place: Path, *words: str, **more: Any) -> training.Outcome:
+    """What such a tuning leaves."""
+    with tuning(place, *words, **more) as process:
+        try:
+            out, said = process.communicate(timeout=150)
+        finally:
+            process.kill()
+    return training.Outcome(process.returncode, out, said)
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, float, str]]:

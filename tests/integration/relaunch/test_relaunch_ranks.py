@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.study.paired_comparison import block
-from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -31,14 +31,8 @@ while True:
 def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "job.py")
-    with TrialFactory(
-        command=command,
-        folder=tmp_path,
-        environment=training.environment(tmp_path),
-        runtime=tmp_path / "run",
-        cache=tmp_path / "cache",
-        walled=walled,
-    ) as stable:
+    launched = TrialLaunch(command=command, environment=training.environment(tmp_path), folder=tmp_path)
+    with relaunch.factory(tmp_path, launched, walled=walled) as stable:
         try:
             trials = [stable.start(), stable.start()]
         except AutobrrrError as refused:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from autobrrr.relaunch.study.paired_comparison import block
 from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.study.work_per_step import Counting, at_own_length
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -105,31 +104,15 @@ while True:
 """
 
 
-def tune(tmp_path: Path, spec: str, *flags: str) -> dict[str, object]:
+def tune(tmp_path: Path, spec: str) -> dict[str, object]:
     """The study of one choice; nothing is forbidden."""
-    file = relaunch.script(tmp_path / "user", SCRIPT)
-    root = Path(__file__).resolve().parents[3]
-    env = {**training.environment(tmp_path), "PYTHONPATH": f"{root}:{relaunch.STANDIN}"}
-    words = ["--param", spec, "--allow", "changes-training", "--allow-writes", "--json"]
+    relaunch.script(tmp_path / "user", SCRIPT)
     page = tmp_path / "r.html"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "autobrrr", "tune", *words, "--html", str(page)),
-            *("--", sys.executable, str(file), *flags),
-        ],
-        capture_output=True,
-        text=True,
-        env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=file.parent,
-        stdin=subprocess.DEVNULL,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("--param", spec, "--allow", "changes-training", "--allow-writes", "--json", "--html", str(page))
+    done = relaunch.tuned(tmp_path, *words)
+    assert done.code == 0, done.stderr
     assert "tokens/s" in page.read_text()
-    found = json.loads(done.stdout)
-    assert isinstance(found, dict)
-    return found
+    return done.json
 
 
 def test_samples_of_twice_the_length_are_compared_by_the_token(tmp_path: Path) -> None:
@@ -150,15 +133,9 @@ def stable(tmp_path: Path, text: str, env: dict[str, str], spec: str, *flags: st
     file = relaunch.script(tmp_path / "user", text)
     command = [sys.executable, str(file), *flags]
     read = parse_parameter(spec, command, env, declared_flags(command))
-    return TrialFactory(
-        command=tuple(command),
-        folder=file.parent,
-        environment=env,
-        runtime=tmp_path / "run",
-        cache=tmp_path / "cache",
-        space=make_space([read], command, {}, ALL),
-        walled=False,
-    )
+    space = make_space([read], command, {}, ALL)
+    launched = TrialLaunch(command=tuple(command), environment=env, folder=file.parent)
+    return relaunch.factory(tmp_path, launched, space=space, walled=False)
 
 
 def test_random_lengths_alone_bring_nothing(tmp_path: Path) -> None:

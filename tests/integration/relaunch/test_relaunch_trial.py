@@ -17,7 +17,7 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_factory import TrialFactory, sweep
+from autobrrr.relaunch.trial.trial_factory import sweep
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from support import relaunch, training
 
@@ -161,12 +161,9 @@ def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Star
 def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
     study = (
-        "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch.trial.trial_factory import TrialFactory\n"
+        "import time; from pathlib import Path; from support import relaunch\n"
         f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
-        "launch = relaunch.launch(file)\n"
-        "with TrialFactory(command=launch.command, folder=file.parent, environment=launch.environment,\n"
-        "            runtime=here / 'run', cache=here / 'cache', walled=False) as stable:\n"
+        "with relaunch.factory(here, relaunch.launch(file), walled=False) as stable:\n"
         "    trial = stable.start()\n"
         "    while not trial.lines: trial.look(); time.sleep(0.01)\n"
         "    print('up', flush=True); time.sleep(100)\n"
@@ -219,15 +216,8 @@ while True:
     points = space.points()
     assert [space.label(point) for point in points] == ["--batch-size=8", "--batch-size=12"]
     assert space.cls(points[0]) == "rounding"
-    with TrialFactory(
-        command=tuple(command),
-        folder=file.parent,
-        environment=env,
-        runtime=tmp_path / "run",
-        cache=tmp_path / "cache",
-        space=space,
-        walled=False,
-    ) as stable:
+    launched = TrialLaunch(command=tuple(command), environment=env, folder=file.parent)
+    with relaunch.factory(tmp_path, launched, space=space, walled=False) as stable:
         for point in (space.base, points[0]):
             trial = stable.start(point)
             assert trial.warm_up(), trial.ending

@@ -20,26 +20,9 @@ pytestmark = pytest.mark.integration
 
 
 def tune(tmp_path: Path, *words: str, script: tuple[str, ...] = ()) -> training.Outcome:
-    file = tmp_path / "user" / "train.py"
-    if not file.exists():
-        relaunch.script(file.parent)
-    done = subprocess.run(
-        [sys.executable, "-m", "autobrrr", "tune", *words, "--", sys.executable, str(file), *script],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-        cwd=file.parent,
-        stdin=subprocess.DEVNULL,
-        timeout=150,
-        check=False,
-    )
-    return training.Outcome(done.returncode, done.stdout, done.stderr)
-
-
-def environment(tmp_path: Path) -> dict[str, str]:
-    root = Path(__file__).resolve().parents[3]
-    ours = training.environment(tmp_path)
-    return {**ours, "PYTHONPATH": f"{root}:{relaunch.STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
+    if not (tmp_path / "user").exists():
+        relaunch.script(tmp_path / "user")
+    return relaunch.tuned(tmp_path, *words, command=(sys.executable, "train.py", *script))
 
 
 def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Path) -> None:
@@ -125,8 +108,8 @@ while True:
 """
 HAND_OVER = """
 import json, os, socket, sys, time
-link = socket.create_connection(("127.0.0.1", int(os.environ["DOOR"])))
-link.sendall(json.dumps({"command": sys.argv[1:], "env": dict(os.environ)}).encode() + b"\\n")
+link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+link.sendall(json.dumps({"command": sys.argv[2:], "env": dict(os.environ)}).encode() + b"\\n")
 time.sleep(1000)
 """
 
@@ -134,22 +117,13 @@ time.sleep(1000)
 def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user")
     (tmp_path / "hand_over").write_text(HAND_OVER)
-    words = ["--param", "gc.freeze", "--allow-writes", "--"]
     with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
-        door = daemon.stdout.readline().strip()
-        handed = [sys.executable, str(tmp_path / "hand_over"), sys.executable, str(file)]
-        done = subprocess.run(
-            [sys.executable, "-m", "autobrrr", "tune", *words, *handed],
-            capture_output=True,
-            text=True,
-            env={**environment(tmp_path), "DOOR": door},
-            cwd=file.parent,
-            check=False,
-            timeout=120,
-        )
+        handed = (sys.executable, str(tmp_path / "hand_over"), daemon.stdout.readline().strip())
+        words = ("--param", "gc.freeze", "--allow-writes")
+        done = relaunch.tuned(tmp_path, *words, command=(*handed, sys.executable, str(file)))
         daemon.kill()
-    assert done.returncode == 1, done.stderr
+    assert done.code == 1, done.stderr
     assert "a process that it did not start" in done.stderr
     assert relaunch.alive(tmp_path / "run") == []
 
@@ -158,26 +132,14 @@ def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory(
     tmp_path: Path,
 ) -> None:
     holds = "held = bytearray(args.batch_size * (40 << 20))\noptimizer = Plain"
-    file = relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))
-    words = [
-        "--param",
-        "--batch-size=choice:4,8,128",
-        "--allow",
-        "changes-training",
-        "--allow-writes",
-        "--json",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "autobrrr", "tune", *words, "--", sys.executable, str(file)],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-        cwd=file.parent,
+    relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))
+    done = relaunch.tuned(
+        tmp_path,
+        *("--param", "--batch-size=choice:4,8,128", "--allow", "changes-training"),
+        *("--allow-writes", "--json"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
-        check=False,
-        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     found = json.loads(done.stdout)
     smaller, larger = found["trials"]
     assert (smaller["remedy"], smaller["outcome"]) == ("--batch-size=4", "undone")
@@ -189,46 +151,21 @@ def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory(
 
 def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
     relaunch.script(tmp_path / "user")
-    words = [
-        "--param",
-        "--num-workers=int:0..2",
-        "--allow-writes",
-        "--json",
-        "--",
-        sys.executable,
-        "train.py",
-    ]
-    first = subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "tune", *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(tmp_path),
-        cwd=tmp_path / "user",
-        stdin=subprocess.DEVNULL,
-    )
+    words = ("--param", "--num-workers=int:0..2", "--allow-writes", "--json")
+    first = relaunch.tuning(tmp_path, *words)
     assert first.stderr is not None
     said = iter(first.stderr.readline, "")
     assert any("--num-workers=1: " in line and "x [" in line for line in said)
     os.kill(first.pid, signal.SIGKILL)
-    first.wait()
-    first.stderr.close()
+    first.communicate()
     deadline = time.monotonic() + 5
     while relaunch.alive(tmp_path / "run") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert relaunch.alive(tmp_path / "run") == []
-    second = subprocess.run(
-        [sys.executable, "-m", "autobrrr", "tune", *words],
-        capture_output=True,
-        text=True,
-        env=environment(tmp_path),
-        cwd=tmp_path / "user",
-        check=False,
-        timeout=120,
-    )
-    assert second.returncode == 0, second.stderr
+    second = relaunch.tuned(tmp_path, *words)
+    assert second.code == 0, second.stderr
     assert "resuming a study that has 1 trials" in second.stderr
-    assert json.loads(second.stdout)["kept"] == ["--num-workers=2"]
+    assert second.json["kept"] == ["--num-workers=2"]
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from support import relaunch
 
 pytestmark = pytest.mark.integration
@@ -156,15 +155,7 @@ def test_no_way_out_changes_a_file_or_leaves_a_process(
 
 def tried(tmp_path: Path, file: Path, words: list[str], *, network: bool = True) -> LiveTrial:
     """A trial of the script until it has nothing more to say, which is closed then."""
-    launch = relaunch.launch(file, *words)
-    with TrialFactory(
-        command=launch.command,
-        folder=launch.folder,
-        environment=launch.environment,
-        runtime=tmp_path / "run",
-        cache=tmp_path / "cache",
-        network=network,
-    ) as stable:
+    with relaunch.factory(tmp_path, relaunch.launch(file, *words), network=network) as stable:
         try:
             trial = stable.start()
         except AutobrrrError as refused:

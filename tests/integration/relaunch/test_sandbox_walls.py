@@ -16,7 +16,6 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
-from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import Limits, Walls
 from support import relaunch
 
@@ -227,15 +226,7 @@ def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_
     runs = file.parent / "runs"
     runs.mkdir()
     (runs / "last.pt").write_text("of the user")
-    launch = relaunch.launch(file)
-    with TrialFactory(
-        command=launch.command,
-        folder=file.parent,
-        environment=launch.environment,
-        runtime=tmp_path / "run",
-        cache=tmp_path / "cache",
-        kept=runs,
-    ) as stable:
+    with relaunch.factory(tmp_path, relaunch.launch(file), kept=runs) as stable:
         trial = stable.start()
         until_printed(trial, "up")
         assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
@@ -300,13 +291,7 @@ def test_where_no_overlay_is_possible_a_study_starts_nothing(
     launch = relaunch.launch(tree(tmp_path))
     monkeypatch.setattr(trial_launch, "walls", lambda *_: Walls(size_bytes=1 << 20, needed=("/proc",)))
     with (
-        TrialFactory(
-            command=launch.command,
-            folder=launch.folder,
-            environment=launch.environment,
-            runtime=tmp_path / "run",
-            cache=tmp_path / "cache",
-        ) as stable,
+        relaunch.factory(tmp_path, launch) as stable,
         pytest.raises(AutobrrrError, match="no overlay is possible over /proc") as refused,
     ):
         stable.start()
