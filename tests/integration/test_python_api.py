@@ -44,6 +44,7 @@ def test_a_session_diagnoses_tunes_and_leaves_nothing(job: Callable[..., Trainin
     assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
 
 
+@pytest.mark.nightly
 def test_the_ranks_of_a_launcher_are_one_session(tmp_path: Path) -> None:
     job = Torchrun(tmp_path, "--until", str(tmp_path / "never"))
     try:

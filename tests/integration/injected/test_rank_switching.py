@@ -99,6 +99,7 @@ def test_a_detach_of_one_rank_is_for_all(tmp_path: Path, *, keep: bool) -> None:
     assert changes(modes) == (1 if keep else 2)
 
 
+@pytest.mark.nightly  # the same at every moment: unit/injected/ranks/test_switch_protocol.py
 def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -> None:
     with RankJobs(tmp_path) as jobs:
         peers = meet(jobs.peers())
@@ -127,6 +128,7 @@ if RANK == 1 and sum(modes) == 5:
 """
 
 
+@pytest.mark.nightly
 def test_an_agent_that_fails_on_one_rank_leaves_all_with_the_same_remedies(tmp_path: Path) -> None:
     with RankJobs(tmp_path, between=AGENT_FAILS) as jobs:
         peers = meet(jobs.peers())

@@ -174,38 +174,6 @@ def kill_one_that_measures(workers: list[subprocess.Popen[str]], url: str) -> in
     raise AssertionError("no two workers measured at a time")
 
 
-def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: postgres.Server) -> None:
-    place = study_storage.address(server.url(server.new_database()))
-    barrier = threading.Barrier(4)
-    got: list[Point] = []
-    errors: list[Exception] = []
-
-    def work(number: int) -> None:
-        try:
-            barrier.wait(20)
-            opened = study_storage.connect(place)  # empty: they race for the tables too
-            search = Search(SPACE, storage=opened, name="race", worker=(f"m{number}", 1))
-            barrier.wait(60)
-            while (point := search.ask()) is not None:
-                got.append(point)
-                assert search.tell(measured(point))
-            search.close()
-        except Exception as error:  # noqa: BLE001 (told to the test's own thread)
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(100)
-    assert not errors
-    assert sorted(got) == sorted(SPACE.points())
-    opened = study(server.url(f"db{server.databases}"), "race")
-    assert set(results(opened.trials)) == {"as given", *map(SPACE.label, SPACE.points())}
-    assert opened.user_attrs["space"] == [["--workers", [*range(5)]], ["--threads", [*range(3)]]]
-
-
 def beats() -> set[threading.Thread]:
     """Threads that say of a worker that it lives."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("beat")}
