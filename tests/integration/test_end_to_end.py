@@ -15,7 +15,7 @@ from autobrrr.cli import main
 from support import training
 from support.attach import eventually
 from support.day_cases import by_day
-from support.training import Finished, TrainingJob, autobrrr, environment
+from support.training import Finished, TrainingJob, autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -108,16 +108,16 @@ def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path
     target = job("plain")
     before = _footprint(target.pid)
     assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "3s", "--json", "--no-probe").code == 0
-    sidecars = _sidecars(tmp_path)
+    before_it = sidecars(tmp_path)
     again = autobrrr(tmp_path, "attach", str(target.pid), "--for", "2s", "--json")
     assert again.code == 0
     assert again.json["final"] is True
-    assert len(sidecars) == 1
-    assert _sidecars(tmp_path) == sidecars
+    assert len(before_it) == 1
+    assert sidecars(tmp_path) == before_it
     listed = autobrrr(tmp_path, "ls", "--json").json["jobs"]
     assert any(line["pid"] == target.pid and line["attached"] for line in listed)
     assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
-    eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
+    eventually(lambda: _footprint(target.pid) == before and not sidecars(tmp_path))
 
 
 @pytest.mark.nightly
@@ -159,7 +159,7 @@ def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
     for after_s in (0.0, 0.2, 1.0, 2.5, 6.0):
         assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "1ms", "--json").code == 0
         time.sleep(after_s)
-        for pid in _sidecars(tmp_path):
+        for pid in sidecars(tmp_path):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: _footprint(target.pid) == before)
     trained = target.finish()
@@ -191,19 +191,3 @@ def test_a_diagnosis_says_that_its_log_could_not_be_written(job: StartJob, tmp_p
     (tmp_path / "state" / "autobrrr" / "sessions").touch()  # where the folder of logs should be
     found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--for", "3s")
     assert "of the session's log could not be written" in found.stderr
-
-
-def _sidecars(folder: Path) -> list[int]:
-    runtime = str(folder / "run")
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if (
-                process.environ().get("XDG_RUNTIME_DIR") == runtime
-                and "autobrrr.sidecar" in " ".join(process.cmdline())
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return sorted(found)

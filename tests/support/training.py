@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -14,6 +15,8 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from support.processes import warm_python
 
@@ -145,3 +148,16 @@ def autobrrr(folder: Path, *words: str, timeout_s: float = 120) -> Outcome:
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def sidecars(folder: Path, of: int | None = None) -> list[int]:
+    """Live background processes of a test's sessions; those of one job, where its pid is given."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            words = process.cmdline()
+            ours = process.environ().get("XDG_RUNTIME_DIR") == str(folder / "run")
+            ours = ours and "autobrrr.sidecar" in words and process.status() != psutil.STATUS_ZOMBIE
+            if ours and (of is None or str(of) in words):
+                found.append(process.pid)
+    return sorted(found)

@@ -14,7 +14,7 @@ import pytest
 
 from support.attach import eventually
 from support.torchrun import RESTARTS_ONCE, TORCHRUN, Torchrun
-from support.training import autobrrr, environment
+from support.training import autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 QUICK = ("--no-probe", "--for", "8s", "--json")
@@ -33,21 +33,6 @@ def torchrun(tmp_path: Path) -> Iterator[Callable[..., tuple[Torchrun, list[int]
     for each in started:
         each.kill()
     eventually(lambda: not sidecars(tmp_path), 60)
-
-
-def sidecars(folder: Path) -> list[int]:
-    """The background processes of this test's sessions."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name != str(os.getpid()):
-            try:
-                words = (entry / "cmdline").read_bytes()
-                environ = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if b"autobrrr.sidecar" in words and str(folder).encode() in environ:
-                found.append(int(entry.name))
-    return found
 
 
 def compared(folder: Path, pid: int | str) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.attach import eventually
-from support.training import JOBS, autobrrr, environment
+from support.training import JOBS, autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 WORDS = ("--for", "12s", "--only", "optimizer.fused", "--json")
@@ -94,23 +94,10 @@ def test_a_sidecar_that_is_killed_while_ranks_are_tuned_splits_no_weights(
     for line in tuning.stderr:
         if "trying" in line:
             break
-    victim = sidecar_of(int(ranks[1]["pid"]))  # type: ignore[index]
+    (victim,) = sidecars(tmp_path, of=int(ranks[1]["pid"]))  # type: ignore[index]
     os.kill(victim, signal.SIGKILL)
     tuning.communicate(timeout=120)
     for pid in (each["pid"] for each in ranks):  # type: ignore[attr-defined]
         autobrrr(tmp_path, "detach", str(pid))
     first, second = pair.weights()
     assert first == second
-
-
-def sidecar_of(pid: int) -> int:
-    """The background process of a session, by its command line."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"autobrrr.sidecar" in b" ".join(words) and str(pid).encode() in words:
-                return int(entry.name)
-    raise AssertionError(f"process {pid} has no sidecar")

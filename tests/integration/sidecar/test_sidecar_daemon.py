@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from autobrrr import paths
@@ -25,7 +24,7 @@ from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrde
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
 from support.attach import eventually
 from support.sessions.sidecar import raw_frame
-from support.training import autobrrr, environment
+from support.training import autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -81,19 +80,6 @@ def fake(tmp_path: Path) -> Iterator[Callable[..., FakeJob]]:
 
 def start(job: FakeJob, **options: object) -> session_client.Client:
     return session_client.join_or_start(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
-
-
-def sidecars(folder: Path) -> list[int]:
-    """Live sidecars of this test."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            ours = process.environ().get("XDG_RUNTIME_DIR") == str(folder / "run")
-            if ours and "autobrrr.sidecar" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
 
 
 def test_diagnose_attaches_decides_and_leaves_nothing(fake: Callable[..., FakeJob], tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.screens.tui_terminal import Terminal
-from support.training import TrainingJob, autobrrr, environment
+from support.training import TrainingJob, autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -67,7 +66,7 @@ def test_a_person_looks_around_leaves_comes_back_and_detaches(
     again.press("q")
     assert again.code() == 0
     assert "Traceback" not in again.text
-    assert not _sidecars(tmp_path)
+    assert not sidecars(tmp_path)
     assert target.alive()
 
 
@@ -97,7 +96,7 @@ def test_a_sidecar_that_is_killed_and_a_job_that_is_killed_leave_a_clear_screen(
     target = job("plain")
     screen = terminal("attach", str(target.pid), "--no-probe")
     screen.until(lambda s: "median" in s.text)
-    for pid in _sidecars(tmp_path):
+    for pid in sidecars(tmp_path):
         os.kill(pid, signal.SIGKILL)
     screen.until(lambda s: "the sidecar of process" in s.text)
     assert target.alive()
@@ -138,16 +137,3 @@ def test_top_lists_jobs_and_goes_into_one(job: StartJob, terminal: Open, tmp_pat
     screen.press("q")
     assert screen.code() == 0
     assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
-
-
-def _sidecars(folder: Path) -> list[int]:
-    runtime = str(folder / "run")
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = process.cmdline()
-            if process.environ().get("XDG_RUNTIME_DIR") == runtime and "autobrrr.sidecar" in words:
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
