@@ -203,16 +203,32 @@ def _spent(measured: Measurements) -> list[Spent]:
     if _step_ns(measured) is None:
         return []
     frames = measured.frames
-    enough = frames is not None and frames.samples >= thresholds.FRAME_SAMPLES
-    found = _from_stacks(measured, frames) if frames is not None and enough else _from_clocks(measured)
+    found = []
+    if frames is not None and frames.samples >= thresholds.FRAME_SAMPLES:
+        found = _from_stacks(measured, frames)
+    if not found or (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT:
+        found = _by_clocks(measured, found)
     return _with_garbage(measured, found)
 
 
-def _from_clocks(measured: Measurements) -> list[Spent]:
+def _by_clocks(measured: Measurements, looks: list[Spent]) -> list[Spent]:
+    """Each phase as long as its clock says, shared out by the looks into it.
+
+    Where others have the CPUs, most looks fall where the job waits for one.
+    """
     parts = step_parts(measured)
-    return [
+    if parts is None:
+        return looks
+    seen = {name: sum(row.share for row in looks if row.phase == name) for name in parts.phase}
+    shared = [
+        replace(row, share=row.share * parts.phase[row.phase] / seen[row.phase])
+        for row in looks
+        if seen.get(row.phase)
+    ]
+    return shared + [
         Spent(phase=name, kind=_work(measured, name), where=None, share=share, source=CLOCK)
-        for name, share in ({} if parts is None else parts.phase).items()
+        for name, share in parts.phase.items()
+        if not seen[name]
     ]
 
 

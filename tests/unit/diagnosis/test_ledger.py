@@ -87,9 +87,12 @@ def test_a_few_looks_name_no_line() -> None:
     assert all(row.where is None for row in ledger(job(none)))
 
 
-@pytest.mark.parametrize("run_delay_share", [0.3, 0.7])
-def test_a_line_is_named_where_others_have_the_cpus_too(run_delay_share: float) -> None:
-    assert wheres(job(GUARDED, host=machine(run_delay_share=run_delay_share))) == wheres(job(GUARDED))
+def test_where_others_have_the_cpus_a_phase_is_as_long_as_its_clock_says() -> None:
+    waiting = stacks(place("train.py:22 guard", "other", 5), place("train.py:40 <module>", "backward", 95))
+    busy = {row.line: row.share for row in wheres(job(waiting, host=machine(run_delay_share=0.7)))}
+    assert busy == {22: SHARES["other"], 40: SHARES["backward"]}
+    rows = ledger(job(waiting, host=machine(run_delay_share=0.7)))
+    assert {row.phase for row in rows if row.source == "phase clock"} == {"data_wait", "forward", "optimizer"}
 
 
 def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
