@@ -154,7 +154,7 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
 
     Only the program's own words are looked at, see `own_words`; where those can't be told, the command stays
     as it is. True is the flag alone; False and None take it away. A new flag is written as the command writes
-    its own: some scripts read `--flag=value` only. Where a flag stands more than once, or with several words
+    its own: nanoGPT reads `--flag=value` only. Where a flag stands more than once, or with several words
     behind it, the new one follows: the last one counts.
     """
     words = list(command)

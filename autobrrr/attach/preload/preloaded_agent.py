@@ -32,7 +32,7 @@ _ELF = b"\x7fELF"
 VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
 YOUNG_S = 60.0  # its maker may not have locked it yet
 MOST_SWEPT = 64
-_RUN = re.compile(r"run-[0-9a-f]{16}(\.gone)?")
+_RUN = re.compile(r"run-[0-9a-f]{16}")
 _SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
 
 
@@ -89,11 +89,8 @@ class Prepared:
     held: list[int]
 
     def remove(self) -> None:
-        """Take the folder away, also while `furnish` is still writing into it."""
-        gone = self.folder.with_suffix(".gone")
-        with contextlib.suppress(OSError):
-            self.folder.rename(gone)  # a file that is made now has no folder to land in
-        shutil.rmtree(gone, ignore_errors=True)
+        """Take the folder away."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         while self.held:
             os.close(self.held.pop())
         sweep(self.folder.parent)  # sockets of the processes that have just ended
@@ -169,30 +166,19 @@ def furnish(
     cache: Path,
     entries: tuple[code_bundle.Entry, ...] | None = None,
 ) -> None:
-    """Put the bundle into the folder, while the command is already starting; best effort.
+    """Put the bundle into the folder before the command starts; best effort.
 
-    Code objects are made by the command's own interpreter; the agent takes the source where they
-    are not there yet.
+    Code objects are made by the command's own interpreter, once; where they can't be, the agent takes the
+    source.
     """
     made = entries or code_bundle.entries()
     with contextlib.suppress(OSError):
         program = interpreter_behind(command, env)
-        if program is not None:
-            compiled = code_bundle.kept(
-                made, code_bundle.CompilingPython(program=program, name=program), cache
-            )
-            if compiled is not None:
-                _put(prepared.folder / "code", compiled)
-        _put(prepared.folder / "source", code_bundle.source(made))
-        if program is not None and compiled is None:
-            code_bundle.code(made, code_bundle.CompilingPython(program=program, name=program), cache)
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Write a file that appears whole."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_bytes(data)
-    unfinished.rename(path)
+        python = None if program is None else code_bundle.CompilingPython(program=program, name=program)
+        compiled = code_bundle.code(made, python, cache)
+        if compiled is not None:
+            (prepared.folder / "code").write_bytes(compiled)
+        (prepared.folder / "source").write_bytes(code_bundle.source(made))
 
 
 def interpreter_behind(command: str, env: Mapping[str, str]) -> str | None:

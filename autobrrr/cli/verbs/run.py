@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,16 +158,13 @@ def _supervise(
 ) -> tuple[int, bool, bool]:
     """Its exit code, whether a step of it was timed, and whether a remedy was applied."""
     command = order.command
+    preloaded_agent.furnish(prepared, command[0], os.environ, paths.cache_dir())
     try:
         pid = os.posix_spawnp(
             command[0], command, prepared.environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
         )
     except OSError as error:
         raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
-    cache = paths.cache_dir()
-    threading.Thread(
-        target=preloaded_agent.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
-    ).start()
     told = preload_outcome.PreloadOutcome(prepared.folder, pid, order.planned)
     status, refused = _watch(pid, told, strict=strict, quiet=as_json)
     code = os.waitstatus_to_exitcode(status)

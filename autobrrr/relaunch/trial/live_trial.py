@@ -358,7 +358,6 @@ def _fence(walls: Walls | None, folder: Path) -> dict[str, object] | None:
 
 @functools.cache
 def _bundle() -> tuple[code_bundle.Entry, ...]:
-    """Read once and not on a thread: two threads that parse at a time confuse CPython 3.11."""
     return code_bundle.entries()
 
 
@@ -378,6 +377,7 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
         prepared = preloaded_agent.prepare(launch.plan, launch.environment, folder, audit=launch.audit)
+        preloaded_agent.furnish(prepared, launch.command[0], launch.environment, cache, _bundle())
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             keeper = subprocess.Popen(
@@ -415,9 +415,4 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
         door.write(json.dumps(order).encode())
     running._reader = threading.Thread(target=running.read_output, daemon=True)
     running._reader.start()
-    threading.Thread(
-        target=preloaded_agent.furnish,
-        args=(prepared, launch.command[0], dict(launch.environment), cache, _bundle()),
-        daemon=True,
-    ).start()
     return running

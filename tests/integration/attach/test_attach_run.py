@@ -299,46 +299,9 @@ def test_ranks_of_a_launcher_are_armed_and_it_is_not(script: Path, tmp_path: Pat
         assert threads(started.pid) == 1
 
 
-def test_the_second_run_has_code_objects_of_the_commands_interpreter(tmp_path: Path) -> None:
+def test_a_run_has_code_objects_of_the_commands_interpreter(tmp_path: Path) -> None:
+    prepared = preloaded_agent.prepare(None, {}, tmp_path / "run")
     entries = probe_bundle(tmp_path / "probe")
-    had_code = []
-    for _ in range(2):
-        prepared = preloaded_agent.prepare(None, {}, tmp_path / "run")
-        preloaded_agent.furnish(prepared, sys.executable, os.environ, tmp_path / "cache", entries)
-        assert (prepared.folder / "source").stat().st_size > 0
-        had_code.append((prepared.folder / "code").exists())
-    assert had_code == [False, True]
-
-
-RECIPE = """
-schema = 1
-[remedies]
-"optimizer.foreach" = true
-[args]
-"--steps" = 30
-"""
-
-
-def test_a_recipe_is_applied_by_the_shipped_agent_and_reported(tmp_path: Path) -> None:
-    recipe = tmp_path / "fast.toml"
-    recipe.write_text(RECIPE)
-    job = Path(__file__).resolve().parents[2] / "support" / "jobs" / "plain.py"
-    command = [sys.executable, str(job), "--steps", "10"]
-    done = autobrrr(tmp_path, "run", "--recipe", str(recipe), "--json", "--", *command)
-    assert done.code == 0, done.stderr
-    assert [(line["remedy"], line["status"]) for line in done.json["remedies"]] == [
-        ("optimizer.foreach", "applied")
-    ]
-    assert done.json["step_ns"]["count"] > 0
-    assert "steps 30" in done.stdout
-
-
-def test_a_recipe_that_does_not_fit_is_said_and_with_strict_an_error(tmp_path: Path) -> None:
-    recipe = tmp_path / "other.toml"
-    recipe.write_text('schema = 1\n[match]\nscript = "other.py"\n')
-    command = ["sh", "-c", "exit 0", "train.py"]
-    told = autobrrr(tmp_path, "run", "--recipe", str(recipe), "--", *command)
-    assert told.code == 0
-    assert "it is for other.py" in told.stderr
-    strict = autobrrr(tmp_path, "run", "--strict", "--recipe", str(recipe), "--", *command)
-    assert strict.code == 2
+    preloaded_agent.furnish(prepared, sys.executable, os.environ, tmp_path / "cache", entries)
+    assert (prepared.folder / "source").stat().st_size > 0
+    assert (prepared.folder / "code").stat().st_size > 0

@@ -28,7 +28,6 @@ NOT_RANKS = {
 HELPERS = ("forkserver", "resource_tracker", "spawn")  # of multiprocessing, started as code after -c
 OF_HELPERS = tuple(f"from multiprocessing.{each} import " for each in HELPERS)
 READY_S = 20.0  # it takes some 0.05 s; more on a machine that is busy
-BUNDLE_POLLS, BUNDLE_POLL_S = 1000, 0.01
 
 
 class Watcher:
@@ -113,11 +112,6 @@ def begin(boot: str) -> None:
 
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-            # The bundle is written while we start: see `preload.furnish`.
-            for _ in range(BUNDLE_POLLS):
-                if os.path.exists(boot + "/source") or not os.path.exists(boot):
-                    break
-                time.sleep(BUNDLE_POLL_S)
             space: dict[str, object] = {"__name__": "site"}
             exec(compile(stub, "<site stub>", "exec", dont_inherit=True), space)
             space["first"](boot, None, extra)  # type: ignore[operator]
