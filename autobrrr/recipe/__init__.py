@@ -7,7 +7,7 @@ measured. It holds no code.
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
 from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
-from autobrrr.recipe.recipe_reader import load, load_with_text, parse
+from autobrrr.recipe.recipe_reader import load, load_with_text, parse, shipped
 from autobrrr.recipe.recipe_writer import dump, from_tuning
 from autobrrr.recipe.script_flags import (
     NO_PLACE,
@@ -21,7 +21,6 @@ from autobrrr.recipe.script_flags import (
     unreached,
     with_flags,
 )
-from autobrrr.recipe.shipped_recipes import shipped
 
 __all__ = [
     "NO_PLACE",

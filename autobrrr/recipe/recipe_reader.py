@@ -21,7 +21,6 @@ from autobrrr.readable import nearest
 from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Numerics, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
-from autobrrr.recipe.shipped_recipes import shipped
 from autobrrr.records import ExactnessClass
 
 if sys.version_info >= (3, 11):
@@ -30,12 +29,24 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 1 << 20
+PACKAGE = Path(__file__).resolve().parent.parent
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 GONE = {"loader.cache": "keep the items in the dataset itself"}  # remedies that there were, and what to do
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 Keys = tuple[str, ...]
 Table = Mapping[str, object]
+
+
+def shipped(package: Path = PACKAGE) -> dict[str, Path]:
+    """The recipes that come with the program, by name: beside the code in a wheel, beside the package in a
+    checkout.
+    """
+    for folder in (package / "_recipes", package.parent / "recipes"):
+        found = {file.stem: file for file in sorted(folder.glob("*.toml"))}
+        if found:
+            return found
+    return {}
 
 
 def load(path: Path | str) -> Recipe:

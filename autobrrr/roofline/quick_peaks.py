@@ -7,17 +7,18 @@ Comes out: a `MeasuredPeaks`, or None where they can't be measured.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.records import Record
-from autobrrr.roofline import matmul_curve
 from autobrrr.roofline.calibration_cache import keep, known_roofline
 from autobrrr.roofline.calibration_cache import known as read_cached
 from autobrrr.roofline.machine_identity import (
@@ -27,8 +28,7 @@ from autobrrr.roofline.machine_identity import (
     read_machine,
     torch_version,
 )
-from autobrrr.roofline.matmul_curve import MatmulPoint
-from autobrrr.roofline.roofline_records import DISTURBED_AT, Roofline
+from autobrrr.roofline.roofline_records import DISTURBED_AT, MatmulPoint, Roofline
 
 CHILD = Path(__file__).with_name("quick_child.py")
 BUDGET_S = 0.08  # for the matmul, and again for the triad: importing torch takes most of a second
@@ -45,7 +45,7 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
     matmul_flops: float  # FLOP/s of a square matmul of this n
     triad_bytes_per_s: float  # a = b + 3 c, three arrays, larger than the last cache
     measured_at_unix_s: float
-    curve: list[MatmulPoint] = []  # FLOP/s against n; empty until `roofline` has run here
+    curve: list[MatmulPoint] = []  # by rising n; empty until `roofline` has run here
     waited_share: float | None = None  # of the time that the threads wanted a core and had none
 
     @property
@@ -54,10 +54,20 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
         return (self.waited_share or 0.0) > DISTURBED_AT
 
     def matmul_flops_at(self, m: int, n: int, k: int) -> float | None:
-        """FLOP/s that a matmul (m x k)(k x n) of this volume reaches; the peak without a curve."""
+        """FLOP/s of the square matmul that does as much work as (m x k)(k x n); the peak without a curve.
+
+        Interpolated on both logarithms, constant beyond the ends. What a skinny matmul stays below that is
+        the price of its shape.
+        """
         if min(m, n, k) <= 0:
             return None
-        return matmul_curve.flops_at(self.curve, m, n, k) if self.curve else self.matmul_flops
+        size = (float(m) * n * k) ** (1 / 3)
+        above = bisect_left([point.n for point in self.curve], size)
+        if above in (0, len(self.curve)):
+            return self.curve[min(above, len(self.curve) - 1)].flops if self.curve else self.matmul_flops
+        low, high = self.curve[above - 1], self.curve[above]
+        along = math.log(size / low.n) / math.log(high.n / low.n)
+        return math.exp((1 - along) * math.log(low.flops) + along * math.log(high.flops))
 
 
 def quick_peaks(

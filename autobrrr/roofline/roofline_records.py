@@ -10,7 +10,6 @@ import msgspec
 from autobrrr.records import SCHEMA, CpuTaker, Record
 from autobrrr.roofline.device_peaks import SpecPeaks
 from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES
-from autobrrr.roofline.matmul_curve import MatmulPoint
 
 DISTURBED_AT = 0.10  # share of the time that the threads waited for a core
 
@@ -22,6 +21,13 @@ class SweepPoint(Record, frozen=True, kw_only=True):
     runtime_ns: int
     flops: float
     bytes_per_s: float  # one read and one write of the array
+
+
+class MatmulPoint(Record, frozen=True, kw_only=True):
+    """A square matmul: n x n times n x n is 2 n^3 FLOPs."""
+
+    n: int
+    flops: float  # FLOP/s
 
 
 class DtypeMatmul(MatmulPoint, frozen=True, kw_only=True):

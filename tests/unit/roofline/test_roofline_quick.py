@@ -11,14 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.roofline import matmul_curve, quick_child
+from autobrrr.roofline import quick_child
 from autobrrr.roofline.calibration_cache import keep
 from autobrrr.roofline.machine_identity import cached_file
-from autobrrr.roofline.matmul_curve import MatmulPoint
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
+from autobrrr.roofline.roofline_records import MatmulPoint
 from support.machines import roofline
 
 CURVE = [MatmulPoint(n=64, flops=1e9), MatmulPoint(n=256, flops=16e9), MatmulPoint(n=1024, flops=20e9)]
+CURVED = MeasuredPeaks(
+    threads=1,
+    torch="2",
+    matmul_n=512,
+    matmul_flops=7e9,
+    triad_bytes_per_s=1e9,
+    measured_at_unix_s=0.0,
+    curve=CURVE,
+)
 
 
 def answer(flops: float = 90e9, waited: float | None = 0.0, threads: int = 2) -> str:
@@ -137,29 +146,25 @@ def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
 
 
 def test_without_a_curve_the_peak_stands_for_every_shape() -> None:
-    one = MeasuredPeaks(
-        threads=1, torch="2", matmul_n=512, matmul_flops=7e9, triad_bytes_per_s=1e9, measured_at_unix_s=0.0
-    )
+    one = msgspec.structs.replace(CURVED, curve=[])
     assert one.matmul_flops_at(3, 4, 5) == 7e9
     assert one.matmul_flops_at(0, 4, 5) is None
-    assert msgspec.structs.replace(one, curve=CURVE).matmul_flops_at(256, 256, 256) == pytest.approx(16e9)
 
 
 def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
     for point in CURVE:
-        assert matmul_curve.flops_at(CURVE, point.n, point.n, point.n) == pytest.approx(point.flops)
-    assert matmul_curve.flops_at(CURVE, 2, 2, 2) == 1e9
-    assert matmul_curve.flops_at(CURVE, 9000, 9000, 9000) == 20e9
-    assert matmul_curve.flops_at(CURVE, 128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
-    assert matmul_curve.flops_at([], 4, 4, 4) is None
+        assert CURVED.matmul_flops_at(point.n, point.n, point.n) == pytest.approx(point.flops)
+    assert CURVED.matmul_flops_at(2, 2, 2) == 1e9
+    assert CURVED.matmul_flops_at(9000, 9000, 9000) == 20e9
+    assert CURVED.matmul_flops_at(128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
 
 
 @given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))
 def test_the_curve_never_leaves_its_range_and_knows_no_order_of_sizes(sizes: tuple[int, int, int]) -> None:
-    found = matmul_curve.flops_at(CURVE, *sizes)
+    found = CURVED.matmul_flops_at(*sizes)
     assert found is not None
     assert 1e9 * (1 - 1e-9) <= found <= 20e9 * (1 + 1e-9)
-    assert math.isclose(found, matmul_curve.flops_at(CURVE, *reversed(sizes)) or 0.0, rel_tol=1e-9)
+    assert math.isclose(found, CURVED.matmul_flops_at(*reversed(sizes)) or 0.0, rel_tol=1e-9)
 
 
 def test_the_best_run_counts_and_the_first_only_warms_up() -> None:
