@@ -17,17 +17,16 @@ from autobrrr.attach import door
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
-from autobrrr.client.each_rank import entered
+from autobrrr.client.each_rank import RanksOutcome, entered, for_each
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, left_behind
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
-from autobrrr.records import Diagnosis, RankLine, to_json
+from autobrrr.records import Diagnosis, to_json
 from autobrrr.records.wire_answers import RemedyChoice, SessionEnding
 from autobrrr.report.text.live_line import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -132,18 +131,14 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
     at_once = RanksAtOnce(outcome.done, args.for_s)
     compare_sessions(list(outcome.done), at_once, narrate)
-    followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
     try:
-        interrupted = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
+        interrupted = _watch_all(outcome, args.for_s, every_s, show)
     finally:
         for pid, client in outcome.done.items():
             if args.foreground and client.started and client.ending is None:
                 for line in left_behind(client.detach()):
                     say_of(pid)(line)
             client.close()
-    errors = [each.error for each in followers]
-    if errors[0] is not None and None not in errors:
-        raise errors[0]
     endings = [client.ending for client in outcome.done.values()]
     over = [ending for ending in endings if ending is not None and ending.kind != "detached"]
     if len(over) == len(endings) and not any(ending.decided for ending in over):
@@ -155,29 +150,52 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
 
 
 def _watch_all(
-    followers: list[Follower],
-    missing: list[RankLine],
+    ranks: RanksOutcome[Client],
     for_s: float | None,
     every_s: float,
     show: Callable[[Diagnosis], None],
 ) -> bool:
-    """Show all ranks until the time is up, their sessions end, or the user interrupts (true)."""
-    interrupted = False
+    """Show all ranks until the time is up, their sessions end, or the user interrupts (true).
+
+    Raises:
+        AutobrrrError: none of the sessions answers any more.
+    """
+    clients, latest, interrupted = ranks.done, dict[int, Diagnosis](), False
+    failed: dict[int, AutobrrrError] = {}
     end_s = None if for_s is None else time.monotonic() + for_s
+
+    def tell(*, final: bool) -> None:
+        if latest:
+            show(msgspec.structs.replace(together(list(latest.values()), ranks.missing), final=final))
+
     try:
-        while not all(each.over for each in followers) and (end_s is None or time.monotonic() < end_s):
+        while end_s is None or time.monotonic() < end_s:
+            running = [pid for pid, each in clients.items() if each.ending is None and pid not in failed]
+            if not running:
+                break
             time.sleep(every_s)
-            told = [each.latest for each in followers if each.latest is not None]
-            if told:
-                show(msgspec.structs.replace(together(told, missing), final=False))
+            looked = for_each(running, lambda pid: _look(clients[pid]), at_once=False)
+            latest |= looked.done
+            failed |= looked.failed
+            for pid, error in looked.failed.items():
+                say_of(pid)(error.message)
+            tell(final=False)
     except KeyboardInterrupt:
         interrupted = True
-    for each in followers:
-        each.stop()
-    told = [each.latest for each in followers if each.latest is not None]
-    if told:
-        show(msgspec.structs.replace(together(told, missing), final=True))
+    tell(final=True)
+    if len(failed) == len(clients):
+        raise next(iter(failed.values()))
     return interrupted
+
+
+def _look(client: Client) -> Diagnosis:
+    """The session at this moment, or as it ended."""
+    try:
+        return client.snapshot()
+    except TargetGone:
+        for last in client.snapshots():
+            return last
+        raise
 
 
 def _on_screen(
