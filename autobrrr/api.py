@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from autobrrr.client import diagnosing
@@ -305,7 +304,7 @@ class JobSession:
         """For notebooks: the page of `autobrrr report --html`, of this moment."""
         from autobrrr.report.html.page_template import page_html
         from autobrrr.report.pages.session_page import session_page
-        from autobrrr.report.past_session import PastSession
+        from autobrrr.report.past_session import PastSession, SessionData
 
         try:
             found = self.snapshot()
@@ -315,7 +314,8 @@ class JobSession:
             found = self._last
         ending = self._ending()
         ended = "" if ending is None else ending.why
-        shown = PastSession(path=Path(), last=found, judged=found, tuned=self.tuning, ended=ended)
+        data = SessionData(session="", ended=ended, snapshot=found, tuned=self.tuning)
+        shown = PastSession(data=data, judged=found)
         return FRAME.format(page=html.escape(page_html(session_page(shown))), height=FRAME_HEIGHT)
 
 

@@ -22,7 +22,7 @@ from autobrrr.cli.verbs import ls
 from autobrrr.diagnosis.glossary import explained
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis
-from autobrrr.report.past_session import past_session, session_data
+from autobrrr.report.past_session import past_session
 from autobrrr.report.text.sessions_list import latest_sessions
 
 MOST_BYTES = 2048
@@ -65,7 +65,7 @@ def report(session: str = "last") -> str:
     """What an earlier session found and kept. session: a name, a pid, `last`, or `list` for the names."""
     if session == "list":
         return fitted({"sessions": [each.name for each in latest_sessions(paths.state_dir())]})
-    found = session_data(past_session(logged_session(session)))
+    found = past_session(logged_session(session)).data
     answer: Answer = {"session": found.session, "ended": found.ended, **_of(found.snapshot, STATE)}
     if found.tuned is not None:
         answer |= _of(found.tuned, TUNED)

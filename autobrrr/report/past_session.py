@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -21,23 +21,30 @@ from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 NO_END = "the log stops before the session's end"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastSession:
-    """What a session log holds, as far as it can be read."""
+class SessionData(Record, frozen=True, kw_only=True):
+    """`report SESSION --json`."""
 
-    path: Path
-    last: Diagnosis  # the last snapshot
-    judged: Diagnosis | None  # the last one that named something, if any did
-    tuned: Tuning | None  # the last tuning that came to its end
-    trials: list[Trial] = field(default_factory=list)  # of one that did not
-    ended: str
+    schema: int = SCHEMA
+    session: str  # name of the log
+    ended: str = ""  # how; empty where the log does not say
     unread: str | None = None  # what of the log can't be read
-    timeline: SessionTimeline = field(default_factory=SessionTimeline)
+    snapshot: Diagnosis  # the last one
+    tuned: Tuning | None = None  # the last tuning that came to its end
+    trials: list[Trial] = []  # of one that did not
+    timeline: SessionTimeline = SessionTimeline()
 
     @property
     def ending(self) -> str:
         """How it ended, as far as the log says."""
         return self.ended or NO_END
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSession:
+    """A session log, as far as it can be read."""
+
+    data: SessionData
+    judged: Diagnosis | None  # the last snapshot that named something, if any did
 
 
 def past_session(path: Path) -> PastSession:
@@ -80,16 +87,16 @@ def past_session(path: Path) -> PastSession:
     tried = trials if tuned is None else [*tuned.trials, *trials]
     if judged is not None and judged is not last:
         judged = msgspec.structs.replace(judged, advice=after_trials(judged.advice, tried, last.active))
-    return PastSession(
-        path=path,
-        last=last,
-        judged=judged,
-        tuned=tuned,
-        trials=trials,
+    data = SessionData(
+        session=path.name.partition(".")[0],
         ended=ended,
         unread=lines.said,
+        snapshot=last,
+        tuned=tuned,
+        trials=trials,
         timeline=course.timeline(),
     )
+    return PastSession(data=data, judged=judged)
 
 
 def _opened(path: Path) -> Iterator[bytes]:
@@ -99,29 +106,3 @@ def _opened(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error}") from None
     return lines_of(path)
-
-
-class SessionData(Record, frozen=True, kw_only=True):
-    """`report SESSION --json`."""
-
-    schema: int = SCHEMA
-    session: str  # name of the log
-    ended: str  # how; empty where the log does not say
-    unread: str | None  # what of the log can't be read
-    snapshot: Diagnosis  # the last one
-    tuned: Tuning | None  # the last tuning that came to its end
-    trials: list[Trial]  # of one that did not
-    timeline: SessionTimeline
-
-
-def session_data(session: PastSession) -> SessionData:
-    """What was read of a log, to be printed or saved."""
-    return SessionData(
-        session=session.path.name.partition(".")[0],
-        ended=session.ended,
-        unread=session.unread,
-        snapshot=session.last,
-        tuned=session.tuned,
-        trials=session.trials,
-        timeline=session.timeline,
-    )

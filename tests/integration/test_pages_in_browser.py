@@ -21,7 +21,7 @@ from autobrrr.report.pages.session_diff import compare_sessions
 from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.pages.side_by_side import comparison_page
 from autobrrr.report.pages.study_page import study_page
-from autobrrr.report.past_session import past_session, session_data
+from autobrrr.report.past_session import past_session
 from autobrrr.roofline.peaks import with_peaks
 from support import proofs
 from support.machines import roofline
@@ -121,7 +121,7 @@ def analysed(folder: Path, traces: list[Path]) -> str:
 
 
 def diff(folder: Path) -> str:
-    one, other = (session_data(past_session(log(folder))) for _ in range(2))
+    one, other = (past_session(log(folder)).data for _ in range(2))
     return page_html(comparison_page(compare_sessions(one, other)))
 
 

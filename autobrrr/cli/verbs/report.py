@@ -15,7 +15,6 @@ from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
 from autobrrr.report.pages.session_page import report_text, session_page
 from autobrrr.report.past_session import past_session as past
-from autobrrr.report.past_session import session_data
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
 
 
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             print(args.html)
             return EXIT_DONE
     if args.json:
-        print(to_json(session_data(past(session_file(args.session)))))
+        print(to_json(past(session_file(args.session)).data))
         return EXIT_DONE
     show(report_text(session_file(args.session), columns()))
     NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
@@ -77,7 +76,7 @@ def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> in
     from autobrrr.report.pages.session_diff import compare_sessions
     from autobrrr.report.pages.side_by_side import comparison_page
 
-    found = compare_sessions(*(session_data(past(session_file(each))) for each in (before, after)))
+    found = compare_sessions(*(past(session_file(each)).data for each in (before, after)))
     if page is not None:
         from autobrrr.report.html.page_template import page_html
 

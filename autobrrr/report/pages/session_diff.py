@@ -19,7 +19,7 @@ from autobrrr.report.pages.side_by_side import (
     judged,
     said,
 )
-from autobrrr.report.past_session import NO_END, SessionData
+from autobrrr.report.past_session import SessionData
 from autobrrr.report.text.trial_words import trial_label
 
 MANY = 8  # trials that are listed
@@ -46,7 +46,7 @@ def _title(session: SessionData) -> str:
 def _words(both: Sequence[SessionData]) -> Iterator[ComparedWord]:
     yield from judged([each.snapshot for each in both])
     yield said("kept", [_kept(each) for each in both])
-    yield said("ended", [each.ended or NO_END for each in both])
+    yield said("ended", [each.ending for each in both])
     trials = [
         {trial_label(each): gain_words(each.achieved, each.interval) for each in _tried(session)}
         for session in both

@@ -20,7 +20,7 @@ from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.pages.evidence_table import evidence_table
 from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
-from autobrrr.report.past_session import PastSession, past_session, session_data
+from autobrrr.report.past_session import PastSession, SessionData, past_session
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
 from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
@@ -33,27 +33,27 @@ MOST_SLOW = 15
 
 def session_page(session: PastSession) -> pm.ReportPage:
     """The page."""
-    found, data = session.last, session_data(session)
-    trials = session.tuned.trials if session.tuned is not None else session.trials
+    data, found = session.data, session.data.snapshot
+    trials = session.data.tuned.trials if session.data.tuned is not None else session.data.trials
     own = [pm.Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
     if found.cost.session_share is not None:
         own.append(pm.Line(text=f"That is {share(found.cost.session_share)} of the session."))
     return pm.ReportPage(
         kind="session",
         title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
-        about=list(_about(session)),
+        about=list(_about(session.data)),
         sections=pm.filled(
-            pm.section("", pm.Line(text=session.unread, tone="worse") if session.unread else None),
+            pm.section("", pm.Line(text=session.data.unread, tone="worse") if session.data.unread else None),
             pm.section("", pm.LineGroup(lines=answers(session), shape="glance")),
             _verdict(found),
-            _steps(session),
-            tuning_section(trials, session.tuned),
+            _steps(session.data),
+            tuning_section(trials, session.data.tuned),
             pm.section("Remedies", _advice(found)),
             pm.section("Own cost", *(own or [_muted("Not measured.")]), beside=True),
-            _others(session),
-            pm.section("Slow steps", _slow(session)),
+            _others(session.data),
+            pm.section("Slow steps", _slow(session.data)),
             pm.section("Signals", _signals(found)),
-            pm.section("Do it again", *_commands(session)),
+            pm.section("Do it again", *_commands(session.data)),
         ),
         data=data,
         file=f"{data.session or 'session'}.json",
@@ -66,23 +66,24 @@ def report_text(path: Path, width: int | None = None) -> str:
     Raises:
         UsageError: the file can't be read, or holds no session.
     """
-    found = past_session(path)
-    texts = [verdict_text(found.last)]
-    if found.last.sweep is not None:
-        texts[0] += f"\n{sweep_text(found.last.sweep)}"
-    if found.tuned is not None:
-        texts.append(tuning_text(found.tuned, width))
-    if found.trials:
-        texts.append("\n".join(trial_line(trial) for trial in found.trials))
-    seconds = (found.last.t_ns or 0) / 1e9
-    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {found.ending}\nlog: {path}")
-    if found.unread:
-        texts[-1] += f"\n{readable(found.unread)}"
+    data = past_session(path).data
+    found = data.snapshot
+    texts = [verdict_text(found)]
+    if found.sweep is not None:
+        texts[0] += f"\n{sweep_text(found.sweep)}"
+    if data.tuned is not None:
+        texts.append(tuning_text(data.tuned, width))
+    if data.trials:
+        texts.append("\n".join(trial_line(trial) for trial in data.trials))
+    seconds = (found.t_ns or 0) / 1e9
+    texts.append(f"session of {seconds:.0f} s, {found.steps or 0} steps; {data.ending}\nlog: {path}")
+    if data.unread:
+        texts[-1] += f"\n{readable(data.unread)}"
     return "\n\n".join(texts)
 
 
-def _about(session: PastSession) -> Iterator[str]:
-    found, began_s = session.last, session.timeline.began_unix_s
+def _about(data: SessionData) -> Iterator[str]:
+    found, began_s = data.snapshot, data.timeline.began_unix_s
     if found.job is not None:
         yield f"torch {found.job.torch}"
         yield f"Python {found.job.python}"
@@ -91,18 +92,19 @@ def _about(session: PastSession) -> Iterator[str]:
     if began_s is not None and 0 < began_s < 1e11:
         yield f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d %H:%M} UTC"
     yield f"session of {duration(found.t_ns or 0)}, {found.steps or 0} steps"
-    yield session.ending
+    yield data.ending
 
 
 def answers(session: PastSession) -> list[pm.Line]:
     """Six questions, in the order in which they are asked: the answer, and what is behind it."""
-    named, age = session.judged or session.last, ""
-    if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
-        age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
+    last = session.data.snapshot
+    named, age = session.judged or last, ""
+    if named is not last and named.t_ns is not None and last.t_ns is not None:
+        age = f"{duration(last.t_ns - named.t_ns)} before the end"
     sure = f"{named.limit_confidence} confidence{', provisional' if named.provisional else ''}"
-    on, cost = session.last.active, session.last.cost
-    if session.tuned is not None and session.tuned.kept:
-        safe = CLASS_WORDS.get(session.tuned.class_, session.tuned.class_)
+    on, cost = last.active, last.cost
+    if session.data.tuned is not None and session.data.tuned.kept:
+        safe = CLASS_WORDS.get(session.data.tuned.class_, session.data.tuned.class_)
     else:
         safe = "no tuning kept what is on" if on else "no remedy was kept"
     where = "; ".join(filter(None, [*(one.words for one in named.where[:1]), named.adds]))
@@ -112,20 +114,20 @@ def answers(session: PastSession) -> list[pm.Line]:
         ("What is slow?", limited_by(named), where),
         ("How sure?", "no verdict" if named.limit == "unknown" else sure, age or signals_words(named)),
         ("What to do?", *_to_do(session)),
-        ("How does it stand?", session.ending, still_on),
-        ("What was gained?", *_gained(session)),
+        ("How does it stand?", session.data.ending, still_on),
+        ("What was gained?", *_gained(session.data)),
         ("Is it safe?", safe, watching),
     ]
     return [pm.Line(name=question, text=said, note=more) for question, said, more in told]
 
 
 def _to_do(session: PastSession) -> tuple[str, str]:
-    tuned = session.tuned
+    tuned = session.data.tuned
     if tuned is not None and tuned.kept:
-        more = started_with(tuned.recipe or UNSAVED, _command(session))
+        more = started_with(tuned.recipe or UNSAVED, _command(session.data))
         held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of this page)"
         return "start with what was kept", more + held
-    found = session.judged or session.last
+    found = session.judged or session.data.snapshot
     (tried, allow), at_start = to_try(found), to_start_with(found)
     if tried and tuned is None:
         return f"try {tried[0].remedy}", f"autobrrr tune PID{allow}"
@@ -134,10 +136,10 @@ def _to_do(session: PastSession) -> tuple[str, str]:
     return "measure again, on a running job", "autobrrr diagnose PID"
 
 
-def _gained(session: PastSession) -> tuple[str, str]:
-    tuned = session.tuned
+def _gained(data: SessionData) -> tuple[str, str]:
+    tuned = data.tuned
     if tuned is None:
-        number = len(session.trials)
+        number = len(data.trials)
         return "not measured", f"{number} trials, no end of the tuning" if number else "nothing was tried"
     if not tuned.kept:
         return "no remedy was proven faster", tuned.note or ""
@@ -168,18 +170,18 @@ def _muted(text: str) -> pm.Line:
     return pm.Line(text=text, tone="muted")
 
 
-def _others(session: PastSession) -> pm.Section:
+def _others(data: SessionData) -> pm.Section:
     seen = [
         f"{each.command} (pid {each.pid}): at most {share(each.share)} of a core"
-        for each in session.timeline.contention
+        for each in data.timeline.contention
     ]
     none, took = "No other program kept the job from a CPU.", "These programs took CPU time while the job "
     told = [pm.Line(text=f"{took}waited for a CPU:"), pm.listed(seen)] if seen else [_muted(none)]
     return pm.section("Others on the machine", *told, beside=True)
 
 
-def _steps(session: PastSession) -> pm.Section:
-    timeline = session.timeline
+def _steps(data: SessionData) -> pm.Section:
+    timeline = data.timeline
     if len(timeline.seconds) < 2:
         return pm.section("Steps over time")
     told = [
@@ -191,14 +193,14 @@ def _steps(session: PastSession) -> pm.Section:
     says += "what was tried and when stands in the tables below"
     return pm.section(
         "Steps over time",
-        pm.Drawing(shape="steps", name="step", says=says, data=_step_data(session)),
+        pm.Drawing(shape="steps", name="step", says=says, data=_step_data(data)),
         pm.section("The same as a list", pm.listed(told), fold="closed") if told else None,
     )
 
 
-def _step_data(session: PastSession) -> str:
+def _step_data(data: SessionData) -> str:
     """What the chart of steps draws, as JSON."""
-    timeline, tuned = session.timeline, session.tuned
+    timeline, tuned = data.timeline, data.tuned
     before = None if tuned is None or tuned.objective != "step_ns" else tuned.baseline
     drawn = {
         "at": [each.at_s for each in timeline.seconds],
@@ -228,17 +230,15 @@ def _advice(found: Diagnosis) -> pm.PageTable:
     )
 
 
-def _slow(session: PastSession) -> pm.PageTable:
-    slow = sorted(session.timeline.slow, key=lambda each: -each.ns)[:MOST_SLOW]
+def _slow(data: SessionData) -> pm.PageTable:
+    slow = sorted(data.timeline.slow, key=lambda each: -each.ns)[:MOST_SLOW]
     rows = []
     for each in slow:
-        times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, session.timeline.bands)
+        times, why = each.ns / max(each.usual_ns, 1), _why_slow(each, data.timeline.bands)
         figures = (pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.time(each.ns), pm.time(each.usual_ns))
         known = pm.Cell(text=why, tone="" if each.why else "muted")
         rows.append([*figures, pm.figure(f"{times:.1f}x", times), known])
-    counted = (
-        f"{len(session.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
-    )
+    counted = f"{len(data.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
     return pm.PageTable(
         title=counted, heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"), rows=rows
     )
@@ -256,22 +256,22 @@ def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
     return "not known"
 
 
-def _commands(session: PastSession) -> list[pm.Line]:
+def _commands(data: SessionData) -> list[pm.Line]:
     """What it is for, and the command."""
-    tuned, told = session.tuned, {}
+    tuned, told = data.tuned, {}
     if tuned is not None and tuned.kept:
         if not tuned.recipe:
             told[f"Save what was kept as {UNSAVED}:"] = _recipe_text(tuned)
-        command = started_with(tuned.recipe or UNSAVED, _command(session))
+        command = started_with(tuned.recipe or UNSAVED, _command(data))
         told["Start the job with what was kept:"] = command
     told["Measure again, on a running job:"] = "autobrrr tune PID"
-    told["Read this session again:"] = f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
+    told["Read this session again:"] = f"autobrrr report {data.session or 'last'}"
     return [pm.Line(name=why, text=said, tone="code") for why, said in told.items()]
 
 
-def _command(session: PastSession) -> list[str]:
+def _command(data: SessionData) -> list[str]:
     """How the job was started."""
-    job = session.last.job
+    job = data.snapshot.job
     return ["python", *job.argv] if job is not None and job.argv else []
 
 

@@ -41,11 +41,11 @@ def sessions_table(sessions: list[ListedSession], width: int | None = None) -> s
 def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
     if found is None:
         return "-", "-", "-", "can't be read"
-    script = "?" if found.last.job is None else Path(found.last.job.script).name
-    regime = f"{found.last.regime} ({found.last.confidence})"
-    tuned = found.tuned
+    script = "?" if found.data.snapshot.job is None else Path(found.data.snapshot.job.script).name
+    regime = f"{found.data.snapshot.regime} ({found.data.snapshot.confidence})"
+    tuned = found.data.tuned
     gain = "-" if tuned is None or tuned.interval is None or not tuned.kept else factor_words(tuned.speedup)
-    return readable(script), regime, gain, readable(found.ended) or "still running, or killed"
+    return readable(script), regime, gain, readable(found.data.ended) or "still running, or killed"
 
 
 def _read(log: Path) -> PastSession | None:

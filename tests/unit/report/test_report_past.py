@@ -236,8 +236,8 @@ def test_a_page_s_data_is_the_session_itself(logs: Path) -> None:
     past = past_session(terminal_screen.session_file("last"))
     told = msgspec.json.decode(read_page(page_html(session_page(past))).data["data"], type=SessionData)
     assert told.session == "20260103-100000-42"
-    assert told.tuned == past.tuned
-    assert told.snapshot == past.last
+    assert told.tuned == past.data.tuned
+    assert told.snapshot == past.data.snapshot
 
 
 def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
@@ -310,10 +310,10 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
         + _line("ended", {"kind": "job ended", "why": "the job ended"})[:-5]
     )
     found = past_session(path)
-    assert found.tuned is not None
-    assert found.unread is not None
-    assert found.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
-    assert found.unread in report_text(path)
+    assert found.data.tuned is not None
+    assert found.data.unread is not None
+    assert found.data.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
+    assert found.data.unread in report_text(path)
     assert "4 lines" in page_html(session_page(found))
 
 
@@ -324,8 +324,8 @@ def test_an_entry_of_no_moment_is_in_no_timeline_and_counted(tmp_path: Path, at:
         _line("snapshot", tui.snapshot()) + re.sub(rb'("at":) ?[0-9.]+', rb"\g<1>" + at.encode(), odd)
     )
     found = past_session(path)
-    assert (len(found.trials), found.timeline.bands) == (1, [])
-    assert found.unread == "1 line of the log can't be read, line 2: a moment that no clock shows"
+    assert (len(found.data.trials), found.data.timeline.bands) == (1, [])
+    assert found.data.unread == "1 line of the log can't be read, line 2: a moment that no clock shows"
 
 
 @pytest.mark.parametrize("interval", [[], [1.1], [1.0, 1.1, 1.2], ["low", "high"]])
@@ -335,8 +335,8 @@ def test_an_interval_without_two_bounds_makes_its_line_unread(tmp_path: Path, in
     path = tmp_path / "s.jsonl"
     path.write_bytes(_line("snapshot", tui.snapshot()) + _line("tuned", tuned))
     found = past_session(path)
-    assert found.unread is not None
-    assert found.unread in report_text(path)
+    assert found.data.unread is not None
+    assert found.data.unread in report_text(path)
     assert "1 line " in page_html(session_page(found))
 
 
@@ -345,9 +345,9 @@ def test_a_packed_recording_that_is_torn_gives_what_stands_before(tmp_path: Path
     packed = gzip.compress(_line("snapshot", tui.snapshot()) + os.urandom(1 << 16).hex().encode())
     path.write_bytes(packed[:-2_000])
     found = past_session(path)
-    assert found.unread is not None
-    assert "nothing behind line 1 can be read" in found.unread
+    assert found.data.unread is not None
+    assert "nothing behind line 1 can be read" in found.data.unread
 
 
 def test_a_sound_log_says_nothing_of_lines(logs: Path) -> None:
-    assert past_session(next(iter(sorted(logs.iterdir())))).unread is None
+    assert past_session(next(iter(sorted(logs.iterdir())))).data.unread is None

@@ -14,7 +14,7 @@ from autobrrr.records import Record, Reverted
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.pages.session_diff import compare_sessions
 from autobrrr.report.pages.session_page import answers, report_text, session_page
-from autobrrr.report.past_session import past_session, session_data
+from autobrrr.report.past_session import past_session
 from autobrrr.report.text.sessions_list import ListedSession, sessions_table
 from support.screens import tui
 
@@ -123,7 +123,7 @@ def test_no_list_names_a_speed_up_that_was_not_confirmed(tmp_path: Path) -> None
     assert found["What was gained?"].startswith("nothing is claimed")
     session = past_session(tmp_path / "one.jsonl")
     assert "1.56" not in sessions_table([ListedSession(name="one", found=session)])
-    both = compare_sessions(session_data(session), session_data(session)).comparison
+    both = compare_sessions(session.data, session.data).comparison
     (kept,) = [each for each in both.words if each.name == "kept"]
     assert kept.after == "optimizer.fused: no speed-up claimed"
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank
 from autobrrr.records.rank_records import straggler_words
-from autobrrr.report.page_model import Cell, PageTable
+from autobrrr.report.pages.evidence_table import evidence_table
 from autobrrr.report.text.rank_text import ranks_table
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import table_rows
@@ -97,17 +97,9 @@ def _device(found: Diagnosis, room: int) -> list[Row]:
 
 
 def _signals(found: Diagnosis, room: int) -> list[Row]:
-    """What each signal with a figure says, in a line."""
-    rows = [
-        [
-            Cell(text=each.signal.replace("_", " ")),
-            Cell(text=each.says or "", tone="accent"),
-            Cell(text=each.note, tone="" if each.says else "muted"),
-        ]
-        for each in found.evidence
-        if each.value is not None
-    ]
-    return table_rows(PageTable(title="", heads=("-", "-", "-"), rows=rows, tall=1), room)
+    """What each signal with a figure says."""
+    known = [each for each in found.evidence if each.value is not None]
+    return table_rows(evidence_table(known, ""), room) if known else []
 
 
 def _after(view: View, width: int, height: int) -> list[Row]:
