@@ -31,7 +31,7 @@ class Job:
         self.allowed: Sequence[str] | None = None
         """Exactness classes that the remedy which is being applied may have, now and later; None: any."""
         self.held_up: Callable[[int], None] = lambda ns: None
-        """Told how long a remedy held a step up from within, to compile or rehearse a call of it."""
+        """Told how long a remedy held a step up from within, to compile a call of it."""
         self.planned = False
         """Whether the remedy which is being applied stands in a recipe that the job was started with."""
 

@@ -12,6 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from types import ModuleType
 
+from ..live_torch.job_signals import ANY
 from ..phases import phase_hooks
 from ..phases.loader_watch import LoaderWatch, make_next
 from ..phases.phase_clock import PhaseClock
@@ -47,11 +48,10 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
     """Nanoseconds of all phase hooks in one sampled step with one of each."""
     phases = PhaseClock()
     phases.on = True
-    owner = get_ident()
     backward, zero_grad, next_batch = _wrappers(phases)
-    update = phase_hooks.make_update(phases, owner, _nothing)
+    update = phase_hooks.make_update(phases, ANY)
     # No module is called: that would run the user's own global module hooks, on this thread.
-    enter, leave = phase_hooks.make_root(None, phases, owner, torch.is_grad_enabled, (_nothing, _nothing))
+    enter, leave = phase_hooks.make_root(None, phases, torch.is_grad_enabled, ANY, _nothing)
     thing = _Thing()
 
     def step() -> None:
@@ -66,11 +66,11 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
 
 
 def _wrappers(phases: PhaseClock) -> tuple[Callable[..., object], ...]:
-    owner = get_ident()
+    phases.owner = get_ident()
     return (
-        phase_hooks.make_backward(_nothing, phases, owner, (_nothing, _nothing)),
-        phase_hooks.make_zero_grad(_nothing, phases, owner, _nothing),
-        make_next(_nothing, phases, LoaderWatch(), owner, _nothing),
+        phase_hooks.make_backward(_nothing, phases, ANY, _nothing),
+        phase_hooks.make_zero_grad(_nothing, phases, ANY),
+        make_next(_nothing, phases, LoaderWatch(), ANY),
     )
 
 

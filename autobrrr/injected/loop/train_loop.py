@@ -491,7 +491,7 @@ class TrainLoop:
         return self._waiting.waits(job_watches(self.torch) if seen else None)
 
     def _held_up(self, ns: int) -> None:
-        """A remedy has compiled or rehearsed in the step that runs."""
+        """A remedy has compiled in the step that runs."""
         self.measuring.posted_ns += ns
         self.hot.flags |= ring_layout.COMPILED
         self.hot.poke()

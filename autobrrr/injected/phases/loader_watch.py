@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -106,15 +105,13 @@ def make_next(
     original: Callable[..., object],
     phases: PhaseClock,
     watch: LoaderWatch,
-    owner: int,
-    fail: Callable[[BaseException], None],
+    ours: Ours,
 ) -> Callable[..., object]:
     """`_BaseDataLoaderIter.__next__`, timed."""
-    ours = Ours(Exception, told=fail)
 
     @functools.wraps(original)
     def __next__(self: object) -> object:
-        if not phases.on or get_ident() != owner:
+        if not phases.hears:
             return original(self)
         known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
         with ours:

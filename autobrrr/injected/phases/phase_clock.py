@@ -12,6 +12,8 @@ no loss. All that happens while a batch is being loaded is loading: transforms m
 
 from __future__ import annotations
 
+from _thread import get_ident
+
 OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER = range(5)
 _GAP, _UNDECIDED = 5, 6  # after a root call; inside optimizer.step before any backward in it
 NAMES = ("other", "data_wait", "forward", "backward", "optimizer")
@@ -22,7 +24,8 @@ class PhaseClock:
     """One step's phases."""
 
     def __init__(self) -> None:
-        self.on = False  # hooks pass through while it is off
+        self.on = False  # hooks pass through while it is off,
+        self.owner = 0  # ... and on other threads than this one, which trains
         self.traced = False  # the step that begins keeps `moves` and `pauses`
         self.begin(0)
 
@@ -48,6 +51,11 @@ class PhaseClock:
         self._tokens_loaded = 0
         self._tokens_of: tuple[int, int] = (0, 0)  # the root whose calls show tokens, and how many
         self.loss: object = None  # what the last backward was called on
+
+    @property
+    def hears(self) -> bool:
+        """A hook is called on the thread that trains, in a sampled step."""
+        return self.on and get_ident() == self.owner
 
     @property
     def shown(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -36,9 +35,8 @@ class PhaseHooks:
         self._job = job
         self._phases = phases
         self._loader = loader
-        self._fail = fail
+        self._ours = Ours(Exception, told=fail)
         self._wrapped_for: tuple[object, ...] = ()
-        self._hooked_for = 0  # the owner
         self._patches: list[Patch] = []
         self._gradients: list[Patch] = []  # of a module, not of a class: changing it costs nothing
         self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
@@ -55,11 +53,11 @@ class PhaseHooks:
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
         """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
         optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
-        left = self._wrap(owner, optimizers)
+        self._phases.owner = owner
+        left = self._wrap(optimizers)
         watched = [root() for root, _, _ in self._watching]  # where one is gone, the next may lie
-        if owner != self._hooked_for or list(map(id, roots)) != list(map(id, watched)):
-            self.make_root_hooks(owner, roots)
-            self._hooked_for = owner
+        if list(map(id, roots)) != list(map(id, watched)):
+            self.make_root_hooks(roots)
         self.place_root_hooks()
         for patch in self._gradients:
             patch.put_on()
@@ -86,12 +84,11 @@ class PhaseHooks:
         self._wrapped_for = ()
         return take_off_all(self._patches)
 
-    def make_root_hooks(self, owner: int, roots: list[object]) -> None:
+    def make_root_hooks(self, roots: list[object]) -> None:
         """Prepare what is called around the calls of these root modules."""
         self._watching = []
         for root in roots:
-            tell = (self._fail, self.door)
-            enter, leave = make_root(root, self._phases, owner, self._torch.is_grad_enabled, tell)
+            enter, leave = make_root(root, self._phases, self._torch.is_grad_enabled, self._ours, self.door)
             self._watching.append((weakref.ref(root), enter, leave))
 
     def place_root_hooks(self) -> None:
@@ -110,24 +107,23 @@ class PhaseHooks:
         if self.before_backward is not None:
             self.before_backward()
 
-    def _wrap(self, owner: int, optimizers: list[object]) -> list[str]:
+    def _wrap(self, optimizers: list[object]) -> list[str]:
         iterator = loader_iterator_class()
         classes = zero_grad_classes(optimizers)
-        wrapped_for = (owner, iterator, *classes)
+        wrapped_for = (iterator, *classes)
         if wrapped_for == self._wrapped_for:
             return []
         left = self.take_off_wrappers()
         self._wrapped_for = wrapped_for
-        phases, fail = self._phases, self._fail
-        self._update = make_update(phases, owner, fail)
+        phases, ours = self._phases, self._ours
+        self._update = make_update(phases, ours)
         autograd = getattr(self._torch, "autograd", None)
-        tell = (fail, self._backward_door)
-        self._gradients = prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, tell))
-        self._patches += patched(
-            iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
+        self._gradients = prepared(
+            autograd, "backward", lambda f: make_backward(f, phases, ours, self._backward_door)
         )
+        self._patches += patched(iterator, "__next__", lambda f: make_next(f, phases, self._loader, ours))
         for cls in classes:
-            self._patches += patched(cls, "zero_grad", lambda f: make_zero_grad(f, phases, owner, fail))
+            self._patches += patched(cls, "zero_grad", lambda f: make_zero_grad(f, phases, ours))
         return left
 
     def _put_on_update(self) -> None:
@@ -154,18 +150,13 @@ def _no_hook(*_: object) -> None:
     return None
 
 
-def make_backward(
-    original: AnyCall, phases: PhaseClock, owner: int, tell: tuple[Fail, Callable[[], None]]
-) -> AnyCall:
+def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Callable[[], None]) -> AnyCall:
     """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
-
-    fail, door = tell
-    ours = Ours(Exception, told=fail)
-    timed = _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
+    timed = _timed(original, phases, ours, (phases.backward_enter, phases.backward_exit))
 
     @functools.wraps(original)
     def backward(*args: object, **kwargs: object) -> object:
-        if phases.on and get_ident() == owner:
+        if phases.hears:
             phases.loss = args[0] if args else None
             with ours:
                 door()
@@ -174,23 +165,22 @@ def make_backward(
     return backward
 
 
-def make_zero_grad(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+def make_zero_grad(original: AnyCall, phases: PhaseClock, ours: Ours) -> AnyCall:
     """`Optimizer.zero_grad`, timed."""
-    return _timed(original, phases, owner, fail, (phases.zero_enter, phases.zero_exit))
+    return _timed(original, phases, ours, (phases.zero_enter, phases.zero_exit))
 
 
 def _timed(
     original: AnyCall,
     phases: PhaseClock,
-    owner: int,
-    fail: Fail,
+    ours: Ours,
     marks: tuple[Callable[[int], object], Callable[[int], object]],
 ) -> AnyCall:
-    (enter, leave), ours = marks, Ours(Exception, told=fail)
+    enter, leave = marks
 
     @functools.wraps(original)
     def timed(*args: object, **kwargs: object) -> object:
-        if not phases.on or get_ident() != owner:
+        if not phases.hears:
             return original(*args, **kwargs)
         with ours:
             enter(perf_counter_ns())
@@ -203,12 +193,11 @@ def _timed(
     return timed
 
 
-def make_update(phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+def make_update(phases: PhaseClock, ours: Ours) -> AnyCall:
     """The global optimizer pre hook."""
-    ours = Ours(Exception, told=fail)
 
     def update(*_: object) -> None:
-        if get_ident() == owner:
+        if phases.hears:
             with ours:
                 phases.update_enter(perf_counter_ns())
 
@@ -216,18 +205,13 @@ def make_update(phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
 
 
 def make_root(
-    root: object,
-    phases: PhaseClock,
-    owner: int,
-    grad_enabled: Callable[[], bool],
-    tell: tuple[Fail, Callable[[], None]],
+    root: object, phases: PhaseClock, grad_enabled: Callable[[], bool], ours: Ours, door: Callable[[], None]
 ) -> tuple[AnyCall, AnyCall]:
     """What is called before and after each call of one root module."""
-    key, (fail, door) = id(root), tell
-    ours = Ours(Exception, told=fail)
+    key = id(root)
 
     def enter(_module: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if get_ident() != owner:
+        if not phases.hears:
             return
         with ours:
             door()
@@ -239,10 +223,9 @@ def make_root(
             phases.root_enter(key, perf_counter_ns(), grad=grad)
 
     def leave(*_: object) -> None:
-        if get_ident() != owner:
-            return
-        with ours:
-            phases.root_exit(perf_counter_ns(), grad=grad_enabled())
+        if phases.hears:
+            with ours:
+                phases.root_exit(perf_counter_ns(), grad=grad_enabled())
 
     return enter, leave
 

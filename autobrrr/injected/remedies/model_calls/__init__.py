@@ -1,1 +1,1 @@
-"""How the call of a module is led through layers of ours, rehearsed first and watched in backward."""
+"""How the call of a module is led through layers of ours."""

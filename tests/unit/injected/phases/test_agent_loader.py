@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from autobrrr.injected.live_torch.job_signals import ANY
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.phases import batch_shapes, loader_watch
 from autobrrr.injected.wire import ring_layout
@@ -23,6 +23,7 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
     phases = SimpleNamespace(
         on=True,
         samples=before,
+        hears=True,
         load_enter=lambda now_ns: None,
         load_exit=lambda now_ns: None,
         tokens_loaded=lambda count: None,
@@ -34,7 +35,7 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
         return torch.empty(64, 1, 28, 28, device="meta")
 
     watch = SimpleNamespace(saw=lambda iterator: None, took=lambda iterator: None)
-    following = loader_watch.make_next(fetch, phases, watch, threading.get_ident(), fail)  # type: ignore[arg-type]
+    following = loader_watch.make_next(fetch, phases, watch, ANY)  # type: ignore[arg-type]
     following(object())
     assert phases.samples == after
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autobrrr.injected.live_torch.job_signals import Ours
 from autobrrr.injected.phases.batch_shapes import token_count
 from autobrrr.injected.phases.loader_watch import LoaderWatch, make_next
 from autobrrr.injected.phases.phase_clock import PhaseClock
@@ -83,15 +84,14 @@ def fail(error: BaseException) -> None:
 def clock() -> PhaseClock:
     made = PhaseClock()
     made.begin(0)
-    made.on = True
+    made.on, made.owner = True, threading.get_ident()
     return made
 
 
 def root(clock: PhaseClock, *, grad: bool = True) -> Callable[..., None]:
     """Calls a root module as torch does: its hooks, nothing in between."""
     module = object()
-    tell = (fail, lambda: None)
-    enter, leave = make_root(module, clock, threading.get_ident(), lambda: grad, tell)
+    enter, leave = make_root(module, clock, lambda: grad, Ours(Exception, told=fail), lambda: None)
 
     def call(*args: object, inside: Callable[[], None] = lambda: None, **kwargs: object) -> None:
         enter(module, args, kwargs)
@@ -103,7 +103,7 @@ def root(clock: PhaseClock, *, grad: bool = True) -> Callable[..., None]:
 
 
 def loads(clock: PhaseClock, *batches: object) -> None:
-    following = make_next(lambda _: next(waiting), clock, LoaderWatch(), threading.get_ident(), fail)
+    following = make_next(lambda _: next(waiting), clock, LoaderWatch(), Ours(Exception, told=fail))
     waiting = iter(batches)
     iterator = SimpleIterator()
     for _ in batches:

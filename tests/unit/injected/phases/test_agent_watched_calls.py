@@ -59,7 +59,8 @@ def by_phase_hooks(model: nn.Module) -> tuple[PhaseClock, Callable[[], object]]:
     job.saw_root(model)
     clock = PhaseClock()
     hooks = PhaseHooks(job, clock, LoaderWatch(job), fail)
-    hooks.make_root_hooks(get_ident(), [model])
+    clock.owner, clock.on = get_ident(), True
+    hooks.make_root_hooks([model])
     hooks.place_root_hooks()
     return clock, lambda: hooks.take_off(at_boundary=True)
 
