@@ -8,7 +8,6 @@ from typing import Final
 from autobrrr.diagnosis.thresholds import LEAST_SHOWN
 from autobrrr.quantities import share as of_one
 
-MIXED_FROM = 0.1  # of the step: a part of a mixture that is worth a word
 WORDS: Final[Mapping[str, str]] = {
     "overhead": "Python and dispatch",
     "input": "waiting for data",
@@ -45,5 +44,4 @@ def no_single(shares: Mapping[str, float]) -> str:
 
 def mixture(shares: Mapping[str, float]) -> str:
     """`no single part leads: 47 % matrix products, 21 % waiting for data`: of shares by regime."""
-    parts = ((share, WORDS.get(name, name)) for name, share in shares.items() if share >= MIXED_FROM)
-    return f"no single part leads: {listed(parts)}"
+    return f"no single part leads: {listed((share, WORDS[name]) for name, share in shares.items())}"

@@ -52,9 +52,8 @@ def abstention(signal: str, unit: str, why: str, value: float | None = None) -> 
 
 def contradicted(speaker: Reading, denier: Reading) -> str:
     """Two signals that can't both be right, in a sentence."""
-    return (
-        f"{speaker.signal} says {speaker.says} ({speaker.note}), {denier.signal} excludes it ({denier.note})"
-    )
+    said = f"{speaker.signal} says {speaker.says} ({speaker.note})"
+    return f"{said}, {denier.signal} excludes it ({denier.note})"
 
 
 def unconfirmed(seconds: Iterable[Reading]) -> str:

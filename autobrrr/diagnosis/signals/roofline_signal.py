@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.far_below import UNDERFILLED, by_cause
-from autobrrr.diagnosis.models.roofs import Roofs, roofs
+from autobrrr.diagnosis.models.roofs import RoofedOp, Roofs, is_made_of_parts, roofs
 from autobrrr.diagnosis.robust_stats import duration, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
+from autobrrr.records import OpWork, Regime
 
 NAME = "roofline"
 UNIT = "share of roof"
@@ -41,7 +40,7 @@ def roofline(measured: Measurements) -> Reading:
     stalled = found.share("overhead")
     low = found.share("underfilled") + stalled
     call_ns = _call_ns(found)
-    small = sum(share for one, share in by_cause(found).items() if one in UNDERFILLED)
+    small = found.kernels * sum(one.share for one in _far_below(found) if is_small(one.work))
     says: Regime | None = None
     slow = reached < thresholds.ROOF_LOW and small >= thresholds.NAMED_AT
     if slow and call_ns >= found.short_ns:
@@ -54,7 +53,7 @@ def roofline(measured: Measurements) -> Reading:
         note=(
             f"kernels reach {of_one(reached)} of the nearer roof; those below "
             f"{of_one(thresholds.ROOF_LOW)} of both take {of_one(min(1.0, low))} of the step"
-            + (f", {duration(call_ns)} a call ({_causes(found)})" if call_ns else "")
+            + (f", {duration(call_ns)} a call" if call_ns else "")
         ),
         says=says,
         against=against,
@@ -62,11 +61,16 @@ def roofline(measured: Measurements) -> Reading:
     )
 
 
-def _causes(found: Roofs) -> str:
-    return ", ".join(one.value for one in list(by_cause(found))[:2])
+def _far_below(found: Roofs) -> list[RoofedOp]:
+    return [one for one in found.ops if one.regime in ("underfilled", "overhead")]
+
+
+def is_small(work: OpWork) -> bool:
+    """Whether calls are short or made of small parts: a longer one may have a roof of its own."""
+    return is_made_of_parts(work) or work.kernel_ns / max(1.0, work.count) <= thresholds.LONG_CALL_NS
 
 
 def _call_ns(found: Roofs) -> float:
     """Mean time of one call of what is underfilled."""
-    low = [one.work for one in found.ops if one.regime in ("underfilled", "overhead")]
+    low = [one.work for one in _far_below(found)]
     return sum(work.kernel_ns for work in low) / max(1.0, sum(work.count for work in low)) if low else 0.0

@@ -9,6 +9,7 @@ left of overhead is a lower bound. For whom the device waits in plain steps, its
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Literal
 
 import msgspec
 
@@ -48,16 +49,8 @@ def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
     if found is None or delay < thresholds.BUSY_AT:
         return found
     if delay >= thresholds.WITHHELD_AT and {found.regime, found.limit} & {*HOST_MADE}:
-        return msgspec.structs.replace(
-            found,
-            regime="unknown",
-            confidence="low",
-            reason=WITHHELD,
-            limit="unknown",
-            limit_confidence="low",
-            limit_reason=WITHHELD,
-            decide_with=f"autobrrr diagnose {measured.pid}",
-        )
+        withheld = _both_levels(found, "unknown", "low", WITHHELD)
+        return msgspec.structs.replace(withheld, decide_with=f"autobrrr diagnose {measured.pid}")
     return msgspec.structs.replace(found, confidence="low", limit_confidence="low")
 
 
@@ -102,16 +95,7 @@ def _behind_ranks(verdict: Verdict, measured: Measurements) -> Verdict:
     else:
         why = f"the device waits for the host, and the host for other ranks: {waited.note}"
     confidence: Confidence = "high" if named and waited.firm and sleeps.firm else "low"
-    return msgspec.structs.replace(
-        verdict,
-        regime="communication" if named else "unknown",
-        confidence=confidence,
-        reason=why,
-        limit="communication" if named else "unknown",
-        limit_confidence=confidence,
-        limit_reason=why,
-        advice=[],
-    )
+    return _both_levels(verdict, "communication" if named else "unknown", confidence, why)
 
 
 def _by_both_clocks(verdict: Verdict, measured: Measurements) -> Verdict:
@@ -160,16 +144,21 @@ def _denied(verdict: Verdict, shares: Shares, excluded: Collection[str]) -> str 
 
 def _contradicted(verdict: Verdict, what: str, shares: Shares, pid: int) -> Verdict:
     why = f"{what} in the profiled steps, but in plain ones the device does not wait for that"
+    found = _both_levels(verdict, "unknown", "low", why)
+    return msgspec.structs.replace(found, shares=shares, decide_with=f"autobrrr diagnose {pid} --window")
+
+
+def _both_levels(
+    verdict: Verdict, name: Literal["communication", "unknown"], confidence: Confidence, why: str
+) -> Verdict:
     return msgspec.structs.replace(
         verdict,
-        regime="unknown",
-        confidence="low",
+        regime=name,
+        confidence=confidence,
         reason=why,
-        shares=shares,
-        limit="unknown",
-        limit_confidence="low",
+        limit=name,
+        limit_confidence=confidence,
         limit_reason=why,
-        decide_with=f"autobrrr diagnose {pid} --window",
     )
 
 

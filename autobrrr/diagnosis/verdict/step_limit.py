@@ -29,7 +29,7 @@ from autobrrr.diagnosis.verdict.agreement import opposed, within
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime, SettingFact
 
-CLOCK_OF: Final[Mapping[str, str]] = {  # whose guards a share has passed
+CLOCK_OF: Final[Mapping[Limit, str]] = {  # whose guards a share has passed
     "host": "traced_steps",
     "kernels": "traced_steps",
     "input": "loader_wait",
@@ -174,14 +174,9 @@ def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limi
     """The one who limits, where no pair of signals carries a regime."""
     if why_foreign(case.measured) is not None or case.busy >= thresholds.WITHHELD_AT or not shares:
         return None
-    known: dict[str, Limit] = {
-        "host": "host",
-        "kernels": "kernels",
-        "input": "input",
-        "communication": "communication",
-    }
-    limit = known.get(max(shares, key=lambda name: shares[name]))
-    delay = max(waited, case.delay(limit or ""))
+    first = max(shares, key=lambda name: shares[name])
+    limit = next((name for name in CLOCK_OF if name == first), None)
+    delay = max(waited, case.delay(first))
     if limit is None or not limit_leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
         return None
     # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.

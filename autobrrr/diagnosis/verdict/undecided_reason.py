@@ -284,14 +284,11 @@ def _guard(case: JudgedCase) -> Undecided | None:
 
 
 def _measuring(case: JudgedCase) -> Undecided:
-    steps, seen = len(case.measured.step_ns), case.measured.seen
+    steps = len(case.measured.step_ns)
+    so_far = f"still measuring, {steps} steps so far"
     if steps == 0:
-        why = (
-            f"of {seen} since attach no step counts for how the job trains now{_phases(case) or _waits(case)}"
-        )
-        return "unknown", Sentence(adds=why), _again(case)
-    so_far = f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}"
-    return "unknown", Sentence(adds=so_far), _again(case)
+        so_far = f"of {case.measured.seen} since attach no step counts for how the job trains now"
+    return "unknown", Sentence(adds=f"{so_far}{_phases(case) or _waits(case)}"), _again(case)
 
 
 GROUNDS: tuple[Ground, ...] = (
