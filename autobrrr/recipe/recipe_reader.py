@@ -17,7 +17,7 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.readable import nearest
+from autobrrr.readable import nearest, readable
 from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Numerics, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
@@ -99,7 +99,7 @@ def parse(text: str, source: str = "recipe") -> Recipe:
         line = (
             int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
         )
-        raise UsageError(f"{source}:{line}: {_one_line(_AT_LINE.sub('', str(error)))}") from None
+        raise UsageError(f"{source}:{line}: {readable(_AT_LINE.sub('', str(error))).strip()}") from None
     return _Reader(source, text).recipe(table)
 
 
@@ -140,7 +140,7 @@ class _Reader:
         return key_line(self.text_of_file, path)
 
     def fail(self, path: Keys, cause: str) -> NoReturn:
-        raise UsageError(f"{self.source}:{self.line(path)}: {_one_line(cause)}")
+        raise UsageError(f"{self.source}:{self.line(path)}: {readable(cause).strip()}")
 
     def recipe(self, table: Table) -> Recipe:
         self.version(table)
@@ -290,8 +290,3 @@ def _shown(value: object) -> str:
     except ValueError:
         return "a number that large"
     return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _one_line(text: str) -> str:
-    """Printable, without line breaks, for a file may hold anything."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text).strip()
