@@ -7,6 +7,7 @@ In: parsers, registry, glossary, records, docstrings, `benchmarks/results`, `rec
 from __future__ import annotations
 
 import argparse
+import enum
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -311,6 +312,8 @@ def _type_text(hint: object) -> str:
     if hint in names:
         return names[hint]
     origin, args = get_origin(hint), get_args(hint)
+    if isinstance(hint, enum.EnumMeta):
+        return " ".join(f"`{each.value}`" for each in hint)
     if origin is Literal:
         return " ".join(f"`{each}`" for each in args)
     if origin in (Union, UnionType):
