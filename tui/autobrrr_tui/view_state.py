@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
-from autobrrr.records.wire_answers import Details
+from autobrrr.records.wire_answers import ActiveRemedy, Details
 from autobrrr.report.text.live_line import MEASURING
 
 
@@ -66,6 +66,11 @@ class View:
     def ranks(self) -> Sequence[RankLine]:
         """Those of the job that are known; none for a job of one rank."""
         return (self.snapshot.ranks if self.snapshot is not None else None) or ()
+
+    @property
+    def active(self) -> Sequence[ActiveRemedy]:
+        """The remedies that are on, the latest last."""
+        return self.details.active if self.details is not None else ()
 
     @property
     def regime(self) -> str:

@@ -190,8 +190,8 @@ def _proven(tuned: Tuning, found: Diagnosis, which: Row) -> list[Row]:
 
 def _classes(view: View) -> list[str]:
     """Classes of what is on, the one that changes most last."""
-    active = view.details.active if view.details is not None else ()
-    return sorted({each.class_ for each in active if each.class_ in CLASS_WORDS}, key=list(CLASS_WORDS).index)
+    on = {each.class_ for each in view.active}
+    return [class_ for class_ in CLASS_WORDS if class_ in on]
 
 
 def _what_is_on(view: View, found: Diagnosis, room: int) -> Row:

@@ -63,8 +63,7 @@ class RemedyRow:
 def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
     found: dict[str, RemedyRow] = {}
-    details = view.details
-    listed = details.remedies if details is not None else []
+    listed = view.details.remedies if view.details is not None else []
     docs = {each.remedy: each.doc for each in listed}
     for trial in view.trials:
         tried = RemedyLine(
@@ -87,7 +86,7 @@ def lines(view: View) -> list[RemedyRow]:
         waits = "manual" if not remedy.default else "queued" if view.tuning else "not tried"
         waits = waits if remedy.reach == "live" else BEGINS.get(remedy.reach, remedy.reach)
         found.setdefault(key, RemedyRow(key=key, remedy=remedy, state=waits))
-    for applied in details.active if details is not None else ():
+    for applied in view.active:
         key = label(applied.remedy, applied.options)
         on = RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding")
         base = found.get(key) or RemedyRow(key=key, remedy=on, state="on")

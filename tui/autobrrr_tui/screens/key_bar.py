@@ -42,7 +42,6 @@ KEYS = tuple(
         ("q", "quit", "quit", "quit this screen; the session continues"),
     )
 )  # fmt: skip
-TOUCHING = ("tune", "pause", "apply", "undo", "window", "probe", "detach")
 SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
 HELP = (
     ("0 to 6, Esc", f"modes: {', '.join(MODES)}"),
@@ -83,7 +82,7 @@ def able(view: View, line: RemedyRow | None) -> frozenset[str]:
     found |= {"window", "probe"}
     if line is not None and line.token is None and line.is_live:
         found.add("apply")
-    if details is not None and details.active:
+    if view.active:
         found.add("undo")
     return frozenset(found)
 

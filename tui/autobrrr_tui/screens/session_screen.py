@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 
 from textual.binding import Binding
@@ -16,7 +17,7 @@ from autobrrr_tui.page_rows import ScreenPart, chosen_table, detail_cells, detai
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
-from autobrrr_tui.screens.key_bar import HELP, MODES, TOUCHING, able, keys_line, modes_line
+from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.question_screen import Ask
 from autobrrr_tui.screens.text_screen import TextScreen, meaning_of
@@ -30,6 +31,19 @@ from autobrrr_tui.widgets.row_widget import Lines
 
 TOLD_S = 12.0
 SEARCHING = row(piece(" Enter ", "key"), "keeps the search ", piece(" Esc ", "key"), "shows all")
+
+
+def touching(act: Callable[[SessionScreen], None]) -> Callable[[SessionScreen], None]:
+    """Of a key that touches the job: where it may not, only says why."""
+
+    @wraps(act)
+    def checked(screen: SessionScreen) -> None:
+        if screen.view.acting:
+            act(screen)
+        else:
+            screen.tell(screen.why_not(act.__name__.removeprefix("action_")))
+
+    return checked
 
 
 class SessionScreen(ListScreen):
@@ -86,8 +100,6 @@ class SessionScreen(ListScreen):
         self._told, self._told_s = text, self._clock_s()
         self.draw()
 
-    # Keys
-
     def action_mode(self, mode: str) -> None:
         if mode != self.mode:
             self._search.close()
@@ -129,22 +141,17 @@ class SessionScreen(ListScreen):
     def action_help(self) -> None:
         self.app.push_screen(TextScreen("Keys", HELP, turn=self._help_on_words))
 
+    @touching
     def action_tune(self) -> None:
-        if self._refused("tune"):
-            return
         if self.view.tuning:
-            self._confirm(
-                "Stop the tuning? The current trial is reverted; what was kept stays applied.",
-                "stop it",
-                ViewRequest(do=Do.CANCEL),
-            )
-            return
-        self.action_mode("tuning")
-        self._request(ViewRequest(do=Do.TUNE), "tuning begins")
+            asked = "Stop the tuning? The current trial is reverted; what was kept stays applied."
+            self._confirm(asked, "stop it", ViewRequest(do=Do.CANCEL))
+        else:
+            self.action_mode("tuning")
+            self._request(ViewRequest(do=Do.TUNE), "tuning begins")
 
+    @touching
     def action_pause(self) -> None:
-        if self._refused("pause"):
-            return
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
@@ -152,9 +159,8 @@ class SessionScreen(ListScreen):
         else:
             self._request(ViewRequest(do=Do.PAUSE), "the tuner pauses after this A/B pair")
 
+    @touching
     def action_apply(self) -> None:
-        if self._refused("apply"):
-            return
         line = self._line()
         if line is None:
             self.action_mode("tuning")
@@ -172,37 +178,29 @@ class SessionScreen(ListScreen):
             else:
                 self._request(request, f"{line.key} will be applied at the next step boundary")
 
+    @touching
     def action_undo(self) -> None:
-        if self._refused("undo"):
-            return
-        line = self._line()
-        on = self.view.details.active if self.view.details is not None else []
+        line, on = self._line(), self.view.active
         if line is not None and line.token is not None:
-            self._request(
-                ViewRequest(do=Do.UNDO, remedy=line.remedy.remedy, token=line.token), f"reverting {line.key}"
-            )
+            name, token, key = line.remedy.remedy, line.token, line.key
         elif on:
-            last = on[-1]
-            self._request(
-                ViewRequest(do=Do.UNDO, remedy=last.remedy, token=last.token),
-                f"reverting {label(last.remedy, last.options)}",
-            )
+            name, token, key = on[-1].remedy, on[-1].token, label(on[-1].remedy, on[-1].options)
         else:
             self.tell("no remedy is on")
-
-    def action_probe(self) -> None:
-        if not self._refused("probe"):
-            self._request(ViewRequest(do=Do.PROBE), "measuring again")
-
-    def action_window(self) -> None:
-        if not self._refused("window"):
-            self._request(ViewRequest(do=Do.WINDOW), "asked for a window")
-
-    def action_detach(self) -> None:
-        if self._refused("detach"):
             return
-        on = self.view.details.active if self.view.details is not None else []
-        request = ViewRequest(do=Do.DETACH)
+        self._request(ViewRequest(do=Do.UNDO, remedy=name, token=token), f"reverting {key}")
+
+    @touching
+    def action_probe(self) -> None:
+        self._request(ViewRequest(do=Do.PROBE), "measuring again")
+
+    @touching
+    def action_window(self) -> None:
+        self._request(ViewRequest(do=Do.WINDOW), "asked for a window")
+
+    @touching
+    def action_detach(self) -> None:
+        on, request = self.view.active, ViewRequest(do=Do.DETACH)
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"
             self._confirm(f"Detach? This reverts {what} and ends the session.", "detach", request)
@@ -222,8 +220,6 @@ class SessionScreen(ListScreen):
             self.tell(f"not written ({error.strerror}): {file}")
             return
         self.tell(f"written: {file}")
-
-    # Inside
 
     @property
     def _pane(self) -> ModePane:
@@ -249,19 +245,15 @@ class SessionScreen(ListScreen):
             return picked if copied is None else copied(self.view, picked)
         return "" if found is None else verdict_line(found)
 
-    def _refused(self, action: str) -> bool:
-        """Says why a key does nothing."""
-        if action not in TOUCHING or self.view.acting:
-            return False
+    def why_not(self, action: str) -> str:
+        """Why a key that touches the job does nothing."""
         if self.view.readonly:
-            self.tell(f"read-only: {action} would touch the job")
-        elif self.view.standing is ScreenStanding.RECORDED:
-            self.tell(f"this is a recorded session: there is no job to {action}")
-        elif self.view.standing is ScreenStanding.OPENING:
-            self.tell("not attached yet")
-        else:
-            self.tell(f"the session is not there: {self.view.why}")
-        return True
+            return f"read-only: {action} would touch the job"
+        if self.view.standing is ScreenStanding.RECORDED:
+            return f"this is a recorded session: there is no job to {action}"
+        if self.view.standing is ScreenStanding.OPENING:
+            return "not attached yet"
+        return f"the session is not there: {self.view.why}"
 
     def _confirm(self, question: str, yes: str, request: ViewRequest) -> None:
         def answered(sure: bool | None) -> None:
