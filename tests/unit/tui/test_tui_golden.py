@@ -90,7 +90,7 @@ ALL_SIZES = ((60, 16), *SIZES, (200, 60))
 EVERY = [
     *((name, size) for name in SCREENS for size in SIZES),
     *((name, size) for name in FIRST for size in ((60, 16), (200, 60))),
-    ("diagnosis_ranks", (200, 60)),
+    *((name, (200, 60)) for name in ("diagnosis_ranks", "tuning_kept")),
     *((name, (60, 16)) for name in ("steps", "tuning_kept")),
 ]
 
