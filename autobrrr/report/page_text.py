@@ -20,7 +20,7 @@ from autobrrr.report.page_model import (
     ReportPage,
     Section,
 )
-from autobrrr.report.text_plot import plot, share_bar
+from autobrrr.report.text_plot import share_bar
 from autobrrr.report.text_table import LEAST, hung, text_table
 
 WIDTH = 80
@@ -75,8 +75,25 @@ def _part(part: Part, width: int | None) -> list[str]:
     if isinstance(part, PageTable):
         return _table(part, width)
     if isinstance(part, Chart):
-        return [part.title, *plot(part)] if part.places is None else []
+        return _table(_points(part), width) if part.places is None else []
     return _section(part, width) if isinstance(part, Section) else []
+
+
+def _points(chart: Chart) -> PageTable:
+    """The points of a chart as a table, with a bar for each series."""
+    most = max([point.y for series in chart.lines for point in series.points], default=1.0)
+    rows = []
+    for x in sorted({point.x for series in chart.lines for point in series.points}):
+        row = [Cell(text=f"{x:g}")]
+        for series in chart.lines:
+            y = next((point.y for point in series.points if point.x == x), None)
+            row += [
+                Cell() if y is None else Cell(text=chart.name_y(y)),
+                Cell(bar=0.0 if y is None else y / most),
+            ]
+        rows.append(row)
+    heads = [f"#{chart.name_x}", *(head for series in chart.lines for head in (f"#{series.name}", "~-"))]
+    return PageTable(title=chart.title, heads=heads, rows=rows)
 
 
 def _line(line: Line) -> str:

@@ -17,11 +17,10 @@ from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.report.html.chart_places import pictures
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.log_scale import LogScale, around
-from autobrrr.report.page_model import Chart, Point, Series
-from autobrrr.report.page_text import page_text
+from autobrrr.report.page_model import Chart, Point, Series, section
+from autobrrr.report.page_text import page_text, section_text
 from autobrrr.report.pages import roofline_figures
 from autobrrr.report.pages.roofline_page import roofline_page
-from autobrrr.report.text_plot import plot
 from autobrrr.roofline import machine_identity, roofline_measure
 from autobrrr.roofline.calibration_cache import keep
 from autobrrr.roofline.device_peaks import peaks_of
@@ -182,14 +181,16 @@ def test_logarithmic_marks_are_round_and_within() -> None:
         around([1.0, 0.0])
 
 
-def test_a_rising_line_rises_in_the_plot() -> None:
-    points = [Point(x=x, y=x) for x in (1.0, 10.0, 100.0)]
-    lines = plot(drawn(Series(name="a", colour="", points=points)), width=28, height=5)[:5]
-    marked = [(row, line.index("o")) for row, line in enumerate(lines) if "o" in line]
-    assert [row for row, _ in marked] == sorted(row for row, _ in marked)
-    assert [column for _, column in marked] == sorted((column for _, column in marked), reverse=True)
-    assert len(marked) == 3
-    assert plot(drawn()) == []
+def test_a_chart_is_a_table_with_bars_in_a_terminal() -> None:
+    lines = [
+        Series(name="a", colour="", points=[Point(x=x, y=x) for x in (1.0, 10.0)]),
+        Series(name="b", colour="", points=[Point(x=10.0, y=5.0)]),
+    ]
+    head, first, last = section_text(section("", drawn(*lines)), 80).splitlines()[-3:]
+    assert head.split()[-2:] == ["a", "b"]
+    assert len(first.split()) == 3, "the second series has no such point"
+    assert last.count("█") > first.count("█") > 0
+    assert section_text(section("", drawn()), 80).strip() == ""
 
 
 def run(*words: str) -> int:
