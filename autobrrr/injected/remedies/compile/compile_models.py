@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -193,8 +193,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         ("torch._functorch.config", "force_non_lazy_backward_lowering", True),
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
-    if mode.startswith("max-autotune"):
-        settings.append(("torch._inductor.select_algorithm", "PRINT_AUTOTUNE", False))  # tables of timings
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     watch = CompileWatch(unmarked(modules))
@@ -275,18 +273,7 @@ def _in_force(settings: list[tuple[str, str, object]]) -> Iterator[AbstractConte
     for place, name, value in settings:
         config = import_module(place)
         if hasattr(config, name):
-            has_patch = hasattr(type(config), "patch")
-            yield config.patch({name: value}) if has_patch else _set(config, name, value)
-
-
-@contextmanager
-def _set(place: ModuleType, name: str, value: object) -> Iterator[None]:
-    before = getattr(place, name)
-    setattr(place, name, value)
-    try:
-        yield
-    finally:
-        setattr(place, name, before)
+            yield config.patch({name: value})
 
 
 def _workers() -> int:
