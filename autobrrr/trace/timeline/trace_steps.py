@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autobrrr.records import StepStats
 from autobrrr.trace.column_stats import median, quantile
@@ -132,17 +132,7 @@ def _early_marked(marks: list[StepMark]) -> list[StepMark]:
             if lengths[place] <= EARLY_AT * median(lengths[place + 1 :]):
                 break
             early.add(index)
-    return [
-        StepMark(
-            name=mark.name,
-            start=mark.start,
-            end=mark.end,
-            pid=mark.pid,
-            source=mark.source,
-            early=index in early,
-        )
-        for index, mark in enumerate(marks)
-    ]
+    return [structs.replace(mark, early=index in early) for index, mark in enumerate(marks)]
 
 
 def _on_device(marks: list[StepMark], device: OnDevice) -> list[StepDevice]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from autobrrr.diagnosis.thresholds import LEAST_SHOWN
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
+from autobrrr.trace.device.time_parts import PARTS
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
 from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
@@ -124,19 +126,11 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             " launch calls"
             " (graphs): gaps inside a graph count as after the launch"
         )
-    if device.first_use_ns > 0.05 * device.span_ns:
-        found.append(
-            f"{where}{duration(device.first_use_ns)} of idle lie in launch calls of 1 ms or more: first uses"
-        )
-    if device.long_operators_ns > 0.05 * device.span_ns:
-        found.append(
-            f"{where}{duration(device.long_operators_ns)} of idle lie inside operators of 0.5 ms or more"
-            " that usually last: they compute on the CPU. Among the idle time that is operator dispatch; of"
-            " the device's time it is other"
-        )
-    if device.held_up_ns > 0.05 * device.span_ns:
-        found.append(
-            f"{where}{duration(device.held_up_ns)} of idle lie inside operators of 0.5 ms or more that are"
-            " short otherwise: they were used for the first time, or others kept the host from running"
-        )
+    for part, ns in (
+        ("first_use", device.first_use_ns),
+        ("operators_on_host", device.long_operators_ns),
+        ("held_up", device.held_up_ns),
+    ):
+        if ns > LEAST_SHOWN * device.span_ns:
+            found.append(f"{where}{duration(ns)} of idle: {PARTS[part].words}")
     return found
