@@ -7,42 +7,25 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.attach import eventually
-from support.training import JOBS, autobrrr, environment, sidecars
+from support.torchrun import Torchrun
+from support.training import autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 WORDS = ("--for", "12s", "--only", "optimizer.fused", "--json")
 
 
-class RankPair:
-    """A launcher of two ranks of `jobs/together.py`, which end at one step."""
+class RankPair(Torchrun):
+    """Two ranks of `jobs/together.py`, which end at one step."""
 
     def __init__(self, folder: Path) -> None:
-        scratch = folder / "t"
-        scratch.mkdir()
         self.stop = folder / "stop"
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-        self.process = subprocess.Popen(
-            [sys.executable, *launcher, str(JOBS / "together.py"), "--until", str(self.stop)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**environment(folder), "TMPDIR": str(scratch)},
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        eventually(lambda: "".join(self.lines).count("training") == 2, 120)
-
-    @property
-    def pid(self) -> str:
-        return str(self.process.pid)
+        super().__init__(folder, "--until", str(self.stop), script="together")
+        self.wait_until_it_trains()
 
     def weights(self) -> list[str]:
         """Of both ranks, once they have ended."""
@@ -51,19 +34,12 @@ class RankPair:
         self._reader.join(30)
         return re.findall(r"rank \d (\w{32})", "".join(self.lines))  # a warning may stand in the same line
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[RankPair]:
     started = RankPair(tmp_path)
     yield started
-    if started.process.poll() is None:
-        started.process.terminate()
-        started.process.wait(60)
+    started.kill()
 
 
 def test_a_remedy_of_class_rounding_is_compared_on_all_ranks(pair: RankPair, tmp_path: Path) -> None:
@@ -79,6 +55,7 @@ def test_a_remedy_of_class_rounding_is_compared_on_all_ranks(pair: RankPair, tmp
     assert first == second
 
 
+@pytest.mark.nightly  # by day: test_rank_switching.py
 def test_a_sidecar_that_is_killed_while_ranks_are_tuned_splits_no_weights(
     pair: RankPair, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 
 import pace
 import torch
@@ -20,6 +21,7 @@ over = torch.zeros(1)
 until, args.until = args.until, ""
 args.steps = 1 << 40
 for _ in pace.steps(args):
+    time.sleep(0.002)  # the cores are for those who watch
     optimizer.zero_grad()
     model(torch.randn(16, 32)).square().mean().backward()
     optimizer.step()
