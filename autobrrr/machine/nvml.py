@@ -84,7 +84,6 @@ class NvmlDevice:
         self._calls: NvmlCalls | None = None
         self._found: _Found | None = None
         self._find_at_ns: int | None = None
-        self._energy: tuple[int, int] | None = None  # ns, mJ
         self._users = _Users()
         self._users_at_ns: int | None = None
 
@@ -102,6 +101,7 @@ class NvmlDevice:
             self._users_at_ns, self._users = now_ns, self._look_at_users(calls, handle)
         memory = calls.ask("nvmlDeviceGetMemoryInfo", handle)
         counters = found.gpm.read(now_ns, LONGEST_NS)
+        power_mw = calls.whole("nvmlDeviceGetPowerUsage", handle)
         sample = GpuSample(
             t_ns=now_ns,
             name=found.name,
@@ -112,7 +112,7 @@ class NvmlDevice:
             memory_used_bytes=_whole(getattr(memory, "used", None)),
             memory_total_bytes=_whole(getattr(memory, "total", None)),
             job_memory_bytes=self._users.job_bytes,
-            power_w=self._power_w(calls, handle, now_ns),
+            power_w=None if power_mw is None else power_mw / 1000,
             temperature_c=_temperature(calls, handle),
             sm_clock_mhz=calls.whole("nvmlDeviceGetClockInfo", handle, calls.number("NVML_CLOCK_SM")),
             sm_clock_max_mhz=found.max_mhz,
@@ -190,17 +190,6 @@ class NvmlDevice:
             others=len(users) - len(own),
             job_bytes=sum(size for size in spent if size is not None) if None not in spent else None,
         )
-
-    def _power_w(self, calls: NvmlCalls, handle: object, now_ns: int) -> float | None:
-        """Mean of the interval from the energy counter; the driver's own figure without one."""
-        energy_mj = calls.whole("nvmlDeviceGetTotalEnergyConsumption", handle)
-        before, self._energy = self._energy, None if energy_mj is None else (now_ns, energy_mj)
-        if before is not None and energy_mj is not None and 0 < now_ns - before[0] <= LONGEST_NS:
-            spent_mj = energy_mj - before[1]
-            if spent_mj > 0:  # the counter stands still between two of its own updates
-                return spent_mj * 1e6 / (now_ns - before[0])
-        power_mw = calls.whole("nvmlDeviceGetPowerUsage", handle)
-        return None if power_mw is None else power_mw / 1000
 
 
 def _processes(calls: NvmlCalls, handle: object) -> dict[int, int | None] | None:

@@ -23,7 +23,6 @@ class Gpu:
     util: int = 97
     used: int = 12 * GIB
     total: int = 80 * GIB
-    energy_mj: int = 5_000_000
     power_mw: int = 310_000
     celsius: int = 61
     mhz: int = 1755
@@ -88,9 +87,6 @@ class FakeNvml:
 
     def _nvmlDeviceGetMemoryInfo(self, gpu: Gpu) -> object:
         return pynvml.c_nvmlMemory_t(total=gpu.total, free=gpu.total - gpu.used, used=gpu.used)
-
-    def _nvmlDeviceGetTotalEnergyConsumption(self, gpu: Gpu) -> int:
-        return gpu.energy_mj
 
     def _nvmlDeviceGetPowerUsage(self, gpu: Gpu) -> int:
         return gpu.power_mw
