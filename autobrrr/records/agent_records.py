@@ -154,7 +154,6 @@ class ShadowPoint(Record, frozen=True, kw_only=True):
 
     batch: int
     shadow_ns: list[int]
-    minor_faults: int | None = None  # of one replay, median
 
 
 class BatchMemory(Record, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Other processes only ever lengthen a replay: a size counts where its fastest qua
 slower ones took. Guards: enough such sizes, reconstruction, linearity. Two sizes, B and 2B, are enough
 where what they show is far from every limit: nothing checks their line. Where replays leave out more of
 the step, as a framework's own Python, half of it must be fixed even if all of that grows. The prediction
-for 2B is shown only where they pass, and where the page faults of the larger batch do not carry it.
+for 2B is shown only where they pass.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None,
     points = {point.batch: point for point in probe.points}
     batch = probe.batch or 0
     single, double = points.get(batch), points.get(2 * batch)
-    if single is None or double is None or 2 * batch not in times or _faulty(single, double):
+    if single is None or double is None or 2 * batch not in times:
         return None, None
     step_ns = times[batch]
     rest_ns = max(0.0, step_ns - _replays(probe)[batch] - max(0, probe.optimizer_ns or 0))
@@ -199,15 +199,6 @@ def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None,
     constant = times[2 * batch] / step_ns
     scaling = (times[2 * batch] + rest_ns) / step_ns
     return constant, [max(0.0, constant - error), scaling + error]
-
-
-def _faulty(single: ShadowPoint, double: ShadowPoint) -> bool:
-    """Whether page faults that doubling does not explain are a visible part of the 2B replay."""
-    if single.minor_faults is None or double.minor_faults is None:
-        return False
-    double_ns = positive(quantile(double.shadow_ns, 0.25))
-    excess = double.minor_faults - 2 * single.minor_faults
-    return double_ns is not None and excess * thresholds.FAULT_NS > thresholds.FAULT_SHARE * double_ns
 
 
 def _standard_error_ns(point: ShadowPoint) -> float:

@@ -96,15 +96,14 @@ def probed(
     factors: tuple[float, ...] = (0.25, 0.5, 1, 2),
     noise: float = 0.01,
     curve: Callable[[float], float] | None = None,
-    faults: tuple[int, ...] = (0, 0, 0, 0),
 ) -> ShadowProbe:
     """A probe of a job whose step is `fixed` + the rest times the batch; `curve` bends it."""
     grows = curve or (lambda factor: fixed + (1 - fixed) * factor)
     points = []
-    for factor, minor_faults in zip(factors, faults, strict=False):
+    for factor in factors:
         replay = step_ns * (grows(factor) - 1 + reconstruction - optimizer)
         durations = [int(replay * (1 + noise * (i - 2))) for i in range(5)]
-        points.append(ShadowPoint(batch=int(batch * factor), shadow_ns=durations, minor_faults=minor_faults))
+        points.append(ShadowPoint(batch=int(batch * factor), shadow_ns=durations))
     return ShadowProbe(
         status="ok", batch=batch, points=points, optimizer_ns=int(step_ns * optimizer), step_ns=int(step_ns)
     )

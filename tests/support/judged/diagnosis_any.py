@@ -62,9 +62,7 @@ ABSURD_PROBES = st.builds(
     status=STATUS,
     batch=st.none() | st.integers(-4, 64),
     points=st.lists(
-        st.builds(
-            ShadowPoint, batch=st.integers(-4, 128), shadow_ns=NUMBERS, minor_faults=st.none() | NUMBER
-        ),
+        st.builds(ShadowPoint, batch=st.integers(-4, 128), shadow_ns=NUMBERS),
         max_size=6,
     ),
     optimizer_ns=st.none() | NUMBER,

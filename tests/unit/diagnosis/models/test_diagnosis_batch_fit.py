@@ -174,11 +174,6 @@ def test_without_twice_the_batch_there_is_a_fit_and_no_prediction() -> None:
     assert found.probe.fixed_ns
 
 
-def test_page_faults_of_the_larger_batch_hide_the_prediction() -> None:
-    assert fitted(probed(faults=(10, 20, 40, 80))).probe.ratio_2x is not None
-    assert fitted(probed(faults=(10, 20, 40, 2_000))).probe.ratio_2x is None
-
-
 def test_a_probe_that_abstained_keeps_its_reason() -> None:
     assert refused(ShadowProbe(status="abstained", why="no batch dimension")) == "no batch dimension"
     assert "no replay made yet" in refused(None)

@@ -23,7 +23,7 @@ MEMORY = BatchMemory(
 
 
 def along(name: str, **fields: object) -> ShadowProbe:
-    swept = probed(10.0 * MS, fixed=0.5, factors=(0.25, 0.5, 1, 2, 4), faults=(0,) * 5)
+    swept = probed(10.0 * MS, fixed=0.5, factors=(0.25, 0.5, 1, 2, 4))
     return msgspec.structs.replace(swept, sweep=name, **fields)
 
 
