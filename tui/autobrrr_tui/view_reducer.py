@@ -22,7 +22,6 @@ STATES = {  # what of a session's states shows in the steps
     "sweeping": "sweep",
     "tuning": "tuning",
 }
-COUNTED = ("probing", "sweeping")  # states whose activity is a count
 LOG_TEXT = 2000  # characters of one line
 
 
@@ -71,8 +70,6 @@ def said(view: View, text: str, t_ns: int | None = None) -> View:
 def _snapshot(view: View, now: Diagnosis) -> View:
     before = view.snapshot
     if now.activity and now.state != "tuning" and (before is None or before.activity != now.activity):
-        if before is not None and before.state == now.state and now.state in COUNTED:
-            view = _without_last(view, before.activity)
         view = said(view, now.activity, now.t_ns)
     progress = view.progress if now.state == "tuning" else None
     if now.state == "tuning" and progress is None and view.tuned is not None:
@@ -97,12 +94,6 @@ def _through(view: View, kept: Sequence[str] | None = None) -> View:
         on = found.active if kept is None else list(kept)
         found = msgspec.structs.replace(found, state="judged", activity="watching", active=on)
     return replace(view, snapshot=found, progress=None)
-
-
-def _without_last(view: View, text: str | None) -> View:
-    """Without the last line of the log where it is this one: of a count only the newest stays."""
-    newest = view.log[-1] if view.log else None
-    return view if newest is None or newest.text != text else replace(view, log=view.log[:-1])
 
 
 def _marks(before: Diagnosis | None, now: Diagnosis) -> list[Mark]:

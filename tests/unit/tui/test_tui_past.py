@@ -81,18 +81,6 @@ def test_the_lines_of_a_log_stand_in_the_order_of_their_times() -> None:
     ]
 
 
-def test_of_a_count_only_the_newest_line_stays() -> None:
-    reader = ViewReader()
-    states = [("tracing", "tracing 6 steps"), *(("probing", f"probing B, {at} of 3") for at in (1, 2, 3))]
-    again = [*states, ("watching", "watching"), ("probing", "probing B, 1 of 3")]
-    reader.feed(
-        line(float(at), "snapshot", tui.snapshot(state=state, activity=text))
-        for at, (state, text) in enumerate(again)
-    )
-    said = [each.text for each in reader.view.log]
-    assert said == ["tracing 6 steps", "probing B, 3 of 3", "watching", "probing B, 1 of 3"]
-
-
 def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
     reader = ViewReader()
     lines = [
