@@ -443,27 +443,6 @@ print("as before")
         assert "as before" in running.output()
 
 
-def test_a_remedy_that_can_be_undone_anywhere_does_not_wait_for_a_boundary(tmp_path: Path) -> None:
-    rest = """
-import gc
-usual = gc.get_threshold()
-ended = agent_job.begin()
-while gc.get_threshold() == usual: step()
-print("remedy on", flush=True)
-agent_job.wait_ended(ended)
-assert gc.get_threshold() == usual
-assert gc.get_freeze_count() < 2000
-print("undone")
-"""
-    with job(tmp_path, rest) as running:
-        peer = running.peer()
-        reply = peer.ask("apply", remedy="gc.freeze")
-        assert reply["ok"], reply
-        running.until("remedy on")
-        peer.close()
-        assert "undone" in running.output()
-
-
 def test_a_remedy_that_cannot_be_undone_is_reported_as_lost(tmp_path: Path) -> None:
     rest = """
 from autobrrr.injected.remedies.registry import remedy
