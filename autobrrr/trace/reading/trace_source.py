@@ -1,15 +1,13 @@
 """Where traces come from: files, folders, standard input; plain or gzip.
 
-In comes what the user named, out go blocks of JSON bytes, inflated on a thread of their own so
-that decoding runs meanwhile. Damage to the compressed stream ends the blocks and is told.
+In comes what the user named, out go blocks of JSON bytes. Damage to the compressed stream ends the
+blocks and is told.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -82,38 +80,16 @@ class Blocks:
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        waiting: queue.Queue[bytes | None] = queue.Queue(maxsize=3)
-        stop = threading.Event()
-        reader = threading.Thread(target=self._read, args=(waiting, stop), daemon=True)
-        reader.start()
-        try:
-            while (block := waiting.get()) is not None:
-                self.bytes_read += len(block)
-                yield block
-        finally:
-            stop.set()
-            while reader.is_alive():
-                _drop_waiting(waiting)
-                reader.join(0.01)
-
-    def _read(self, waiting: queue.Queue[bytes | None], stop: threading.Event) -> None:
         try:
             compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
-            read_bytes = 0
             for block in self._inflated() if compressed else iter(self._next, b""):
-                read_bytes += len(block)
-                if self._most_bytes is not None and read_bytes > self._most_bytes:
+                if self._most_bytes is not None and self.bytes_read + len(block) > self._most_bytes:
                     self.damage = f"it has more than {self._most_bytes >> 20} MB: the rest is not read"
-                    break
-                if stop.is_set():
-                    break
-                waiting.put(block)
+                    return
+                self.bytes_read += len(block)
+                yield block
         except OSError as error:
             self.damage = f"the file could not be read to its end: {error}"
-        except ValueError:  # closed meanwhile: nobody wants the rest
-            pass
-        finally:
-            waiting.put(None)
 
     def _next(self) -> bytes:
         return self._stream.read(self._block_bytes)
@@ -167,11 +143,3 @@ class _AtOwnPlace(RawIOBase):
 
 def _looks_right(path: Path) -> bool:
     return path.name.endswith(SUFFIXES) and not path.name.startswith(".")
-
-
-def _drop_waiting(waiting: queue.Queue[bytes | None]) -> None:
-    try:
-        while True:
-            waiting.get_nowait()
-    except queue.Empty:
-        pass

@@ -7,7 +7,6 @@ import gzip
 import json
 import re
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -71,21 +70,6 @@ def test_standard_input_that_is_closed_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="closed"):
         open_blocks(named_traces(["-"])[0])
-
-
-def test_a_reader_whose_file_is_closed_ends_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cried: list[object] = []
-    monkeypatch.setattr(threading, "excepthook", cried.append)
-    path = tmp_path / "long.json"
-    path.write_bytes(b"nothing" * 500_000)
-    stream, blocks = open_blocks(TraceFile(name="long", path=path))
-    iterator = iter(blocks)
-    next(iterator)
-    stream.close()
-    assert list(iterator) is not None
-    assert cried == []
 
 
 def test_idle_inside_long_operators_is_explained(tmp_path: Path) -> None:
