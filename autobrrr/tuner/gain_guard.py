@@ -6,14 +6,14 @@ a short comparison of all-on against all-off; that decides.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autobrrr.records import Reverted
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
-from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied
-from autobrrr.tuner.stop_rules import Decision, PairStanding, times_as_fast
+from autobrrr.tuner.stop_rules import proof
 
 CHECK_NS = 10_000_000_000
 
@@ -44,7 +44,7 @@ class GainGuard:
         asked = Comparing(
             without=(),
             with_it=on,
-            rule=still_pays,
+            rule=proof(0.0, math.inf, rare=False),
             alpha=self.alpha,
             deadline_ns=self.bench.now_ns() + budget_ns,
             step_ns=self.step_ns,
@@ -57,15 +57,3 @@ class GainGuard:
             return [Reverted(remedy=each.remedy, why=why) for each, why in self.board.hold(on).items()]
         self.board.hold(())
         return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
-
-
-def still_pays(now: PairStanding) -> tuple[Decision, str] | None:
-    """Ends as soon as the sign is proven."""
-    interval: Interval | None = now.typical
-    if interval is None or now.pairs < 6:
-        return None
-    if interval.low > 0:
-        return "better", f"still faster: {times_as_fast(interval)}"
-    if interval.high < 0:
-        return "hopeless", f"slower by now: {times_as_fast(interval)}"
-    return None

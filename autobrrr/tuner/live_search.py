@@ -424,7 +424,7 @@ class _LiveTuning:
             Comparing(
                 without=without,
                 with_it=with_it,
-                rule=precision(settings.worthwhile, rare)
+                rule=precision(rare)
                 if stage == "final"
                 else proof(settings.worthwhile, settings.horizon_ns, rare),
                 alpha=settings.alpha,

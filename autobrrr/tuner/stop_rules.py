@@ -17,6 +17,7 @@ Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "canc
 
 FEWEST_PAIRS = 6
 MOST_PAIRS = 600
+NARROW = 0.01  # half of an interval
 LONG_STEPS = "long steps come more often with it"
 
 
@@ -35,54 +36,45 @@ class PairStanding:
 StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
 
 
-def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
-    """Better once the interval excludes zero; hopeless once it excludes a gain worth having.
+def proof(
+    worthwhile: float, horizon_ns: float, rare: bool, *, fewest: int = FEWEST_PAIRS, precise: bool = False
+) -> StopRule:
+    """Better once the interval excludes zero; hopeless once it excludes a gain worth having, or time is lost.
 
     Args:
         worthwhile: Smallest gain worth having; 0.01 is 1 %.
         horizon_ns: The pause of applying must be earned back within it.
         rare: The remedy acts on rare long steps: plain means decide.
+        fewest: Pairs, before anything is decided.
+        precise: Better only once the interval is narrow, too, against what it shows.
     """
 
     def rule(now: PairStanding) -> tuple[Decision, str] | None:
         interval = now.throughput if rare else now.typical
-        if now.pairs < FEWEST_PAIRS or interval is None:
+        if now.pairs < fewest or interval is None:
             return None
         least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
+        said = times_as_fast(interval)
         if now.throughput is not None and now.throughput.high < 0:
             return "hopeless", f"throughput falls: {times_as_fast(now.throughput)}"
         if now.whole is not None and now.whole < 0:
             return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
         if interval.high < least:
-            return "hopeless", f"no gain of {share(math.expm1(least), 1)} or more: {times_as_fast(interval)}"
-        if interval.low > 0 and interval.mean >= least and not now.in_doubt:
-            return "better", f"faster: {times_as_fast(interval)}"
+            few = f"no gain of {share(math.expm1(least), 1)} or more" if least > 0 else "slower"
+            return "hopeless", f"{few}: {said}"
+        narrow = (interval.high - interval.low) / 2 <= max(NARROW, 0.1 * abs(interval.mean))
+        if interval.low > 0 and interval.mean >= least and not now.in_doubt and (narrow or not precise):
+            return "better", f"faster: {said}"
         if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"
+            return "undecided", f"not proven after {now.pairs} A/B pairs: {said}"
         return None
 
     return rule
 
 
-def precision(worthwhile: float, rare: bool) -> StopRule:
-    """For the confirmation run: on until the interval is narrow against what it shows."""
-
-    def rule(now: PairStanding) -> tuple[Decision, str] | None:
-        interval = now.throughput if rare else now.typical
-        if now.pairs < 2 * FEWEST_PAIRS or interval is None:
-            return None
-        half = (interval.high - interval.low) / 2
-        if interval.high < 0:
-            return "hopeless", f"slower together: {times_as_fast(interval)}"
-        if now.whole is not None and now.whole < 0:
-            return "hopeless", f"{LONG_STEPS}: {math.exp(now.whole):.2f}x over all"
-        if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0 and not now.in_doubt:
-            return "better", f"faster: {times_as_fast(interval)}"
-        if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"
-        return None
-
-    return rule
+def precision(rare: bool) -> StopRule:
+    """For the confirmation run: on until the interval is narrow."""
+    return proof(0.0, math.inf, rare, fewest=2 * FEWEST_PAIRS, precise=True)
 
 
 def times_as_fast(interval: Interval) -> str:
