@@ -138,7 +138,7 @@ def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_woul
     words = [*PYTHON, "-c", DRAWS]
     plain = autobrrr(tmp_path, "run", "--", *words)
     found = {}
-    for cls in ("bitwise", "stream", None):
+    for cls in ("bitwise", None):
         numerics = "" if cls is None else f'[numerics]\nclass = "{cls}"\n'
         found[cls] = autobrrr(
             tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH + LOADING + numerics), "--", *words
@@ -146,9 +146,8 @@ def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_woul
     assert found["bitwise"].stdout == plain.stdout
     assert "refused loader.workers: its class is stream on this job" in found["bitwise"].stderr
     assert "applied optimizer.foreach" in found["bitwise"].stderr
-    for cls in ("stream", None):
-        assert "applied loader.workers (class: stream)" in found[cls].stderr
-        assert found[cls].stdout != plain.stdout
+    assert "applied loader.workers (class: stream)" in found[None].stderr
+    assert found[None].stdout != plain.stdout
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_two_environments_are_judged_as_two_commands_are(tmp_path: Path, wheels:
     assert found["packages"] == [{"name": "training", "before": "1.0", "after": "2.0"}]
 
 
+@pytest.mark.nightly
 def test_an_environment_is_made_once_for_what_a_file_says(tmp_path: Path, wheels: Path) -> None:
     one = lock(tmp_path, wheels, "one.txt", "training==1.0")
     same = lock(tmp_path, wheels, "same.txt", "training==1.0")
