@@ -10,7 +10,7 @@ import torch
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Remedy, WatchedUndo
-from support.injected.remedies import UNDONE, job_for, options_of, pairs, picture
+from support.injected.remedies import UNDONE, job_for, options_of, pairs, picture, release
 
 pytestmark = [
     pytest.mark.integration,
@@ -130,12 +130,6 @@ def test_options_that_do_not_exist_or_fit_are_refused(remedy: Remedy) -> None:
             remedy.option_values({option.name: "many"})
         with pytest.raises(Refused, match="must be"):
             remedy.option_values({option.name: 1.5 if option.kind == "bool" else True})
-
-
-def release(remedy: Remedy) -> None:
-    """What it keeps for the next apply goes, as at the end of a session."""
-    if remedy.release is not None:
-        remedy.release(torch)
 
 
 def kind(entry: object) -> object:

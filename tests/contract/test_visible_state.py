@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo, WatchedUndo
-from support.injected.remedies import UNDONE, Training, job_for, options_of, pairs
+from support.injected.remedies import UNDONE, Training, job_for, options_of, pairs, release
 from support.injected.visible import SAVES, differing, optimizer_state, saved, visible_state
 
 pytestmark = [
@@ -112,11 +112,6 @@ def test_after_detach_the_job_sees_what_it_saw_before(remedy: Remedy, optimizer:
     undo()
     release(remedy)
     assert differing(before, visible_state(loop)) == {}
-
-
-def release(remedy: Remedy) -> None:
-    if remedy.release is not None:
-        remedy.release(torch)
 
 
 def test_a_fresh_process_without_us_loads_what_was_saved_and_nothing_is_on(tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ def options_of(remedy: Remedy) -> dict[str, object]:
     return remedy.option_values(OPTIONS.get(remedy.name, {}))
 
 
+def release(remedy: Remedy) -> None:
+    """What it keeps for the next apply goes, as at the end of a session."""
+    if remedy.release is not None:
+        remedy.release(torch)
+
+
 def float32_values() -> list[str]:
     """What torch 2.9 and later hold for each backend and operator, apart from the old flags."""
     read = getattr(torch._C, "_get_fp32_precision_getter", None)
