@@ -6,6 +6,7 @@ command line, the environment of an exec'd child, caught signals and CPU time.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -25,6 +26,7 @@ WORKER_NAME = "pt_data_worker"
 FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
+_NO_VERSION = (errno.ENOENT, errno.ESRCH, errno.ELOOP)  # a link is not followed
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer", "mpirun", "mpiexec", "srun"}
 _LAUNCHER_MODULES = {
     "torch.distributed.run",
@@ -121,10 +123,9 @@ def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
         file = f"{folder}/version.py"
         with open(job_files.readable(job_files.open_in(pid, file, os.O_PATH, proc), file), "rb") as opened:
             text = opened.read(_VERSION_BYTES)
-    except (FileNotFoundError, ProcessLookupError):
-        pass
     except OSError as error:
-        odd = f"the version of its torch can't be read: {Foreign(error.strerror or str(error))}"
+        if error.errno not in _NO_VERSION:
+            odd = f"the version of its torch can't be read: {Foreign(error.strerror or str(error))}"
     found = _VERSION.search(text)
     version = Foreign(os.fsdecode(found.group(1))) if found else None
     return TorchFiles(folder=Foreign(folder), version=version, odd=odd)

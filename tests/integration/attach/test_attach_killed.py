@@ -43,8 +43,7 @@ enter.enter(int(sys.argv[1]), cache=Path(sys.argv[5]))
 # Where the kill comes, and whether the agent is in the job by then and clears up by itself.
 POINTS = {
     "the folder is made": ("Place", "write", "before", False),
-    "the bundle is written": ("Place", "listen", "before", False),
-    "the socket listens": ("Place", "listen", "after", False),
+    "the bundle is written": ("way_in", "inject", "before", False),
     "the call is in": ("way_in", "inject", "after", True),
     "the agent has connected": ("enter", "hello_from", "before", True),
     "the agent said hello": ("enter", "hello_from", "after", True),
