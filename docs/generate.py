@@ -22,10 +22,10 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from autobrrr import api, recipe  # noqa: E402
+from autobrrr.agent.remedies.families import REGISTRY  # noqa: E402
+from autobrrr.agent.remedies.registry import Remedy  # noqa: E402
 from autobrrr.cli import GROUPS, VERBS, argument_parser  # noqa: E402
 from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # noqa: E402
-from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from autobrrr.injected.remedies.registry import Remedy  # noqa: E402
 from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
 from autobrrr.records import Diagnosis, DoctorCheck, JobLine, Tuning  # noqa: E402
 from autobrrr.records.proof_records import Proof  # noqa: E402

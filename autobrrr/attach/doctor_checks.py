@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from autobrrr import paths
+from autobrrr.agent.measure import cupti_users
 from autobrrr.attach import remote_exec, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
@@ -25,7 +26,6 @@ from autobrrr.attach.ptrace import x86_64
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
-from autobrrr.injected.measure import cupti_users
 from autobrrr.machine import kernel_text, own_place, process_maps, procfs
 from autobrrr.records import DoctorCheck
 from autobrrr.told_to_end import deaf_child, stopped_in_order

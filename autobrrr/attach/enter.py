@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr import paths
+from autobrrr.agent.wire import framing
 from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
@@ -26,7 +27,6 @@ from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
 from autobrrr.folders import peer_uid
-from autobrrr.injected.wire import framing
 from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken

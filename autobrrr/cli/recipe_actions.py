@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import shown
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.cli.output_file import write_file
 from autobrrr.errors import EXIT_DONE, UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template
 from autobrrr.report.text.next_step import started_with

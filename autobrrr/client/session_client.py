@@ -15,8 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from autobrrr import paths
+from autobrrr.agent.wire.framing import BadFrame, Closed
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.injected.wire.framing import BadFrame, Closed
 from autobrrr.machine.file_readiness import readiness
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning

@@ -9,14 +9,14 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Option, Remedy
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import host_slack, uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Option, Remedy
 from autobrrr.records.wire_answers import Explained
 
 KINDS = (

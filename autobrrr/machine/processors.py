@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.injected.measure import cpu_contention
+from autobrrr.agent.measure import cpu_contention
 from autobrrr.machine import kernel_text
 from autobrrr.machine.control_groups import GROUPS, cpu_quota
 from autobrrr.machine.kernel_text import number

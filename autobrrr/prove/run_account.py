@@ -21,7 +21,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 
 
 class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One training step: see `StepAccount` in `injected/audit/work_audit.py`."""
+    """One training step: see `StepAccount` in `agent/audit/work_audit.py`."""
 
     step: int
     backwards: Count
@@ -36,7 +36,7 @@ class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
     gradient: float | None
     parameters: int
     moved: Annotated[float, msgspec.Meta(ge=0)] | None
-    gradient_signs: list[float]  # projections: see injected/audit/tensor_digests.py
+    gradient_signs: list[float]  # projections: see agent/audit/tensor_digests.py
     moved_signs: list[float]
     updated: Count
     elements: Count

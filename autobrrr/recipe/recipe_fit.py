@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused
 from autobrrr.recipe.recipe_contents import Recipe
 
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,3})(\.\*)?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Recipe
 from autobrrr.records.wire_answers import RemedyChoice
 

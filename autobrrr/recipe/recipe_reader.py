@@ -14,9 +14,9 @@ from typing import NoReturn, get_args
 
 import msgspec
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import nearest, readable
 from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Numerics, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem

@@ -6,8 +6,8 @@ import json
 
 import msgspec
 
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import CLASSES, Option, Remedy
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import CLASSES, Option, Remedy
 from autobrrr.recipe.recipe_contents import SCHEMA, Match, Measured, Numerics
 from autobrrr.recipe.recipe_variables import MOST_LETTERS, VARIABLES, Variable
 

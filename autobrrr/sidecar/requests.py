@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta
 
 from autobrrr import __version__
+from autobrrr.agent.remedies.registry import up_to
+from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.injected.remedies.registry import up_to
-from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.readable import cleaned
 from autobrrr.records import RanksCompared, Record
 from autobrrr.records.events import Event, SessionOver, event_of

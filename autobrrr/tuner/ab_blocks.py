@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.job_under_test import Steps
 
 Side = Literal["A", "B"]  # A: without the remedy in question, B: with it

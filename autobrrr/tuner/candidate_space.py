@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.readable import nearest
 from autobrrr.records import Advice, Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
 

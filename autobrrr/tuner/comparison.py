@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.tuner.ab_blocks import (
     LONGEST_BLOCK_NS,

@@ -13,8 +13,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.remedies.registry import RefusalCode
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import (
     Diagnosis,
     ExactnessClass,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.job_under_test import Steps, durations_ns
 
 VARIES = 0.05  # of tokens, from the 5th to the 95th percentile, against their median

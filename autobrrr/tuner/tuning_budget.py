@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records.gain_words import interval_words
 from autobrrr.tuner.ab_blocks import FEWEST_SLOW_STEPS, shortest_pairs_ns
 from autobrrr.tuner.arm_switch import ArmSwitch

@@ -21,7 +21,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from autobrrr import paths
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.tuner.candidate_space import USUAL_GAIN, Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 from scipy import stats
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from benchmarks import ROOT
 from benchmarks.detached.job import KINDS
 from benchmarks.planted.results import append, read

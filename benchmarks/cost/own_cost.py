@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import torch
 from scipy.stats import binom
 
-from autobrrr.injected import entry
-from autobrrr.injected.loop import own_cost
-from autobrrr.injected.wire import ring_layout
-from support.injected.agent import Peer, Step, read_ring
+from autobrrr.agent import entry
+from autobrrr.agent.loop import own_cost
+from autobrrr.agent.wire import ring_layout
+from support.agent.agent import Peer, Step, read_ring
 
 EDGE_NS = 15_000
 SETTLED = 400  # steps after attach: the pattern is learnt, calibration and the first, denser bursts are over

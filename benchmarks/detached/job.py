@@ -22,10 +22,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused
 
 
 class Recurrent(nn.Module):

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from benchmarks.planted.case import Case
 from benchmarks.planted.diagnosed import SETTLE_S
 from benchmarks.planted.held_out import HELD_OUT

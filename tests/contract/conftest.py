@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from support import examples
 
 examples.load()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

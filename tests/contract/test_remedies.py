@@ -7,10 +7,10 @@ import gc
 import pytest
 import torch
 
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused, Remedy, WatchedUndo
-from support.injected.remedies import UNDONE, job_for, options_of, pairs, picture, release
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused, Remedy, WatchedUndo
+from support.agent.remedies import UNDONE, job_for, options_of, pairs, picture, release
 
 pytestmark = [
     pytest.mark.integration,
@@ -48,7 +48,7 @@ def test_an_undo_puts_everything_back(remedy: Remedy, optimizer: str, device: st
     applied = picture(loop)
     undo()
     release(remedy)
-    assert applied != before, "picture() in support/injected/remedies.py does not show what it changes"
+    assert applied != before, "picture() in support/agent/remedies.py does not show what it changes"
     assert picture(loop) == before
     undo()
     assert picture(loop) == before

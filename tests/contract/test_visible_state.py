@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from autobrrr.injected.remedies.registry import Refused, Remedy, Undo, WatchedUndo
-from support.injected.remedies import UNDONE, Training, job_for, options_of, pairs, release
-from support.injected.visible import SAVES, differing, optimizer_state, saved, visible_state
+from autobrrr.agent.remedies.registry import Refused, Remedy, Undo, WatchedUndo
+from support.agent.remedies import UNDONE, Training, job_for, options_of, pairs, release
+from support.agent.visible import SAVES, differing, optimizer_state, saved, visible_state
 
 pytestmark = [
     pytest.mark.integration,
@@ -30,7 +30,7 @@ SHOWS = {
 STEPS = 6  # after which compiled code is in use
 LOADS = """
 import sys
-for name in ("autobrrr", "autobrrr.injected.remedies"):
+for name in ("autobrrr", "autobrrr.agent.remedies"):
     sys.modules[name] = None  # what needs us to be read fails
 sys.path.insert(0, sys.argv[1])
 import torch

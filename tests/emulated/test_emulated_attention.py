@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autobrrr.injected.remedies.families import REGISTRY
-from support.injected.remedies import training
+from autobrrr.agent.remedies.families import REGISTRY
+from support.agent.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
 NAMES = {0: "math", 1: "flash", 2: "mem_efficient", 3: "cudnn"}

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.injected.remedies.compile import compile_models
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import WatchedUndo
-from support.injected.remedies import picture, training
+from autobrrr.agent.remedies.compile import compile_models
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import WatchedUndo
+from support.agent.remedies import picture, training
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 

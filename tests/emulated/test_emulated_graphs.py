@@ -9,8 +9,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from autobrrr.injected.live_torch.graph_capture import capturing, watch_captures
-from autobrrr.injected.live_torch.patches import take_off_all
+from autobrrr.agent.live_torch.graph_capture import capturing, watch_captures
+from autobrrr.agent.live_torch.patches import take_off_all
 
 BACKLOG = int(0.3 * 1.98e9)
 

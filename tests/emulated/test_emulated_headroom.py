@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.device_headroom import one_more_pool, parameter_bytes, step_bytes
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import RefusalCode, Refused, Remedy
-from support.injected.remedies import training
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.remedies.device_headroom import one_more_pool, parameter_bytes, step_bytes
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import RefusalCode, Refused, Remedy
+from support.agent.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
 GIB = 1 << 30

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("device")
 ON_THE_THIRD = """
 import os, time, torch
 from pathlib import Path
-from autobrrr.injected.loop_anatomy import _gpu_uuids
+from autobrrr.agent.loop_anatomy import _gpu_uuids
 from autobrrr.machine.nvml import NvmlDevice
 model = torch.nn.Linear(64, 64).to("cuda:2")
 small = torch.nn.Linear(2, 2).to("cuda:1")

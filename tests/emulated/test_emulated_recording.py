@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.remedies.model_calls.call_layers import hold_gradients
+from autobrrr.agent.remedies.model_calls.call_layers import hold_gradients
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from autobrrr.injected.loop.device_stamps import STAMP_EACH
-from autobrrr.injected.loop.train_loop import TrainLoop
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.wire.ring_writer import StepRing
-from support.injected.agent import AgentJob
+from autobrrr.agent.loop.device_stamps import STAMP_EACH
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.wire.ring_writer import StepRing
+from support.agent.agent import AgentJob
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(120)]
 
 WHOLE = """
 import torch
-from support.injected import agent_job
+from support.agent import agent_job
 from torch import nn
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(128, 128) for _ in range(8)]).cuda()

@@ -9,12 +9,12 @@ import sys
 import pytest
 import torch
 
-from autobrrr.injected.phases.phase_clock import PhaseClock
-from autobrrr.injected.phases.sampled_step import MEMORY_EVERY_NS, Sampling, accelerator_bytes
+from autobrrr.agent.phases.phase_clock import PhaseClock
+from autobrrr.agent.phases.sampled_step import MEMORY_EVERY_NS, Sampling, accelerator_bytes
 
 TWO_DEVICES = """
 import torch
-from autobrrr.injected.phases.loss_value import DeviceLoss, FINITE, UNKNOWN
+from autobrrr.agent.phases.loss_value import DeviceLoss, FINITE, UNKNOWN
 loss = torch.full((), 2.5, device="cuda:1")
 watched = DeviceLoss(torch)
 assert torch.cuda.current_device() == 0

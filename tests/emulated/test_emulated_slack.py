@@ -7,17 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
+from autobrrr.agent.measure.host_holds import HOLDS
 from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, idle_by_place
-from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
-from autobrrr.injected.measure.host_holds import HOLDS
 from autobrrr.records import HostSlack
-from support.injected.agent import AgentJob
+from support.agent.agent import AgentJob
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(120)]
 
 JOB = """
 import ctypes, hashlib, torch
-from support.injected import agent_job
+from support.agent import agent_job
 from torch import nn
 torch.set_num_threads(1)
 emulated = ctypes.CDLL(None)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from autobrrr.sidecar.session.window_reader import read_window
-from support.injected.agent import AgentJob
-from support.injected.agent_windows import next_window
+from support.agent.agent import AgentJob
+from support.agent.agent_windows import next_window
 
 pytestmark = pytest.mark.usefixtures("device")
 
 JOB = """
 import ctypes, os, torch
-from support.injected import agent_job
+from support.agent import agent_job
 from torch import nn
 torch.set_num_threads(1)
 emulated = ctypes.CDLL(None)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.injected.live_torch.parameter_device import parameter_device
-from autobrrr.injected.loop.train_loop import TrainLoop
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.wire import ring_layout
-from autobrrr.injected.wire.ring_writer import StepRing
-from support.injected.agent import Step, read_ring
+from autobrrr.agent.live_torch.parameter_device import parameter_device
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.wire import ring_layout
+from autobrrr.agent.wire.ring_writer import StepRing
+from support.agent.agent import Step, read_ring
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

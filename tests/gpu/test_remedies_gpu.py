@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.injected.remedies.compile import compile_models as compile_module
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
-from support.injected.remedies import Training, picture, training
+from autobrrr.agent.remedies.compile import compile_models as compile_module
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused, Undo, WatchedUndo
+from support.agent.remedies import Training, picture, training
 
 pytestmark = [
     pytest.mark.integration,

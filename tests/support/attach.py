@@ -196,13 +196,13 @@ def probe_bundle(
         (folder / code_bundle.ROOM / room).mkdir(parents=True, exist_ok=True)
         (folder / code_bundle.ROOM / room / "__init__.py").write_text("")
     for shared in (
-        "injected/wire/framing.py",
-        "injected/live_torch/torch_types.py",
-        "injected/live_torch/module_call_slot.py",
-        "injected/live_torch/patches.py",
-        "injected/live_torch/compiled_code.py",
-        "injected/live_torch/live_job.py",
-        "injected/remedies/registry.py",
+        "agent/wire/framing.py",
+        "agent/live_torch/torch_types.py",
+        "agent/live_torch/module_call_slot.py",
+        "agent/live_torch/patches.py",
+        "agent/live_torch/compiled_code.py",
+        "agent/live_torch/live_job.py",
+        "agent/remedies/registry.py",
     ):
         (folder / shared).write_bytes((PACKAGE / shared).read_bytes())
     (folder / code_bundle.ROOM / "entry.py").write_text(main.replace("TOKEN", token))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from autobrrr.injected.loop.train_loop import TrainLoop
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.wire.ring_writer import StepRing
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.wire.ring_writer import StepRing
 from support import examples
 
 examples.load()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.agent.wire import framing
 from autobrrr.attach import enter
-from autobrrr.injected.wire import framing
 from autobrrr.records import ProfilerWindow
 from autobrrr.sidecar.session import session_log
 from autobrrr.sidecar.session.window_reader import WindowReader

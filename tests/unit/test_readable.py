@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup, escape
 
+from autobrrr.agent.wire.framing import encode
 from autobrrr.cli.verb_arguments import narrate
 from autobrrr.cli.verbs import ls
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.wire.framing import encode
 from autobrrr.readable import MOST_INTEGER, Foreign, cleaned, fields, readable, readable_lines
 from autobrrr.records import JobLine
 from autobrrr.report.html import page_template

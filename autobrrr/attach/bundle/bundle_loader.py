@@ -58,7 +58,7 @@ def load(
     entries: Sequence[Entry],
     pause: Callable[[float], object] = time.sleep,
 ) -> Callable[[dict[str, object]], None]:
-    """Make and run all modules; returns `injected.entry.start`."""
+    """Make and run all modules; returns `agent.entry.start`."""
     made: dict[str, ModuleType] = {}
     began_ns = time.perf_counter_ns()
     try:
@@ -74,7 +74,7 @@ def load(
             if time.perf_counter_ns() - began_ns >= STINT_NS:
                 pause(BREATH_S)
                 began_ns = time.perf_counter_ns()
-        start: Callable[[dict[str, object]], None] = made[f"{package}.injected.entry"].start
+        start: Callable[[dict[str, object]], None] = made[f"{package}.agent.entry"].start
         return start
     finally:
         for name in made:
@@ -106,7 +106,7 @@ def _wait_for_torch() -> None:
 
 def _file(name: str) -> str:
     """As in the bundle: dynamo and `warnings` know by it what they are to pass over."""
-    traced = name.startswith("injected.remedies.")
+    traced = name.startswith("agent.remedies.")
     return f"<{'autobrrr importlib._bootstrap' if traced else 'frozen importlib._bootstrap autobrrr'} {name}>"
 
 

@@ -26,7 +26,7 @@ from autobrrr.machine import own_place, process_maps, procfs
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
-ROOM = "injected"
+ROOM = "agent"
 REMEDIES = f"{ROOM}.remedies."
 COMPILE_TIMEOUT_S, ENDS_S = 8.0, 1.0
 _DIGEST_BYTES = 32  # in front of the code in the cache: its SHA-256

@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no such name.
     """
+    from autobrrr.agent.remedies.families import REGISTRY
     from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # not for --help: it brings numpy
-    from autobrrr.injected.remedies.families import REGISTRY
     from autobrrr.report.text.next_step import after_explanation
 
     if args.signal is None:

@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
@@ -20,7 +21,6 @@ from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import (
     LIMIT_OF_REGIME,
     NAMES_NOBODY,

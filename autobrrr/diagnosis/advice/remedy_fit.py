@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.loader.loader_workers import MOST_WORKERS
+from autobrrr.agent.remedies.optimizer import optimizer_kernels
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import implementation
 from autobrrr.diagnosis.ledger import SAMPLER, WORKER_START, loading_parts
@@ -20,9 +23,6 @@ from autobrrr.diagnosis.robust_stats import duration, of_one, positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.loader.loader_workers import MOST_WORKERS
-from autobrrr.injected.remedies.optimizer import optimizer_kernels
 
 UNDERSTOOD = {"optimizer.fused": optimizer_kernels.FUSED, "optimizer.foreach": optimizer_kernels.SAME_BITS}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings

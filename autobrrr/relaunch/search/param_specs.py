@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.script_flags import (

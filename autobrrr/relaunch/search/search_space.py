@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe import Chosen, Recipe
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import ExactnessClass

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.client.session_client import join_or_start
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter

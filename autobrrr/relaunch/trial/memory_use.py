@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.injected.live_torch.available_memory import host_limits
+from autobrrr.agent.live_torch.available_memory import host_limits
 
 CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
 

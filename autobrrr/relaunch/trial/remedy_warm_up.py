@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Remedy
 from autobrrr.attach.preload.preload_outcome import PreloadOutcome
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Remedy
 
 PATIENCE = 10.0  # times what it usually takes
 

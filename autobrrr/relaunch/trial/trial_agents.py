@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr.agent.loop.device_stamps import STAMP_EACH
+from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.loop.device_stamps import STAMP_EACH
-from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import FrameSamples, JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps

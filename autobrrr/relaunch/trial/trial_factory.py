@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.registry import Refused
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.remedies.registry import Refused
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space

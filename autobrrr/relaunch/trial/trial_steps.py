@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
 from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed
 from autobrrr.tuner.token_adjustment import (

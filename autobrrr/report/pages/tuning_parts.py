@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import Advice, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import page_model as pm

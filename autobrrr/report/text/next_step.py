@@ -56,7 +56,7 @@ def to_start_with(found: Diagnosis) -> list[Advice]:
 
 
 def _only_by_name(name: str) -> bool:
-    from autobrrr.injected.remedies.families import REGISTRY  # not for --help
+    from autobrrr.agent.remedies.families import REGISTRY  # not for --help
 
     remedy = REGISTRY.get(name)
     return remedy is not None and bool(remedy.unproven or remedy.only_named or remedy.price_s)

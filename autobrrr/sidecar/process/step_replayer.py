@@ -29,7 +29,7 @@ MODULES = (
     "player",
     "replay",
 )  # each after what it imports
-ROOM = code_bundle.PACKAGE / "injected" / "op_replay"
+ROOM = code_bundle.PACKAGE / "agent" / "op_replay"
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 # What decides how torch computes and takes memory there.

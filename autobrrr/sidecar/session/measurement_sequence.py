@@ -12,8 +12,8 @@ from functools import partial
 
 import msgspec
 
+from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.diagnosis.thresholds import BUSY_AT
-from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.records import (
     CollectiveWaits,
     FrameSamples,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import RefusalCode
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
 from autobrrr.records.wire_answers import ActiveRemedy

@@ -17,8 +17,8 @@ import stat
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import CannotAttach
-from autobrrr.injected.wire import ring_layout
 
 RECORD = np.dtype(
     [(name, "i8") for name in ring_layout.SAMPLED_FIELDS]

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import get_args
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
 from autobrrr.records.tuning_records import TuneRequest

@@ -14,10 +14,10 @@ from typing import Literal
 
 import msgspec
 
+from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
+from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
-from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
-from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
-from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.readable import readable

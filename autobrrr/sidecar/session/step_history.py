@@ -11,8 +11,8 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.measurements import Durations
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr.sidecar.session.ring_reader import Records
 from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed

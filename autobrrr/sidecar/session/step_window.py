@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.measurements import Durations, PhaseFigures, phase_figures, step_stats
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records import StepStats
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
 from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import NewType, Protocol
 
-from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.injected.wire.framing import BadFrame, Closed
+from autobrrr.agent.remedies.registry import RefusalCode
+from autobrrr.agent.wire.framing import BadFrame, Closed
 from autobrrr.readable import fields, spoken
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from autobrrr.agent.wire.framing import BadFrame
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.wire.framing import BadFrame
 from autobrrr.records import Record
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 

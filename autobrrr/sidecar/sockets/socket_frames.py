@@ -12,7 +12,7 @@ import socket
 import struct
 from collections import deque
 
-from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
+from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
 _LENGTH = struct.Struct(">I")

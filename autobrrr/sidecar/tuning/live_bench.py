@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import TargetGone
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest

@@ -100,7 +100,7 @@ print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[
 
 def test_the_agent_imports_next_to_nothing_that_torch_has_not() -> None:
     """While it imports a module, a job's thread that looks into `sys.modules` finds one half made."""
-    names = [name for name, *_ in code_bundle.entries() if name.startswith("injected")]
+    names = [name for name, *_ in code_bundle.entries() if name.startswith("agent")]
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, *names], capture_output=True, text=True, check=True, timeout=120
     )

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 RUN = """
 import sys, torch
 from torch import nn
-from autobrrr.injected.audit.work_audit import WorkAudit
+from autobrrr.agent.audit.work_audit import WorkAudit
 WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
 
 class Own(nn.Module):
@@ -81,7 +81,7 @@ def first_samples(change: str) -> int:
 RECALLS = """
 import sys, torch
 from torch import nn
-from autobrrr.injected.audit.work_audit import WorkAudit
+from autobrrr.agent.audit.work_audit import WorkAudit
 WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
 
 class Recalls(nn.Module):

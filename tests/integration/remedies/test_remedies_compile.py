@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.live_torch.compiled_code import compiled_graphs
-from autobrrr.injected.remedies.compile import compile_models as compile_module
-from autobrrr.injected.remedies.compile.compile_models import RARE, STORM, WARM_UP_STEPS
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused, WatchedUndo
-from support.injected.remedies import Training, loop_of, picture, training
+from autobrrr.agent.live_torch.compiled_code import compiled_graphs
+from autobrrr.agent.remedies.compile import compile_models as compile_module
+from autobrrr.agent.remedies.compile.compile_models import RARE, STORM, WARM_UP_STEPS
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused, WatchedUndo
+from support.agent.remedies import Training, loop_of, picture, training
 
 pytestmark = [
     pytest.mark.integration,

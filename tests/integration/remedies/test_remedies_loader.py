@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.loader import loader_settings, loader_workers
-from autobrrr.injected.remedies.registry import RefusalCode, Refused, WatchedUndo
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.loader import loader_settings, loader_workers
+from autobrrr.agent.remedies.registry import RefusalCode, Refused, WatchedUndo
 
 pytestmark = pytest.mark.integration
 

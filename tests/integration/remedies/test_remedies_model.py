@@ -12,12 +12,12 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from autobrrr.injected.live_torch.module_call_slot import SLOT
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model_calls.call_layers import repeated_blocks
-from autobrrr.injected.remedies.registry import Refused, Undo
-from support.injected.remedies import Training, loop_of, picture, training
-from support.injected.remedy_models import Residual
+from autobrrr.agent.live_torch.module_call_slot import SLOT
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.model_calls.call_layers import repeated_blocks
+from autobrrr.agent.remedies.registry import Refused, Undo
+from support.agent.remedies import Training, loop_of, picture, training
+from support.agent.remedy_models import Residual
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused, WatchedUndo
-from support.injected.remedies import training
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused, WatchedUndo
+from support.agent.remedies import training
 from support.updates import Seen
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("first_order")]

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.optimizer.optimizer_kernels import SAME_BITS
-from autobrrr.injected.remedies.process.thread_counts import MklThreads, physical_cores
-from autobrrr.injected.remedies.registry import Refused
-from support.injected.remedies import OPTIMIZERS, training
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.optimizer.optimizer_kernels import SAME_BITS
+from autobrrr.agent.remedies.process.thread_counts import MklThreads, physical_cores
+from autobrrr.agent.remedies.registry import Refused
+from support.agent.remedies import OPTIMIZERS, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 

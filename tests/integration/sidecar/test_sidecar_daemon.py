@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from autobrrr import paths
+from autobrrr.agent.wire.framing import encode, receive
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
-from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
 from autobrrr.sidecar.sockets.session_socket import connect, find_target

@@ -6,7 +6,7 @@ import socket
 
 import msgspec
 
-from autobrrr.injected.wire.framing import encode, receive
+from autobrrr.agent.wire.framing import encode, receive
 from support.judged.verdicts import OVERHEAD
 
 FACTS = {

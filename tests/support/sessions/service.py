@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.injected.wire.framing import encode, receive
+from autobrrr.agent.wire.framing import encode, receive
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult

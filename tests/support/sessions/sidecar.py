@@ -23,8 +23,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from autobrrr import paths
-from autobrrr.injected.wire import framing, ring_layout
-from autobrrr.injected.wire.ring_writer import sealed_memory
+from autobrrr.agent.wire import framing, ring_layout
+from autobrrr.agent.wire.ring_writer import sealed_memory
 from autobrrr.machine.procfs import stat
 
 MS = 1_000_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autobrrr.injected.ranks.switch_protocol import (
+from autobrrr.agent.ranks.switch_protocol import (
     RankMember,
     Register,
     SwitchOutcome,

@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Shares, Verdict
 from autobrrr.records.tuning_records import MemoryPeaks, highest
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn

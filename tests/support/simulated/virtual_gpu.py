@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn

@@ -14,11 +14,11 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.loop.device_stamps import DeviceStamps
-from autobrrr.injected.loop.task_runner import Boundary, Measuring
-from autobrrr.injected.loop.train_loop import TrainLoop
-from autobrrr.injected.measure.host_holds import HostSlackTask
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.loop.device_stamps import DeviceStamps
+from autobrrr.agent.loop.task_runner import Boundary, Measuring
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.measure.host_holds import HostSlackTask
 from autobrrr.records import HostSlack
 from support.simulated.virtual_gpu import MS, US, VirtualGpu
 

@@ -54,7 +54,7 @@ def test_modules_that_import_each_other_are_named(tmp_path: Path) -> None:
     room.mkdir()
     for name, text in (("__init__", ""), ("a", "from . import b"), ("b", "from . import a")):
         (room / f"{name}.py").write_text(text)
-    with pytest.raises(ValueError, match=r"injected\.a', 'injected\.b', 'injected\.a"):
+    with pytest.raises(ValueError, match=r"agent\.a', 'agent\.b', 'agent\.a"):
         code_bundle.entries(tmp_path)
 
 

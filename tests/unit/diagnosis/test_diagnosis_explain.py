@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import main
 from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis import glossary
@@ -18,7 +19,6 @@ from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.records.proof_records import ProofVerdict, WorkRefusal
 from autobrrr.report.pages.tuning_parts import TRIAL_HEADS

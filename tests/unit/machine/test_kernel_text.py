@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autobrrr.agent.job_facts import rank_of
+from autobrrr.agent.remedies.loader import loader_workers
+from autobrrr.agent.wire.plain_number import whole_number
 from autobrrr.attach import job_listing, job_roles, triage
 from autobrrr.attach.ptrace import elf_symbols
 from autobrrr.cli.verb_arguments import process_number
-from autobrrr.injected.job_facts import rank_of
-from autobrrr.injected.remedies.loader import loader_workers
-from autobrrr.injected.wire.plain_number import whole_number
 from autobrrr.machine import control_groups, kernel_text, process_maps, processors, procfs
 from autobrrr.trace.device.device_work import device_label
 from support.machines.fake_proc import FakeProc

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from autobrrr.injected.audit import tensor_digests
+from autobrrr.agent.audit import tensor_digests
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool])

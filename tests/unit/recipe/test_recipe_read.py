@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe import recipe_reader
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_reader import key_line, load, parse

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli.verbs import recipe as cli
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_fit import Here, satisfies
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_schema import json_schema
 from autobrrr.recipe.recipe_variables import MOST_LETTERS, VARIABLES
 

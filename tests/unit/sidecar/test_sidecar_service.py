@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode
+from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, Closed, encode
 from autobrrr.records import Diagnosis
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.tuning_records import TuneRequest

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
+from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 from support.sessions.sidecar import raw_frame

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import RefusalCode
+from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ExactnessClass, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.arm_switch import ArmRemedy

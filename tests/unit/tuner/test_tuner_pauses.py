@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records import ExactnessClass
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice

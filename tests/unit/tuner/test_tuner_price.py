@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import (
     Anatomy,
     ExactnessClass,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis.advice.predicted_gains import COSTS, predicted_gain
 from autobrrr.diagnosis.advice.remedy_fit import ROWS
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, anatomy, measured, probed, traced

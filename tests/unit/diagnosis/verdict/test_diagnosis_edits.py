@@ -8,10 +8,10 @@ import time
 import msgspec
 import pytest
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis.advice.gradient_accumulation import ACCUMULATION_FLAG, new_flags
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
 from support.judged.diagnosis import MS, anatomy, facts, measured, probed, traced

@@ -7,9 +7,9 @@ import statistics
 import msgspec
 import pytest
 
+from autobrrr.agent.measure.stack_sampler import Sleeps
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.injected.measure.stack_sampler import Sleeps
 from support.judged import diagnosis
 from support.judged.diagnosis import MS, held, held_stacks, replaced
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.relaunch.study.confirmation import closing, joint
 from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled

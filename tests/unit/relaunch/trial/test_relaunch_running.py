@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.wire.framing import encode
 from autobrrr.attach.preload.preload_outcome import PreloadOutcome
-from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.wire.framing import encode
 from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_agents import TrialAgents, Witnesses

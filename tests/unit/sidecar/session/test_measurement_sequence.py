@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records import ProfilerWindow
 from autobrrr.sidecar.session.session_states import State
 from support.judged import diagnosis

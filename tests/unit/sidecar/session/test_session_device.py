@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
+from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
-from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
-from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.session_states import State

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr.agent.wire.framing import encode
 from autobrrr.client.session_client import Client
-from autobrrr.injected.wire.framing import encode
 from autobrrr.records import Anatomy, TuneProgress
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy, Details, Explained

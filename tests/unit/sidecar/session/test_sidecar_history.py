@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records.wire_answers import StepHistory
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.step_history import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram

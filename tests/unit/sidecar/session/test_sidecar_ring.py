@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.injected.wire import ring_layout
-from autobrrr.injected.wire.ring_writer import StepRing, sealed_memory
+from autobrrr.agent.wire import ring_layout
+from autobrrr.agent.wire.ring_writer import StepRing, sealed_memory
 from autobrrr.sidecar.session.ring_reader import RECORD, NoRing, Records, RingReader, representative
 from autobrrr.tuner.job_under_test import STEP
 from support.sessions.sidecar import MS, RingWriter

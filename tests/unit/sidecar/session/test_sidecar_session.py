@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
+from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow
 from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions

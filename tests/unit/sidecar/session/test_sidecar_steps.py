@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.injected.wire import ring_layout
+from autobrrr.agent.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.step_window import MOST_STEPS, WINDOW_STEPS, StepWindow
 from support.sessions.sidecar import MS, RingWriter, StepModel

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr.agent.measure.profiler_window import _written
+from autobrrr.agent.wire.framing import encode
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.signals.profiler_window_signal import profiler_window
 from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
-from autobrrr.injected.measure.profiler_window import _written
-from autobrrr.injected.wire.framing import encode
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.window_reader import read_window, told_window

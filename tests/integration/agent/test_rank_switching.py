@@ -1,0 +1,143 @@
+"""Remedies on real ranks: on at one step on all of them, or on none."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from support.agent.agent import Peer
+from support.agent.rank_agents import RankJobs, meet
+
+pytestmark = pytest.mark.integration
+FUSED = "optimizer.fused"
+
+
+def changes(modes: list[int]) -> int:
+    return sum(before != after for before, after in pairwise(modes))
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(tmp_path: Path, *, by_file: bool) -> None:
+    with RankJobs(tmp_path, by_file=by_file) as jobs:
+        peers = meet(jobs.peers())
+        for _ in range(4):
+            done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
+            assert done["ok"], done
+            there = peers[1].event("together")["active"]
+            assert [applied["remedy"] for applied in there] == [FUSED]  # type: ignore[attr-defined]
+            undone = peers[0].ask("undo", token=done["token"])
+            assert undone["ok"], undone
+            assert peers[1].event("together")["active"] == []
+        for peer in peers:
+            assert peer.ask("detach", keep=False)["left"] == []
+        modes = jobs.end_alike()
+    assert changes(modes) == 8
+
+
+def switched_on(peers: list[Peer]) -> int:
+    done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
+    assert done["ok"], done
+    peers[1].event("together")
+    token = done["token"]
+    assert isinstance(token, int)
+    return token
+
+
+def test_where_one_rank_has_no_agent_nothing_goes_on(tmp_path: Path) -> None:
+    with RankJobs(tmp_path, agents=1) as jobs:
+        peers = meet(jobs.peers())
+        done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
+        assert not done["ok"]
+        assert "rank 1 did not answer" in str(done["why"])
+        assert peers[0].ask("detach", keep=False)["left"] == []
+        modes, weights = jobs.end()
+    assert changes(modes[0]) == changes(modes[1]) == 0
+    assert weights[0] == weights[1]
+
+
+def test_what_does_not_fit_one_rank_goes_on_in_none(tmp_path: Path) -> None:
+    with RankJobs(tmp_path) as jobs:
+        peers = meet(jobs.peers())
+        refused = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise"])
+        assert "its class is rounding" in str(refused["why"])
+        token = switched_on(peers)
+        again = peers[1].ask("apply", remedy=FUSED, options={}, allowed=["rounding"])
+        assert "holds" in str(again["why"])
+        assert peers[0].ask("undo", token=token)["ok"]
+        for peer in peers:
+            assert peer.ask("detach", keep=False)["left"] == []
+        modes = jobs.end_alike()
+    assert changes(modes) == 2
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Path, gone: int) -> None:
+    with RankJobs(tmp_path) as jobs:
+        peers = meet(jobs.peers())
+        token = switched_on(peers)
+        peers[gone].close()
+        if gone == 1:
+            lost = peers[0].event("remedy_lost")
+            assert lost["token"] == token
+        else:
+            assert peers[1].event("together")["active"] == []
+        assert peers[1 - gone].ask("detach", keep=False)["left"] == []
+        modes = jobs.end_alike()
+    assert changes(modes) == 2
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_detach_of_one_rank_is_for_all(tmp_path: Path, *, keep: bool) -> None:
+    with RankJobs(tmp_path) as jobs:
+        peers = meet(jobs.peers())
+        switched_on(peers)
+        for peer in peers:
+            assert peer.ask("detach", keep=keep)["left"] == []
+        modes = jobs.end_alike()
+    assert changes(modes) == (1 if keep else 2)
+
+
+@pytest.mark.nightly  # the same at every moment: unit/agent/ranks/test_switch_protocol.py
+def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -> None:
+    with RankJobs(tmp_path) as jobs:
+        peers = meet(jobs.peers())
+        switched_on(peers)
+        assert peers[1].ask("detach", keep=True)["left"] == []
+        left = peers[0].ask("detach", keep=False)
+        assert (left["left"], left["stays"]) == ([], [FUSED])
+        modes = jobs.end_alike()
+    assert changes(modes) == 1
+
+
+def test_a_rank_that_is_killed_leaves_no_other_waiting_for_us(tmp_path: Path) -> None:
+    with RankJobs(tmp_path) as jobs:
+        peers = meet(jobs.peers())
+        switched_on(peers)
+        jobs.jobs[1].process.kill()
+        out, _ = jobs.jobs[0].process.communicate(timeout=120)
+        assert "Connection" in out  # it is told by its own collective, and ends by itself
+        assert jobs.jobs[0].process.returncode != 0
+
+
+AGENT_FAILS = """
+if RANK == 1 and sum(modes) == 5:
+    from autobrrr.agent.ranks.switch_protocol import RankMember
+    RankMember.offer = lambda member, count: 1 / 0
+"""
+
+
+@pytest.mark.nightly
+def test_an_agent_that_fails_on_one_rank_leaves_all_with_the_same_remedies(tmp_path: Path) -> None:
+    with RankJobs(tmp_path, between=AGENT_FAILS) as jobs:
+        peers = meet(jobs.peers())
+        token = switched_on(peers)
+        peers[0].wait_steps(peers[0].steps()[-1].seq + 20)  # it is broken by then
+        undone = peers[0].ask("undo", token=token)
+        assert not undone["ok"], undone
+        assert "ZeroDivisionError" in str(peers[1].event("removed")["why"])
+        left = peers[0].ask("detach", keep=False)
+        assert (left["left"], left["stays"]) == ([], [FUSED])
+        modes = jobs.end_alike()
+    assert changes(modes) == 1

@@ -1,0 +1,58 @@
+"""A step is recorded in a real job, which is as it was; the job's own Python replays it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.sidecar.process.step_replayer import replayed
+from support.agent.agent import AgentJob
+from support.agent.agent_windows import next_with_file
+
+pytestmark = pytest.mark.integration
+
+JOB = """
+import torch
+from torch import nn
+from support.agent import agent_job
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(), nn.BatchNorm1d(256), nn.Linear(256, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+
+def step():
+    optimizer.zero_grad()
+    model(torch.randn(32, 64)).square().mean().backward()
+    optimizer.step()
+
+for _ in range(20): step()
+before = agent_job.snapshot(torch, model, optimizer)
+ended = agent_job.begin()
+while ended.locked(): step()
+for _ in range(3): step()
+agent_job.wait_ended(ended)
+now = agent_job.snapshot(torch, model, optimizer)
+assert before == now, [name for name in before if before[name] != now[name]]
+assert not torch.autograd._profiler_enabled()
+print("as before")
+"""
+
+
+def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) -> None:
+    with AgentJob(JOB, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(20)
+        assert peer.ask("trace")["ok"]
+        told, fd = next_with_file(peer, "recorded")
+        replay = replayed(job.process.pid, told, fd)
+        probe = replay.probe
+        assert probe is not None
+        (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
+        assert (dearest.phase, dearest.flops) == ("forward", 2 * 32 * 64 * 256)
+        assert dearest.kernel_ns > 0
+        assert (dearest.alone_ns or 0) > 0
+        assert (probe.status, probe.batch) == ("ok", 32), probe.why
+        assert [point.batch for point in probe.points] == [16, 32, 64]
+        assert peer.ask("detach", keep=False)["left"] == []
+        assert job.output().split("\n") == ["as before", ""]  # nor does torch tell of its observer

@@ -1,0 +1,57 @@
+"""A recorded step, as `step_recorder` makes it in a job: here by the test itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autobrrr.agent.op_replay.step_record import STATE, WEIGHTS
+
+
+def recorded(
+    step: Callable[[], object], weights: Sequence[torch.Tensor], folder: Path, batch: int
+) -> dict[str, Any]:
+    """The recording of a step that has run before; every operator took as long as any other."""
+    for _ in range(2):
+        step()
+    path = folder / "trace.json"
+    observer = torch.profiler.ExecutionTraceObserver()
+    observer.register_callback(str(path))
+    observer.start()
+    for name, tensors in ((WEIGHTS, weights), (STATE, _state(weights))):
+        with torch.autograd.profiler.record_function(name):
+            for tensor in tensors:
+                tensor.detach()
+    step()
+    observer.stop()
+    observer.unregister_callback()
+    trace = json.loads(path.read_text())
+    nodes = sorted(trace["nodes"], key=lambda node: int(node["id"]))
+    names = [node["name"] for node in nodes if node["id"] != node["ctrl_deps"]]
+    first = names.index(STATE) + 1
+    while names[first] in ("aten::detach", "detach"):
+        first += 1
+    return {
+        "trace": trace,
+        "timed": [(1_000 * len(names), [(name, 1_000, 900, "forward") for name in names[first:]], 0)] * 3,
+        "batch": batch,
+        "threads": 1,
+        "probe": True,
+        "sweep": None,
+        "step_ns": 1_000 * len(names),
+        "free_bytes": 1 << 30,
+        "paths": [],
+    }
+
+
+def _state(weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of the optimizers that update these weights, and their gradients."""
+    optimizers = [each for each in gc.get_objects() if isinstance(each, torch.optim.Optimizer)]
+    states = [each.state[weight] for each in optimizers for weight in weights if weight in each.state]
+    kept = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+    return [*kept, *(weight.grad for weight in weights if weight.grad is not None)]

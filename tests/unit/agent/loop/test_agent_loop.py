@@ -1,0 +1,255 @@
+"""The doors of the loop by themselves: what happens where something of ours raises, or a remedy is gone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from _thread import get_ident
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+import torch
+
+from autobrrr.agent import agent_session
+from autobrrr.agent.agent_session import AgentSession
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.remedies.registry import Remedy
+from autobrrr.agent.wire.agent_socket import AgentSocket
+
+
+@pytest.fixture
+def optimizer() -> torch.optim.Optimizer:
+    parameter = torch.nn.Parameter(torch.ones(1))
+    parameter.grad = torch.ones(1)
+    return torch.optim.SGD([parameter], lr=0.0)
+
+
+def _breaks(*_: object, **__: Any) -> None:
+    raise RuntimeError("of ours")
+
+
+def _remedy(
+    name: str, apply: Callable[..., Any], release: Callable[[ModuleType], None] | None = None
+) -> Remedy:
+    return Remedy(
+        name=name,
+        apply=apply,
+        treats=(),
+        reach="live",
+        cls="bitwise",
+        doc="For the test.",
+        targets=(name,),
+        release=release,
+    )
+
+
+def test_an_error_of_ours_at_a_step_that_a_scaler_skips_ends_the_session_and_not_training(
+    loop: TrainLoop, optimizer: torch.optim.Optimizer
+) -> None:
+    optimizer.step()
+    scaler = torch.amp.GradScaler("cpu")
+    loss = optimizer.param_groups[0]["params"][0].sum() * float("inf")
+    scaler.scale(loss).backward()
+    loop.post(_breaks)
+    scaler.step(optimizer)
+    assert loop.broken == "RuntimeError: of ours"
+    assert loop.gone
+
+
+class Ends:
+    """A link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, object]] = []
+
+    def ring_bell(self) -> None:
+        pass
+
+    def send(self, message: dict[str, object], fd: int | None = None) -> None:
+        self.sent.append(message)
+
+
+def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_goes_on(
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    undone: list[str] = []
+    remedy = _remedy("a", lambda job, options: lambda: undone.append("a"))
+    active, link = ActiveRemedies({"a": remedy}), Ends()
+    agent = AgentSession({}, torch, cast(AgentSocket, link), active)
+    agent._loop.put_on(lambda: None)
+    try:
+        applied = active.apply(agent._loop.job, "a", {})
+        for number in (1, 2):
+            agent._obey({"do": "undo", "id": number, "token": applied.token})
+        optimizer.step()
+        agent._flush()
+        assert agent._loop.broken is None
+    finally:
+        agent._loop.close_door()
+        agent._loop.take_down(keep=False, at_boundary=False)
+        agent._pages.close_fd()
+        agent._pages.release()
+    replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
+    assert replies == [(1, True, None), (2, False, "no remedy has the token 1")]
+    assert undone == ["a"]
+
+
+class Tried:
+    """A session in which two remedies were tried; one is off again, and has kept something."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.let_go: list[str] = []
+        registry = {
+            name: _remedy(
+                name, lambda job, options: lambda: None, lambda torch, name=name: self.let_go.append(name)
+            )
+            for name in ("compiled", "graphed")
+        }
+        self.active = ActiveRemedies(registry)
+        self.link = Ends()
+        self.agent = AgentSession({}, torch, cast(AgentSocket, self.link), self.active)
+        self.loop = self.agent._loop
+        self.loop.put_on(lambda: None)
+        optimizer.step()
+        for name in registry:
+            self.active.apply(self.loop.job, name, {})
+        self.active.undo(self.active.applied[0])
+
+    def close(self) -> None:
+        self.agent._pages.close_fd()
+        self.agent._pages.release()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_a_remedy_kept_that_was_tried_and_undone_is_let_go_of_at_the_end_of_the_session(
+    optimizer: torch.optim.Optimizer, keep: bool
+) -> None:
+    """Compiled code would stay, and the next session would take the job for a compiled one."""
+    tried = Tried(optimizer)
+    if not keep:
+        tried.active.undo(tried.active.applied[0])
+    left: list[list[str]] = []
+    leaves = threading.Thread(target=lambda: left.append(tried.agent._leave(keep=keep, patience_s=60)))
+    leaves.start()
+    while leaves.is_alive():
+        optimizer.step()
+    tried.close()
+    assert tried.let_go == (["compiled"] if keep else ["compiled", "graphed"])
+    assert left == [[]]
+    assert tried.loop.gone
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_it_is_let_go_of_at_the_next_step_where_training_came_to_none_in_time(
+    optimizer: torch.optim.Optimizer, keep: bool
+) -> None:
+    tried = Tried(optimizer)
+    waiting = tried.loop.take_down(keep=keep, at_boundary=False)
+    assert waiting == (["compiled"] if keep else ["compiled", "graphed"])
+    assert (tried.let_go, tried.loop.gone) == ([], False)  # not from another thread
+    optimizer.step()
+    tried.close()
+    assert tried.let_go == waiting
+    assert tried.loop.gone
+
+
+def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
+    optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, looks = Tried(optimizer), iter([False, True, True])
+
+    def compiles(ident: int) -> bool:
+        found = next(looks)
+        if found:
+            tried.loop.close_door()  # as the end of its patience does
+        return found
+
+    monkeypatch.setattr(agent_session, "compiles_now", compiles)
+    left = tried.agent._leave(keep=False, patience_s=60.0)
+    told = [each["why"] for each in tried.link.sent if each.get("event") == "awaits"]
+    assert told == ["the job compiles (torch.compile)"]
+    assert left == ["compiled (undone at the next step)", "graphed (undone at the next step)"]
+    optimizer.step()
+    tried.close()
+
+
+def _signalled(*_: object) -> Any:
+    signal.raise_signal(signal.SIGTERM)
+
+
+class Interrupted:
+    """A measuring task in which a signal comes."""
+
+    name, event, pending, resumable = "interrupted", "interrupted", False, False
+    at_boundary = staticmethod(_signalled)
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("within", ["work", "task", "remedy"])
+@pytest.mark.parametrize("raised", [SystemExit, TimeoutError])
+def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
+    loop: TrainLoop, optimizer: torch.optim.Optimizer, raised: type[BaseException], within: str
+) -> None:
+    def handler(*_: object) -> None:
+        raise raised
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        optimizer.step()
+        if within == "work":
+            loop.post(_signalled)
+        elif within == "task":
+            loop.begin_task(Interrupted())
+        else:
+            loop.active._registry = {"a": _remedy("a", _signalled)}
+            loop.post(lambda: loop.active.apply(loop.job, "a", {}) and None)
+        with pytest.raises(raised):
+            optimizer.step()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if raised is TimeoutError:
+        optimizer.step()
+        assert (loop.broken, loop.gone) == ("TimeoutError: ", True)
+
+
+def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loop: TrainLoop) -> None:
+    critic, generator = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.0) for _ in range(2))
+
+    def one_round() -> None:
+        for optimizer in (critic, critic, critic, generator):
+            optimizer.step()
+
+    for _ in range(12):
+        one_round()
+    assert loop.hot.others
+    learnt = loop.steps.relearned
+    for _ in range(12):
+        for _ in range(30):
+            one_round()
+        critic.step()
+        loop.hot.poke()  # as a message of the sidecar does
+        for optimizer in (critic, critic, generator):
+            optimizer.step()
+        loop.hot.poke()
+        one_round()
+    assert loop.steps.relearned == learnt
+    assert loop.steps.pattern is not None
+    assert (loop.steps.pattern.anchor, loop.steps.pattern.cycle) == (id(generator), 4)
+
+
+def test_what_is_left_to_do_is_done_once_though_another_thread_comes_meanwhile(loop: TrainLoop) -> None:
+    done = []
+
+    def will() -> None:
+        done.append(len(done))
+        if len(done) < 3:
+            loop._last_will()  # as a thread that trains too
+
+    loop.hot.owner, loop.hot.will = get_ident(), will
+    loop._last_will()
+    assert done == [0]

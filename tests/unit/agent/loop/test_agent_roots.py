@@ -1,0 +1,283 @@
+"""The search for root modules beside `torch.compile`, and where nothing is ever trained."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+from autobrrr.agent.live_torch import compiled_code
+from autobrrr.agent.live_torch.compiled_code import CompiledCheck, compiles_now
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.loop import root_modules
+from autobrrr.agent.loop.fallback_marks import FallbackMarks
+from autobrrr.agent.loop.root_modules import RootModules, RootSearch
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.recipe_startup import SEARCH_CALLS, RecipeStartup
+from autobrrr.agent.remedies.active_remedies import ActiveRemedies
+from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
+
+COMPILE = torch.compile
+HOOKS = torch_modules._global_forward_pre_hooks
+
+
+@pytest.fixture(autouse=True)
+def without_a_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In a job the agent's modules are not to be imported; dynamo starts from nothing."""
+    monkeypatch.setitem(vars(root_modules), "__name__", "_autobrrr_0")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    HOOKS.clear()  # a plan of another test stays until its process ends
+    yield
+    HOOKS.clear()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+class Net(nn.Module):
+    """dynamo leaves out what is torch's own, if it is the outermost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.inner(x))
+
+
+def search_for(job: Job) -> RootSearch:
+    failed: list[BaseException] = []
+    search = RootSearch(job, 0, failed.append)
+    assert search.put_on()
+    return search
+
+
+def as_function(model: nn.Module) -> Callable[..., torch.Tensor]:
+    @torch.compile(backend="eager", fullgraph=True)
+    def call(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model(x)
+        return found
+
+    return call
+
+
+def in_place(model: nn.Module) -> Callable[..., torch.Tensor]:
+    model.compile(backend="eager", fullgraph=True)
+    return model
+
+
+WAYS: dict[str, Callable[[nn.Module], Callable[..., torch.Tensor]]] = {
+    "a module": lambda model: torch.compile(model, backend="eager", fullgraph=True),
+    "a function": as_function,
+    "in place": in_place,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_search_ends_where_something_is_compiled(way: str) -> None:
+    search = search_for(Job(torch))
+    call = WAYS[way](Net())
+    assert (search.on, search.compiles, dict(HOOKS)) == (False, True, {})
+    assert torch.compile is COMPILE
+    call(torch.ones(1, 2))
+    assert not search.put_on()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str) -> None:
+    call = WAYS[way](Net())
+    search = search_for(Job(torch))
+    call(torch.ones(1, 2)).sum().backward()
+    assert torch._dynamo.utils.counters["graph_break"] == {}
+    search.take_off()
+    assert dict(HOOKS) == {}
+
+
+def test_a_search_that_a_call_of_compile_has_ended_is_over_at_the_next_boundary() -> None:
+    looking = RootModules(Job(torch), lambda error: None)
+    looking.begin(0)
+    assert looking.put_on(compiled=False)
+    torch.compile(nn.Linear(2, 2))
+    assert not looking.step_ended()
+    assert not looking.put_on(compiled=False)
+    assert not looking.searching
+
+
+def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+        seen.append(CompiledCheck().compiled([]))
+        return graph.forward
+
+    check = CompiledCheck()
+    assert not check.compiled([])
+    monkeypatch.setattr(compiled_code, "compiled_graphs", lambda: 0)
+    torch.compile(Net(), backend=backend)(torch.ones(1, 2))
+    assert seen == [True]
+    check.forget_ours()
+    assert not check.compiled([])
+
+
+def test_a_thread_compiles_while_a_forward_or_a_backward_becomes_code_and_not_while_that_runs() -> None:
+    seen: list[tuple[str, bool]] = []
+    me = get_ident()
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+        seen.append(("traced", compiles_now(me)))
+        return lambda *args: (seen.append(("runs", compiles_now(me))), graph.forward(*args))[1]
+
+    def compile_fx_inner() -> None:  # as inductor calls it, from a backward's first run too
+        seen.append(("made", compiles_now(me)))
+
+    seen.append(("before", compiles_now(me)))
+    call = torch.compile(Net(), backend=backend)
+    call(torch.ones(1, 2))
+    call(torch.ones(1, 2))
+    compile_fx_inner()
+    assert seen == [("before", False), ("traced", True), ("runs", False), ("runs", False), ("made", True)]
+    assert not compiles_now(0)
+
+
+@pytest.fixture
+def scouts() -> Iterator[FallbackMarks]:
+    job = Job(torch)
+    made = FallbackMarks(torch, job, lambda source, ident: None, lambda error: None)
+    yield made
+    made.keep_only(None)
+    assert torch.compile is COMPILE
+
+
+def test_scouts_leave_the_modules_where_something_is_compiled(scouts: FallbackMarks) -> None:
+    model = Net()
+    scouts.put_on_rest()
+    model(torch.ones(1, 2))
+    scouts.put_on_rest()
+    assert bool(scouts._watches)
+    call = torch.compile(model, backend="eager", fullgraph=True)
+    assert not bool(scouts._watches)
+    scouts.put_on_rest()
+    assert (bool(scouts._watches), dict(HOOKS)) == (False, {})
+    call(torch.ones(1, 2))
+
+
+def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(scouts: FallbackMarks) -> None:
+    scouts.put_on_rest()
+    Net()(torch.ones(1, 2))
+    torch.compile(Net())
+    for _ in range(2):
+        scouts.put_on_rest()
+        assert (bool(scouts._watches), dict(HOOKS)) == (False, {})
+
+
+def test_a_loop_takes_its_hooks_off_modules_once_dynamo_has_begun(loop: TrainLoop) -> None:
+    loop.look_for_marks()
+    assert len(HOOKS) == 1
+    torch._dynamo.utils.counters["frames"]["total"] += 1
+    loop.look_for_marks()
+    assert dict(HOOKS) == {}
+
+
+class Waits:
+    """A recipe whose only remedy waits for the model's first call."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        waiting = Remedy(
+            name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
+        )
+        boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}}
+        self.plan = RecipeStartup(torch, ActiveRemedies({"waiting": waiting}), boot)
+
+    def _apply(self, job: Job, options: object) -> Undo:
+        self.tries += 1
+        raise Refused("no module has been called yet")
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecipeStartup]:
+    step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
+    backward = torch.autograd.backward
+    monkeypatch.setattr("autobrrr.agent.recipe_startup.atexit.register", lambda *_: None)
+    made = Waits().plan
+    made.begin()
+    yield made
+    made._close()
+    torch.optim.Optimizer._optimizer_step_code = step  # type: ignore[method-assign]
+    torch.autograd.backward = backward
+
+
+def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: RecipeStartup) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert len(HOOKS) == 1
+    for _ in range(SEARCH_CALLS):
+        model(torch.ones(1, 2))
+    assert dict(HOOKS) == {}
+    assert torch.compile is COMPILE
+
+
+def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: RecipeStartup) -> None:
+    features, model = nn.Linear(2, 2), nn.Linear(2, 2)
+    for _ in range(2 * SEARCH_CALLS):
+        features(torch.ones(1, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert plan._job.roots == [features, model]
+    assert dict(HOOKS) == {}
+
+
+class Transformed(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that go through a module, as torchvision's transforms do."""
+
+    def __init__(self) -> None:
+        self.transform = nn.Flatten(0)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        transformed: torch.Tensor = self.transform(torch.ones(1, 2))
+        return transformed
+
+
+def test_a_transform_that_is_a_module_is_no_root() -> None:
+    job, model = Job(torch), Net()
+    search = search_for(job)
+    for batch in torch.utils.data.DataLoader(Transformed(), batch_size=2):
+        model(batch)
+    search.take_off()
+    assert job.roots == [model]
+
+
+def searched_steps(roots: RootModules, step: Callable[[], object], saw_forward: bool, steps: int = 4) -> None:
+    """Steps as the loop takes them: the search is put on, the step runs, a sample of it is checked."""
+    roots.begin(0)
+    for _ in range(steps):
+        roots.put_on(compiled=False)
+        step()
+        roots.step_ended()
+        roots.check(0, saw_forward=saw_forward)
+
+
+def test_a_model_that_is_replaced_later_is_found_again() -> None:
+    job, models = Job(torch), [Net()]
+    roots = RootModules(job, raised)
+    searched_steps(roots, lambda: models[0](torch.ones(2)), saw_forward=True)
+    models[0] = Net()
+    roots.check(0, saw_forward=False)
+    roots.put_on(compiled=False)
+    models[0](torch.ones(2))
+    roots.step_ended()
+    assert job.roots == models
+
+
+def raised(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,150 @@
+"""What one step is, learnt from the order in which optimizers fire."""
+
+from __future__ import annotations
+
+import pytest
+
+from autobrrr.agent.loop.step_pattern import (
+    SETTLING_STEPS,
+    Pattern,
+    StepPattern,
+    Usual,
+    best_guess,
+    find_pattern,
+)
+
+A, B, C = 101, 202, 303
+
+
+def closings(steps: StepPattern, fires: list[int]) -> list[bool]:
+    return [steps.fire(who) for who in fires]
+
+
+def test_every_fire_of_a_single_optimizer_closes_a_step() -> None:
+    steps = StepPattern()
+    assert all(closings(steps, [A] * 10))
+    assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
+    assert steps.simple_anchor == A
+
+
+def test_the_first_steps_are_settling_and_later_ones_not() -> None:
+    steps = StepPattern()
+    closings(steps, [A] * SETTLING_STEPS)
+    assert steps.settling
+    closings(steps, [A])
+    assert not steps.settling
+
+
+def test_a_gan_step_is_closed_once_a_round() -> None:
+    steps = StepPattern()
+    closings(steps, [A, B] * 4)
+    assert steps.pattern is not None
+    assert steps.pattern.anchor == B
+    assert closings(steps, [A, B, A, B]) == [False, True, False, True]
+
+
+def test_with_n_critic_the_rarest_optimizer_closes_the_step() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, A, A, A, B] * 5)
+    assert steps.pattern == Pattern(anchor=B, every=1, cycle=6)
+    assert closings(steps, [A, A, A, A, A, B]) == [False] * 5 + [True]
+
+
+def test_a_step_that_began_under_another_rule_is_not_representative() -> None:
+    steps = StepPattern()
+    closings(steps, [B] + [A, A, A, B] * 2 + [A, A])
+    assert steps.pattern is None
+    closed = []
+    for who in [A, B, A, A, A, B]:
+        if steps.fire(who):
+            closed.append(steps.settling)
+    assert steps.pattern is not None
+    assert steps.pattern.anchor == B
+    assert closed[0]
+    assert not closed[-1]
+
+
+def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, A, B] * 5)
+    steps.passed(30)  # went the short way, and the optimizer that closes steps fires no more
+    closings(steps, [A, A, A, A])
+    assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
+
+
+def test_coming_in_between_critic_and_generator_does_not_matter() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, B] + [A, A, A, A, A, B] * 5)
+    assert steps.pattern is not None
+    assert steps.pattern.anchor == B
+
+
+def test_an_anchor_that_fires_twice_a_round_closes_every_second_time() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, B, B] * 6)
+    assert steps.pattern is not None
+    assert steps.pattern.every == 2
+    assert steps.simple_anchor == 0
+    assert sum(closings(steps, [A, A, B, B] * 4)) == 4
+
+
+def test_an_optimizer_that_fires_now_and_then_does_not_mark_the_steps() -> None:
+    pattern = find_pattern(([A] * 19 + [B]) * 3, window=64)
+    assert pattern is not None
+    assert pattern.anchor == A
+
+
+def test_a_new_optimizer_makes_it_learn_anew() -> None:
+    steps = StepPattern()
+    closings(steps, [A] * 20)
+    steps.fire(B)
+    assert steps.settling
+    assert steps.simple_anchor == 0
+    closings(steps, [B] * 40)
+    assert steps.simple_anchor == B
+    assert not steps.settling
+
+
+def test_an_anchor_that_stops_firing_is_given_up() -> None:
+    steps = StepPattern()
+    closings(steps, [A, B] * 6)
+    anchor = steps.pattern.anchor if steps.pattern else 0
+    other = A if anchor == B else B
+    closings(steps, [other] * 40)
+    assert steps.simple_anchor == other
+
+
+def test_without_any_cycle_the_rarest_usual_optimizer_is_taken() -> None:
+    fires = [A, A, B, A, B, A, A, A, B, C, A, B, B, A, A, B, A, A, A, B] * 3
+    assert find_pattern(fires[:19]) is None
+    assert best_guess([*fires, C]).anchor in (B, C)
+
+
+def test_steps_closed_by_the_hot_path_count_towards_settling() -> None:
+    steps = StepPattern()
+    closings(steps, [A] * 3)
+    steps.closed_plain(10)
+    assert not steps.settling
+
+
+@pytest.mark.parametrize("source", ["backward", "forward", "loader"])
+def test_a_fallback_source_closes_steps_until_an_optimizer_fires(source: str) -> None:
+    steps = StepPattern()
+    steps.start_over(source)
+    assert steps.event(source)
+    assert not steps.event("another")
+    for _ in range(10):
+        steps.event(source)
+    assert not steps.settling
+    assert steps.simple_anchor == 0
+    steps.fire(A)
+    assert steps.source == "optimizer"
+    assert steps.settling
+
+
+def test_more_than_usual_is_told_only_once_the_usual_is_known() -> None:
+    usual = Usual()
+    assert [usual.is_more(count) for count in (2, 2, 9, 2)] == [False] * 4
+    assert usual.learnt
+    assert not usual.is_more(2)
+    assert usual.is_more(3)

@@ -1,0 +1,164 @@
+"""Places that an edit would speed up are found in the bytecode of running code, and only there."""
+
+from __future__ import annotations
+
+import dis
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FunctionType
+
+import pytest
+
+from autobrrr.agent.measure.code_sites import Stacks, attention_in, sites_on
+
+# The functions below are read, never called.
+
+
+def reads_back_each_step(loader, model, optimizer):  # type: ignore[no-untyped-def]
+    setup = model.norm().item()
+    for x in loader:
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        total = loss.item()
+    return setup, total
+
+
+def reads_back_now_and_then(loader, model, optimizer):  # type: ignore[no-untyped-def]
+    for i, x in enumerate(loader):
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        if i % 100 == 0:
+            print(loss.item())
+
+
+def copies_and_waits(loader, model, device):  # type: ignore[no-untyped-def]
+    model = model.to(device)
+    for x in loader:
+        model(x.to(device))
+
+
+def copies_meanwhile(loader, model, device):  # type: ignore[no-untyped-def]
+    for x in loader:
+        model(x.to(device, non_blocking=True))
+
+
+def updates_by_hand(parameters, lr):  # type: ignore[no-untyped-def]
+    for p in parameters:
+        p.data.add_(p.grad, alpha=-lr)
+
+
+def averages_by_hand(average, parameters):  # type: ignore[no-untyped-def]
+    for mean, p in zip(average, parameters, strict=True):
+        mean.mul_(0.99).add_(p, alpha=0.01)
+
+
+def accumulates_by_condition(loader, model, optimizer):  # type: ignore[no-untyped-def]
+    for i, x in enumerate(loader):
+        model(x).backward()
+        if (i + 1) % 4 == 0:
+            optimizer.step()
+
+
+def accumulates_in_a_loop(batches, model, optimizer):  # type: ignore[no-untyped-def]
+    for batch in batches:
+        for micro in batch:
+            model(micro).backward()
+        optimizer.step()
+
+
+def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
+    for x in loader:
+        first, second = model(x)
+        first.backward(retain_graph=True)
+        second.backward()
+        optimizer.step()
+
+
+def attends_by_hand(self, q, k, v):  # type: ignore[no-untyped-def]
+    scores = q @ k.transpose(-1, -2) / 8
+    return scores.softmax(dim=-1) @ v
+
+
+def attends_with_torch(self, q, k, v):  # type: ignore[no-untyped-def]
+    return self.functional.scaled_dot_product_attention(q, k, v), q.softmax(-1) @ k @ v
+
+
+def classifies(self, x):  # type: ignore[no-untyped-def]
+    return (x @ self.weight).softmax(dim=-1)
+
+
+def skips_the_exchange(batches, model):  # type: ignore[no-untyped-def]
+    for batch in batches:
+        with model.no_sync():
+            model(batch).backward()
+
+
+def standing_in(function: Callable[..., object], attribute: str, samples: int = 7) -> Stacks:
+    """Samples of a thread that stood where the function last takes this attribute."""
+    assert isinstance(function, FunctionType)
+    offsets = [one.offset for one in dis.get_instructions(function.__code__) if one.argval == attribute]
+    return Counter({(function.__code__, offsets[-1]): samples})
+
+
+def found(stacks: Stacks) -> dict[str, tuple[str, object]]:
+    return {
+        str(site["what"]): (str(site["where"]).partition(" ")[2], site["samples"])
+        for site in sites_on(stacks, ())
+    }
+
+
+def line(function: Callable[..., object], below: int) -> str:
+    assert isinstance(function, FunctionType)
+    return f"test_agent_code_sites.py:{function.__code__.co_firstlineno + below} {function.__name__}"
+
+
+def test_a_number_read_back_in_every_step_is_named_with_its_line_and_samples() -> None:
+    sites = sites_on(standing_in(reads_back_each_step, "item"), ())
+    assert [site for site in sites if site["what"] == "reads back"] == [
+        {"what": "reads back", "where": line(reads_back_each_step, 6), "samples": 7}
+    ]
+
+
+def test_what_stands_before_the_loop_or_behind_a_condition_is_no_site() -> None:
+    assert "reads back" not in found(standing_in(reads_back_now_and_then, "backward"))
+    places = [site["where"] for site in sites_on(standing_in(copies_and_waits, "to"), ())]
+    assert places == [line(copies_and_waits, 3)]
+
+
+def test_a_copy_that_does_not_wait_is_no_site() -> None:
+    assert found(standing_in(copies_meanwhile, "to")) == {}
+
+
+@pytest.mark.parametrize("function", [updates_by_hand, averages_by_hand])
+def test_a_loop_over_tensors_is_named_by_its_first_line(function: Callable[..., object]) -> None:
+    sites = sites_on(standing_in(function, "add_"), ())
+    assert {"what": "updates", "where": line(function, 1), "samples": 7} in sites
+
+
+def test_an_ordinary_training_loop_is_no_update_by_hand() -> None:
+    assert "updates" not in found(standing_in(has_two_losses, "step"))
+    assert "updates" not in found(standing_in(accumulates_in_a_loop, "backward"))
+
+
+@pytest.mark.parametrize(
+    ("function", "accumulates"),
+    [(accumulates_by_condition, True), (accumulates_in_a_loop, True), (has_two_losses, False)],
+)
+def test_accumulation_is_told_from_two_losses(function: Callable[..., object], accumulates: bool) -> None:
+    assert ("accumulates" in found(standing_in(function, "backward"))) is accumulates
+
+
+def test_attention_by_hand_is_a_softmax_between_products() -> None:
+    def codes(*functions: object) -> list[CodeType]:
+        return [function.__code__ for function in functions if isinstance(function, FunctionType)]
+
+    assert attention_in(codes(attends_by_hand, attends_with_torch, classifies)) == [line(attends_by_hand, 2)]
+
+
+def test_a_gate_of_synchronisation_is_seen_in_the_code_of_libraries_too() -> None:
+    stacks = standing_in(skips_the_exchange, "backward")
+    code, _ = next(iter(stacks))
+    assert "synchronises by hand" in found(stacks)
+    assert [site["what"] for site in sites_on(stacks, (code.co_filename,))] == ["synchronises by hand"]

@@ -1,0 +1,161 @@
+"""What DDP tells of a step's gradients comes one step late, and is set beside the step that it belongs to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+from autobrrr.agent.loop.task_runner import Boundary, Measuring
+from autobrrr.agent.measure.collective_waits import CollectiveTask
+from autobrrr.agent.phases.phase_clock import PhaseClock
+from autobrrr.agent.wire import ring_layout
+
+US = 1_000
+SAMPLED = dict.fromkeys(ring_layout.SAMPLED_FIELDS, 0)
+
+
+class Parallel:
+    """Tells what the backward of the step before the last forward waited: 100 us a step, counted from 1."""
+
+    def __init__(self) -> None:
+        self.forwards = 0
+        self.rates: list[int] = []
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
+        self.rates.append(rate)
+
+    def _get_ddp_logging_data(self) -> dict[str, object]:
+        waited_ns = (self.forwards - 1) * 100 * US
+        return {
+            "iteration": self.forwards,
+            "backward_comm_time": waited_ns + 7 * US,
+            "backward_compute_comm_overlap_time": 7 * US,
+        }
+
+
+class Job:
+    """A training loop as the task sees it: what a step's phases were, and its boundaries."""
+
+    def __init__(self, parallel: Parallel, steps: int) -> None:
+        self.told: list[dict[str, object]] = []
+        self.parallel = parallel
+        self.loop = SimpleNamespace(
+            phases=PhaseClock(),
+            hot=SimpleNamespace(owner=threading.get_ident()),
+            fail=_raise,
+            left=[],
+            train_tid=threading.get_native_id(),
+            last_phases=None,
+            last_sample=(),
+            torch=_counting(lambda: 7 * self.ended),
+        )
+        self.watched: str | None = None
+        self.measuring = Measuring(self.told.append, lambda: 0, watches=lambda: self.watched)
+        self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
+        self.ended = 0
+
+    def step(
+        self, *, flags: int = ring_layout.PHASES, forwards: int = 1, optimizers: Sequence[object] = ()
+    ) -> int | None:
+        """A step of 10 ms, 5 ms of which is its backward, has ended."""
+        self.parallel.forwards += forwards
+        self.ended += 1
+        self.loop.last_phases = dict.fromkeys(("other", "data_wait", "forward", "optimizer"), 1_000_000)
+        self.loop.last_phases["backward"] = 5_000_000
+        self.loop.last_sample = tuple({**SAMPLED, "samples": 4, "garbage_ns": self.ended}.values())
+        boundary = Boundary(
+            job=SimpleNamespace(roots=[self.parallel], optimizers=optimizers, torch=None),  # type: ignore[arg-type]
+            seq=self.ended,
+            now_ns=self.ended * 10_000_000,
+            last_step_ns=10_000_000,
+            last_flags=flags,
+        )
+        return None if self.measuring.slice(boundary) else 1
+
+    @property
+    def waits(self) -> dict[str, list[int]]:
+        ((event),) = self.told
+        found = event["collectives"]
+        assert isinstance(found, dict)
+        assert found["status"] == "ok", found
+        return found
+
+
+def _counting(count: Callable[[], int]) -> SimpleNamespace:
+    """The job's torch, whose default group has begun so many collectives."""
+    group = SimpleNamespace(_get_sequence_number_for_group=count)
+    home = SimpleNamespace(_get_default_group=lambda: group)
+    there = {"is_available": lambda: True, "is_initialized": lambda: True}
+    return SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=home, **there))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_the_wait_for_gradients_is_that_of_its_own_step() -> None:
+    job = Job(Parallel(), 3)
+    while job.step() is not None:
+        pass
+    # The task began at the end of step 1, and saw DDP's clock first at that of step 2; what step N waited is
+    # told at the end of step N + 1.
+    assert job.waits["garbage_ns"] == [3, 4, 5]
+    assert job.waits["exposed_ns"] == [300 * US, 400 * US, 500 * US]
+    assert job.waits["own_by_phase_ns"]["backward"] == [4_700_000, 4_600_000, 4_500_000]  # type: ignore[call-overload]
+    assert job.waits["end_ns"] == [30_000_000, 40_000_000, 50_000_000]
+    assert job.waits["counts"] == [21, 28, 35]
+    assert job.parallel.rates == [1, 100]
+
+
+def test_a_step_that_does_not_count_takes_nothing_from_the_one_before_it() -> None:
+    job = Job(Parallel(), 2)
+    usual, other = ring_layout.PHASES, ring_layout.EVALUATION | ring_layout.PHASES
+    for flags in (usual, usual, usual, other):
+        job.step(flags=flags)
+    while job.step() is not None:
+        pass
+    assert job.waits["garbage_ns"] == [3, 5]
+    assert job.waits["exposed_ns"] == [300 * US, 500 * US]
+
+
+def test_steps_that_the_job_watches_are_left_out_and_counted_with_no_other() -> None:
+    job = Job(Parallel(), 2)
+    for job.watched in (None, None, None, "its profile", "its profile"):
+        job.step()
+    job.watched = None
+    while job.step() is not None:
+        pass
+    # Step 3 is told of at the end of step 4, at which it waits; step 6 was watched in part.
+    assert job.waits["garbage_ns"] == [7, 8]
+    assert job.waits["exposed_ns"] == [700 * US, 800 * US]
+    assert job.waits["reduced"] == [1, 1]
+
+
+def test_a_step_in_which_nothing_is_reduced_is_left_out() -> None:
+    job = Job(Parallel(), 2)
+    for forwards in (1, 1, 1, 1, 0):
+        job.step(forwards=forwards)
+    while job.step() is not None:
+        pass
+    assert job.waits["garbage_ns"] == [3, 6]
+    assert job.waits["exposed_ns"] == [300 * US, 500 * US]  # the fifth of its backwards
+
+
+def test_backwards_after_which_gradients_are_exchanged_are_counted() -> None:
+    job = Job(Parallel(), 2)
+    while job.step() is not None:
+        pass
+    assert job.waits["reduced"] == [1, 1]
+    job = Job(Parallel(), 2)
+    while job.step(forwards=3) is not None:
+        pass
+    assert job.waits["reduced"] == [3, 3]
+
+
+def test_of_steps_on_a_device_nothing_is_said_and_nothing_is_put_on() -> None:
+    job, parameter = Job(Parallel(), 2), SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    assert job.step(optimizers=[SimpleNamespace(param_groups=[{"params": [parameter]}])]) is None
+    why = "the parameters are on cuda: a profiler window shows its collectives"
+    assert job.told[0]["collectives"] == {"status": "abstained", "why": why}
+    assert job.parallel.rates == []

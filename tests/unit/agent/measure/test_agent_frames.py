@@ -1,0 +1,227 @@
+"""Looks at a thread: soon after they are asked for, and nothing is left of it afterwards."""
+
+from __future__ import annotations
+
+import dis
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autobrrr.agent.measure import stack_sampler
+from autobrrr.agent.measure.code_sites import CallPaths, paths_of, sites_on
+from autobrrr.agent.measure.stack_sampler import (
+    SWITCH_S,
+    Place,
+    look,
+    looks_come_soon,
+    place_of,
+)
+from autobrrr.agent.phases.loader_watch import LoaderWatch
+from autobrrr.agent.wire.agent_socket import AgentSocket
+
+
+@pytest.fixture(autouse=True)
+def interval() -> Iterator[float]:
+    before = sys.getswitchinterval()
+    yield before
+    sys.setswitchinterval(before)
+
+
+def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
+    with looks_come_soon():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    assert sys.getswitchinterval() == interval
+
+
+def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
+    with looks_come_soon():
+        sys.setswitchinterval(0.02)
+    assert sys.getswitchinterval() == pytest.approx(0.02)
+
+
+def test_an_interval_that_is_short_already_is_left_alone() -> None:
+    sys.setswitchinterval(SWITCH_S / 2)
+    with looks_come_soon():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+
+
+def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
+    found = look(threading.get_ident(), ())
+    assert found is not None
+    assert found.place[0].startswith("stack_sampler.py:")
+    assert found.inner.co_name == "look"
+    assert any(
+        code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in found.path
+    )
+    gone = threading.Thread(target=lambda: None)
+    gone.start()
+    gone.join()
+    assert gone.ident is not None
+    assert look(gone.ident, ()) is None
+
+
+def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
+    ours, theirs = socket.socketpair()
+    link = AgentSocket(ours)
+    try:
+        theirs.sendall(b"a frame that waits is no loss")
+        assert not link.lost()
+        theirs.close()
+        assert link.lost()
+        looks = iter([False, False, False])
+        found = stack_sampler.sample(
+            sys.modules[__name__],
+            threading.get_ident(),
+            LoaderWatch(sys.modules[__name__]),
+            for_s=3600,
+            every_s=0.001,
+            ended=lambda: next(looks, True),
+        )
+        assert found["samples"] == 3
+    finally:
+        link.close()
+        ours.close()
+
+
+def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def inner() -> None:
+        begun.set()
+        over.wait(60)
+
+    def outer() -> None:
+        inner()
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    begun.wait(60)
+    foreign = stack_sampler.foreign_folders(sys.modules[__name__])[:4]
+    paths: CallPaths = Counter()
+    try:
+        for _ in range(3):
+            found = look(thread.ident or 0, foreign)
+            assert found is not None
+            paths[found.place[1], found.path] += 1
+    finally:
+        over.set()
+        thread.join()
+    (path,) = paths_of(paths, foreign)
+    first = outer.__code__.co_firstlineno + 1
+    assert path["frames"][0] == f"test_agent_frames.py:{first} outer"  # type: ignore[index]
+    assert path["frames"][1].endswith(" inner")  # type: ignore[index]
+    assert path["samples"] == 3
+    assert path["phase"] == "other"
+
+
+def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
+    folder = "/x/site-packages/torch/utils/data"
+
+    def asked(function: str, file: str = "dataloader.py", line: str = "look()") -> str:
+        names: dict[str, object] = {}
+        exec(
+            compile(f"def {function}(look, self=None):\n    return {line}\n", f"{folder}/{file}", "exec"),
+            names,
+        )
+        found: Place = names[function](  # type: ignore[operator]
+            lambda: place_of(sys._getframe(1), ("/usr/lib/",)), SimpleNamespace(**state)
+        )
+        return found[4]
+
+    state: dict[str, object] = {"_rcvd_idx": 5, "_persistent_workers": False}
+    assert asked("_next_index") == "sampler"
+    assert asked("_try_get_data") == "waits for workers"
+    assert asked("fetch", "_utils/fetch.py") == "loads"
+    assert asked("default_collate", "_utils/collate.py") == "collate"
+    assert asked("__init__", line="look() or self._worker_queue_idx_cycle") == "worker start"
+    assert asked("__init__") == ""
+    state["_rcvd_idx"] = 0  # the first batch: they are starting
+    assert asked("_try_get_data") == "worker start"
+    state["_persistent_workers"] = True
+    assert asked("_try_get_data") == "waits for workers"
+
+
+def test_time_counts_where_a_look_comes_late_and_long_steps_are_told_apart() -> None:
+    ran_ns = iter([1, 30, 30])
+    looks = iter([False, False, False])
+    found = stack_sampler.sample(
+        sys.modules[__name__],
+        threading.get_ident(),
+        LoaderWatch(sys.modules[__name__]),
+        for_s=3600,
+        every_s=0.001,
+        ended=lambda: next(looks, True),
+        running_ns=lambda: next(ran_ns),
+        usual_ns=10,
+    )
+    places = found["places"]
+    assert isinstance(places, list)
+    assert sum(each["ns"] for each in places) == found["ns"] > 2_000_000
+    assert 0 < sum(each["long_ns"] for each in places) < found["ns"]  # type: ignore[operator]
+    assert found["workers"] == []
+
+
+def test_calls_of_a_known_kind_are_told_at_the_line_that_was_found() -> None:
+    source = """
+def train(gc, model):
+    for step in range(9):
+        model.save(step)
+        gc.collect()
+"""
+    names: dict[str, Any] = {}
+    exec(compile(source, "/home/somebody/train.py", "exec"), names)
+    code = names["train"].__code__
+    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "collect")
+    sites = {(one["what"], one["where"]): one["samples"] for one in sites_on(Counter({(code, at): 7}), ())}
+    assert sites == {("collects", "train.py:5 train"): 7}
+
+
+def test_a_line_whose_time_lies_in_other_python_is_not_called_slow_to_make_tensors() -> None:
+    source = "def item(torch, row):\n    return torch.tensor(row.drop('label'))\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "/home/somebody/data.py", "exec"), names)
+    code = names["item"].__code__
+    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "tensor")
+    drop = next(one.offset for one in dis.get_instructions(code) if one.argval == "drop")
+    stacks = Counter({(code, at): 40, (code, drop): 40})
+    assert sites_on(stacks, (), Counter({(code, at): 40}))[0]["samples"] == 0
+    assert (
+        sites_on(Counter({(code, at): 40, (code, drop): 9}), (), Counter({(code, at): 40}))[0]["samples"]
+        == 49
+    )
+
+
+def test_an_iterator_that_no_hook_has_seen_is_found_on_the_stack() -> None:
+    source = "def __next__(self):\n    self.asked.set()\n    self.over.wait(60)\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, "/x/site-packages/torch/utils/data/dataloader.py", "exec"), names)
+    kind = type("Iterator", (), {"__next__": names["__next__"], "_num_workers": 3, "_prefetch_factor": 2})
+    iterator: Any = kind()
+    iterator.asked, iterator.over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=next, args=(iterator,))
+    thread.start()
+    loader = LoaderWatch()
+    assert loader.is_unknown()
+    iterator.asked.wait(60)
+    looks = iter([False, False])
+    try:
+        stack_sampler.sample(
+            sys.modules[__name__],
+            thread.ident or 0,
+            loader,
+            for_s=3600,
+            every_s=0.001,
+            ended=lambda: next(looks, True),
+        )
+    finally:
+        iterator.over.set()
+        thread.join()
+    assert loader.workers == 3
+    assert not loader.is_unknown()

@@ -1,0 +1,223 @@
+"""Traced steps: which ones count, when there are enough, and that the profiler comes off."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator
+from statistics import median
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.live_torch.torch_types import Abstain
+from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.measure import traced_steps
+from autobrrr.agent.measure.cpu_profiler import ProfiledStep
+from autobrrr.agent.measure.kernel_times import KernelTimes
+from autobrrr.agent.measure.op_floors import Floors
+from autobrrr.agent.measure.traced_steps import TraceTask
+from autobrrr.agent.phases.phase_clock import PhaseClock
+from autobrrr.agent.wire import ring_layout
+
+
+@pytest.fixture
+def told() -> list[dict[str, object]]:
+    return []
+
+
+@pytest.fixture
+def task(told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceTask]:
+    """About to begin its first step; nothing of its own keeps it from doing so."""
+    loop = SimpleNamespace(torch=torch, phases=PhaseClock(), train_tid=1, last_phases={"forward": 500_000})
+    loop.job, loop.last_sample = Job(torch), ()
+    made = TraceTask(cast(TrainLoop, loop), 6, told.append)
+    made._all, made._quiet = KernelTimes(Floors, 1), KernelTimes(Floors, 1)
+    monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: None)
+    monkeypatch.setattr(TraceTask, "_check", lambda self, job: None)
+    yield made
+    made.cancel()
+    assert not torch.autograd._profiler_enabled()
+
+
+def boundary(flags: int = 0, seq: int = 9, step_ns: int = 1_000_000) -> Boundary:
+    return Boundary(job=Job(torch), seq=seq, now_ns=0, last_step_ns=step_ns, last_flags=flags)
+
+
+def step(kernel_ns: int = 1_000) -> ProfiledStep:
+    """Of one product."""
+    one = array("q", [0])
+    spent = array("q", [kernel_ns])
+    return ProfiledStep(
+        names=["aten::mm"], began_ns=one, spent_ns=spent, within=one, where=bytearray(b"\2"), operators=[0]
+    )
+
+
+def profiling() -> bool:
+    return bool(torch.autograd._profiler_enabled())
+
+
+def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
+    task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    kinds = list[str]()
+    at = boundary()
+    while task.at_boundary(at) is not None:
+        kinds.append(task._kind)
+        assert bool(at.mark & ring_layout.TRACED) == (task._kind in ("timed", "recorded"))
+        torch.ones(4) + 1
+        at = boundary(at.mark)
+    assert kinds == [*["timed", "unlike", "phases", "plain"] * 6, "timed", "recorded"]
+    traced, recorded = told
+    found = cast("dict[str, dict[str, float]]", traced["traced"])
+    assert found["status"] == "ok"
+    assert [row["op"] for row in cast("list[dict[str, str]]", found["by_op"])]
+    assert "finish" in recorded
+
+
+@pytest.mark.parametrize("step_ns", [1_000_000, 700_000_000])
+def test_the_times_of_long_steps_are_told_before_one_is_recorded(
+    step_ns: int, task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    while task._kind != "recorded":
+        task.at_boundary(boundary(step_ns=step_ns))
+        torch.ones(4) + 1
+    assert [event["event"] for event in told] == (["tracing"] if step_ns > 50_000_000 else [])
+
+
+def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
+    task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traced_steps, "NODE_NS", 1 << 40)
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    while task.at_boundary(boundary()) is not None:
+        torch.ones(4) + 1
+    assert [event["event"] for event in told] == ["traced", "recorded"]
+    assert "would hold training up" in str(told[1])
+
+
+def test_what_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:
+    measuring = Measuring(lambda event: None, lambda: 0)
+    measuring.begin(task)
+    assert not measuring.slice(boundary())
+    other = threading.Thread(target=measuring.stop)
+    other.start()
+    other.join()
+    assert profiling()
+    assert measuring.unfinished is task, "the training thread has a part in it"
+    measuring.stop()
+    assert not profiling()
+    assert measuring.unfinished is None
+
+
+def test_a_step_that_lasts_too_long_is_cut_off_and_dropped_and_the_task_goes_on(task: TraceTask) -> None:
+    now, told = [0], list[object]()
+    measuring = Measuring(told.append, lambda: now[0])
+    measuring.begin(task)
+    plain, traced = boundary(), boundary(ring_layout.TRACED, seq=10)
+    assert not measuring.slice(plain)
+    assert (plain.mark, profiling()) == (ring_layout.TRACED, True)
+    now[0] = OVERRUN * PAUSE_NS
+    rest = list[object]()
+    agent = threading.Thread(target=lambda: rest.append(measuring.cut_off()))
+    agent.start()
+    agent.join()
+    assert rest == [task.cancel], "what the training thread calls at its next door"
+    task.cancel()
+    assert not profiling()
+    assert not measuring.slice(traced)
+    assert (task._readings[0].seen, told) == (0, [])
+
+
+def test_a_step_in_which_the_job_profiled_itself_does_not_count(task: TraceTask) -> None:
+    task.at_boundary(boundary())
+    with torch.autograd.profiler.profile():
+        torch.ones(2)
+    task.at_boundary(boundary(ring_layout.TRACED))
+    assert task._readings[0].seen == 0
+
+
+def test_without_ordinary_steps_it_gives_up(task: TraceTask) -> None:
+    task._tries = 1_000
+    with pytest.raises(Abstain, match="too few ordinary steps"):
+        task.at_boundary(boundary(ring_layout.EVALUATION))
+
+
+def run_steps(task: TraceTask, delays_ns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rounds of a timed, a sampled and a plain step of 1 ms, with their waits for a CPU."""
+    waited_ns = 0
+    monkeypatch.setattr(traced_steps, "run_delay_ns", lambda tid: waited_ns)
+    monkeypatch.setattr(traced_steps, "read_step", lambda *args, **kwargs: step())
+    for delay_ns in delays_ns:
+        for kind in ("timed", "phases", "plain"):
+            task._step_delay_ns = waited_ns
+            waited_ns += delay_ns
+            task._ended(kind, ([], 0), boundary())
+
+
+def test_of_steps_that_others_disturbed_only_the_quiet_ones_count(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_steps(task, [600_000, 0, 20_000] * 6, monkeypatch)
+    found = task._found()
+    assert task._readings[0].seen == 18
+    assert len(cast("list[int]", found["kernel_ns"])) == 12 - 1  # the first is dropped
+    assert found["run_delay_share"] == pytest.approx(0.01)
+
+
+def test_where_too_few_were_quiet_all_count_and_the_wait_is_told(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 27_000_000)
+    run_steps(task, [600_000, 600_000, 0] * 3, monkeypatch)
+    found = task._found()
+    assert len(cast("list[int]", found["kernel_ns"])) == 9 - 1
+    assert found["run_delay_share"] == pytest.approx(0.4)
+
+
+def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task._began_ns = traced_steps.perf_counter_ns()
+    run_steps(task, [600_000] * 7, monkeypatch)
+    assert task._readings[0].enough(6)
+    assert not task._worth_more(*task._readings)
+    run_steps(task, [0] + [600_000] * 3, monkeypatch)
+    assert task._worth_more(*task._readings)
+
+
+def test_where_threads_outnumber_the_cpus_their_waits_are_the_jobs_own(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task._foreign = traced_steps.ForeignLoad()
+    run_steps(task, [600_000, 0, 0] * 6, monkeypatch)
+    assert not task._readings[1].seen
+    assert len(cast("list[int]", task._found()["kernel_ns"])) == 18 - 1
+
+
+def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
+    def results(kernels: list[int], plain: list[int]) -> KernelTimes:
+        found = KernelTimes(Floors, 0)
+        for ns in kernels:
+            found.add_timed(step(ns), 100_000)
+        for ns in plain:
+            found.add_plain(ns, None)
+        found.add_plain(int(median(plain)), {"forward": 1})
+        return found
+
+    assert results([1_000] * 6, [100_000, 101_000, 99_000] * 3).steady
+    assert not results([1_000] * 6, [60_000, 100_000, 160_000] * 3).steady
+    assert not results([1_000, 40_000, 80_000, 1_000, 40_000, 80_000], [100_000] * 6).steady
+
+
+def test_a_call_that_was_interrupted_counts_twice_its_usual_time_and_a_slow_step_as_a_usual_one() -> None:
+    found = KernelTimes(lambda: Floors(usual_ns=100), 0)
+    for kernel_ns, step_ns in ((1_000, 10_000), (1_000, 10_000), (90_000, 10_000), (1_000, 20_000)):
+        found.add_timed(step(kernel_ns), step_ns)
+    assert found.own_ns() == [[900], [900], [1_900], [450]]

@@ -1,0 +1,69 @@
+"""When a job gets no profiler window: CUPTI would stay in it, or serves another profiler."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import cast
+
+import pytest
+import torch.autograd.profiler  # noqa: F401  a window needs it loaded
+
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.measure import profiler_window
+from autobrrr.agent.measure.cupti_users import cupti_user
+from autobrrr.agent.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, why_no_window
+
+
+def torch_of(cuda: str | None) -> ModuleType:
+    return cast(ModuleType, SimpleNamespace(version=SimpleNamespace(cuda=cuda)))
+
+
+@pytest.fixture(autouse=True)
+def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler_window, "cuda_in_use", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "own", "asked", "given"),
+    [
+        ("12.4", None, False, False),
+        ("12.4", None, True, True),
+        ("12.4", "1", False, True),
+        ("12.6", None, False, True),
+        ("13.0", None, False, True),
+        ("13.0", "0", False, False),
+        (None, None, False, True),
+    ],
+)
+def test_a_window_that_leaves_cupti_in_the_job_is_taken_only_where_the_user_asks(
+    cuda: str | None, own: str | None, asked: bool, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TEARDOWN, raising=False)
+    if own is not None:
+        monkeypatch.setenv(TEARDOWN, own)
+    why = why_no_window(torch_of(cuda), asked=asked)
+    assert (why is None) == given
+    assert given or "--window" in str(why)
+
+
+@pytest.mark.parametrize(
+    ("calls_ns", "cupti"), [([150, 110], "finalized"), ([150] * (MOST_LOOKS + 1), "attached")]
+)
+def test_cupti_is_finalized_once_calls_are_as_short_as_before(
+    calls_ns: list[int], cupti: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, object]] = []
+    loop = cast(TrainLoop, SimpleNamespace(torch=torch_of("13.0")))
+    task = WindowTask(loop, 3, shapes=False, emit=told.append)
+    task._call_ns, task._result, task._told = 100, object(), {"cupti": "attached"}
+    monkeypatch.setattr(task, "_timed_call_ns", lambda: calls_ns.pop(0))
+    while task._look() is not None:
+        assert told == []
+    assert (calls_ns, len(told), task._told["cupti"]) == ([], 1, cupti)
+
+
+def test_beside_another_profiler_no_window_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")
+    assert "CUDA_INJECTION64_PATH is set" in str(why_no_window(torch_of("13.0"), asked=True))
+    assert cupti_user({}, "7f00 r-xp /opt/nvidia/nsys/libToolsInjection64.so") is not None
+    assert cupti_user({}, "7f00 r-xp /site/nvidia/libcupti.so.12") is None

@@ -1,0 +1,199 @@
+"""Torch's profiler shows a step's operators as autograd sees them, and steps aside for the job's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from autobrrr.agent.live_torch.dispatch_modes import unwatched
+from autobrrr.agent.live_torch.torch_types import Abstain
+from autobrrr.agent.measure.cpu_profiler import (
+    HELD_NS,
+    PAUSE_NS,
+    ProfiledStep,
+    StepWatch,
+    profiled,
+    read_step,
+)
+from autobrrr.agent.measure.op_floors import FloorMeter, Floors
+from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, OTHER
+
+MS = 1_000_000
+
+
+def seen(program: Callable[[], object]) -> ProfiledStep:
+    end = profiled(torch)
+    try:
+        program()
+    finally:
+        found = end()
+    assert found is not None
+    return read_step(torch, *found)
+
+
+def names(step: ProfiledStep) -> list[str]:
+    return [step.names[at].removeprefix("aten::") for at in step.operators]
+
+
+class Event:
+    """One of the profiler's."""
+
+    def __init__(self, kind: str, at_ns: int, name: str = "") -> None:
+        self._kind, self._at_ns, self._name = kind, at_ns, name
+
+    def kind(self) -> str:
+        return self._kind
+
+    def name(self) -> str:
+        return self._name
+
+    def cpu_elapsed_us(self, later: Event) -> float:
+        return (later._at_ns - self._at_ns) / 1000
+
+
+def calls(*spans: tuple[int, int]) -> list[Event]:
+    """A product in each span of time."""
+    found = [Event("mark", 0, "__start_profile")]
+    for began, ended in spans:
+        found += [Event("push", began, "aten::mm"), Event("pop", ended)]
+    return found
+
+
+@pytest.fixture
+def watch() -> Iterator[StepWatch]:
+    made = StepWatch()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (lambda: nn.functional.linear(torch.ones(2, 4), torch.ones(3, 4)), ["ones", "ones", "t", "mm"]),
+        (lambda: torch.ones(2).to(torch.float32), ["ones"]),  # nothing to do: autograd never hears of it
+        (lambda: torch.ones(2).double(), ["ones", "_to_copy"]),
+        (lambda: torch.ones(2).reshape(2, 1), ["ones", "view"]),
+        (lambda: torch.ones(2) * 3, ["ones", "mul"]),
+    ],
+)
+def test_operators_are_those_that_autograd_sees(program: Callable[[], object], expected: list[str]) -> None:
+    assert names(seen(program)) == expected
+
+
+def test_a_step_of_real_modules_is_read_with_its_backward() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    step = seen(lambda: model(torch.ones(2, 4)).sum().backward())
+    assert {"addmm", "relu", "threshold_backward", "mm"} <= set(names(step))
+    assert all(step.spent_ns[at] > 0 for at in step.operators)
+    assert list(step.began_ns) == sorted(step.began_ns)
+
+
+def test_each_operator_gets_the_phase_in_which_it_began() -> None:
+    events = calls((10, 20), (30, 40), (50, 60))
+    step = read_step(torch, events, 1_000, moves=[(1_025, FORWARD), (1_045, BACKWARD)])
+    assert [step.where[at] for at in step.operators] == [OTHER, FORWARD, BACKWARD]
+
+
+def test_pauses_count_where_they_are_long_and_an_operator_came_before() -> None:
+    events = calls((1, 2 * MS), (4 * MS, 5 * MS), (8 * MS, 9 * MS))
+    assert read_step(torch, events, 0, pauses=[(2 * MS, 8 * MS)]).between_ns == (2 + 3) * MS
+    assert read_step(torch, events, 0, pauses=[(9 * MS, 9 * MS + PAUSE_NS // 2)]).between_ns == 0
+    assert read_step(torch, events, 0, pauses=[(0, 8 * MS)]).between_ns == 0
+
+
+def test_python_at_length_between_operators_is_told_apart_from_what_they_take() -> None:
+    events = calls((10, 5 * MS), (5 * MS + HELD_NS, 6 * MS), (6 * MS + 10, 7 * MS))
+    assert read_step(torch, events, 0, step_ns=7 * MS).held_ns == HELD_NS
+    assert read_step(torch, events, 0, step_ns=9 * MS).held_ns == HELD_NS + 2 * MS + 10
+
+
+def test_what_was_under_way_at_either_end_hurts_nobody() -> None:
+    events = [*calls(), Event("pop", 5), Event("push", 10, "aten::mm")]
+    step = read_step(torch, events, 0)
+    assert (names(step), step.spent_ns[0]) == (["mm"], 0)
+
+
+def test_it_is_off_before_the_job_switches_on_a_profiler_of_its_own(watch: StepWatch) -> None:
+    watch.begin(lambda: profiled(torch))
+    with torch.autograd.profiler.profile() as theirs:
+        torch.ones(2)
+    assert any(event.name == "aten::ones" for event in theirs.function_events)
+    assert not watch.on
+    assert watch.end() is None
+
+
+def test_it_is_off_in_a_forked_child(watch: StepWatch) -> None:
+    watch.begin(lambda: profiled(torch))
+    child = os.fork()
+    if child == 0:
+        os._exit(int(torch.autograd._profiler_enabled()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not watch.on
+
+
+def test_only_its_own_thread_can_end_it(watch: StepWatch) -> None:
+    watch.begin(lambda: profiled(torch))
+    other = threading.Thread(target=watch.end)
+    other.start()
+    other.join()
+    assert watch.on
+    torch.ones(2)
+    events, began_ns = watch.end()
+    assert names(read_step(torch, events, began_ns)) == ["ones"]
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_a_torch_without_it_is_told(watch: StepWatch) -> None:
+    def missing() -> Callable[[], object]:
+        raise AttributeError("no _enable_profiler_legacy")
+
+    with pytest.raises(Abstain, match="no _enable_profiler_legacy"):
+        watch.begin(missing)
+    assert not watch.on
+
+
+class Sees(TorchFunctionMode):
+    """A mode of the job's own."""
+
+    def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: object = None):
+        raise AssertionError("it saw an operator of ours")
+
+
+def packs(tensor: object) -> object:
+    raise AssertionError("it saw a tensor of ours")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        lambda: FlopCounterMode(display=False),
+        Sees,
+        lambda: torch.autograd.graph.saved_tensors_hooks(packs, packs),
+    ],
+    ids=["dispatch mode", "function mode", "saved tensor hooks"],
+)
+def test_nothing_of_the_jobs_sees_what_the_floors_run(
+    theirs: Callable[[], AbstractContextManager[object]],
+) -> None:
+    with theirs() as mode:
+        meter = FloorMeter(torch)
+        meter.time()
+        if isinstance(mode, FlopCounterMode):
+            assert mode.get_total_flops() == 0
+    assert (meter.op_cost_ns or 0) > 0
+    assert meter.floors.of("aten::mm", 2) > 0
+    with unwatched(torch):
+        assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_an_operator_that_was_not_measured_gets_a_floor_by_what_it_calls() -> None:
+    floors = Floors(usual_ns=100, each_ns=10, known={("aten::mm", 2): 500})
+    assert (floors.of("aten::mm", 2), floors.of("aten::mm", 3), floors.of("their::own", 0)) == (500, 130, 100)

@@ -1,0 +1,53 @@
+"""The logs of torch's profiler and recorder are quiet around ours, and as they were afterwards."""
+
+from __future__ import annotations
+
+import gc
+from types import ModuleType
+
+import pytest
+import torch
+
+from autobrrr.agent.measure import torch_log
+from autobrrr.agent.measure.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
+
+
+@pytest.mark.parametrize("kind", [PROFILER, RECORDER])
+def test_nothing_is_told_within_and_the_level_is_put_back(kind: LogLevel) -> None:
+    level = level_of(torch, kind)
+    assert level is not None
+    before = level.value
+    with quiet(torch, kind):
+        assert level.value == kind.nothing != before
+    assert level.value == before
+    try:
+        with quiet(torch, kind):
+            level.value = before + 1
+        assert level.value == before + 1  # it was set within
+    finally:
+        level.value = before
+
+
+@pytest.mark.parametrize("library", ["libc.so.6", "no_library.so"])
+def test_a_torch_without_the_symbol_tells_on(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = ModuleType("torch")
+    elsewhere.__file__ = "/nowhere/torch/__init__.py"
+    kind = PROFILER._replace(libraries=(library,))
+    monkeypatch.setattr(torch_log.os.path, "join", lambda *parts: parts[-1])
+    with quiet(elsewhere, kind):
+        assert level_of(elsewhere, kind) is None
+
+
+def test_a_window_makes_no_class_that_only_a_collection_ends() -> None:
+    def libraries() -> int:
+        return sum(kind.__name__ == "_FuncPtr" for kind in gc.get_objects() if isinstance(kind, type))
+
+    with quiet(torch, PROFILER):
+        before = libraries()
+    gc.disable()
+    try:
+        with quiet(torch, PROFILER):
+            pass
+        assert libraries() == before
+    finally:
+        gc.enable()

@@ -1,0 +1,106 @@
+"""The work of recorded operators is read from their shapes: operations, bytes, and what moves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.agent.op_replay import replay
+from support.agent.recorded_steps import recorded
+
+FLOAT = 4
+A, B, FEW = torch.ones(64, 32), torch.ones(32, 16), torch.zeros(8, dtype=torch.int64)
+
+
+def rows(program: Callable[[], object], folder: Path) -> dict[str, dict[str, Any]]:
+    """The row of each operator that the program calls, by its name."""
+    with torch.no_grad():
+        recording = recorded(program, [], folder, 1)
+    found = replay.replayed(torch, {**recording, "probe": False})
+    assert found["probe"] is None
+    return {row["op"].split(".")[1]: row for row in found["work"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "flops", "moved"),
+    [
+        ("mm", lambda: A @ B, 2 * 64 * 32 * 16, FLOAT * (64 * 32 + 32 * 16 + 64 * 16)),
+        ("mv", lambda: A @ B[:, 0], 2 * 64 * 32, FLOAT * (64 * 32 + 32 + 64)),
+        ("mul", lambda: A * A, 0, FLOAT * 3 * 64 * 32),
+        ("mul", lambda: A * A[:1].expand(64, 32), 0, FLOAT * (2 * 64 * 32 + 32)),
+        ("add_", lambda: torch.ones(64, 32).add_(A), 0, FLOAT * 3 * 64 * 32),
+        ("zero_", lambda: torch.ones(64, 32).zero_(), 0, FLOAT * 64 * 32),
+        ("copy_", lambda: torch.ones(64, 32).copy_(A), 0, FLOAT * 2 * 64 * 32),
+        ("t", A.t, 0, 0),
+        ("view", lambda: A.view(32, 64), 0, 0),
+        ("empty", lambda: torch.empty(64), 0, 0),
+        ("sum", A.sum, 0, FLOAT * (64 * 32 + 1)),
+        ("_to_copy", A.double, 0, (4 + 8) * 64 * 32),
+        ("embedding", lambda: nn.functional.embedding(FEW, A), 0, 2 * FLOAT * 8 * 32 + 8 * 8),
+        (
+            "convolution",
+            lambda: nn.functional.conv2d(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3)),
+            2 * 2 * 4 * 3 * 9 * 36,
+            FLOAT * (2 * 3 * 64 + 4 * 27 + 2 * 4 * 36),
+        ),
+    ],
+)
+def test_an_operator_does_what_its_shapes_say(
+    name: str, program: Callable[[], object], flops: int, moved: int, tmp_path: Path
+) -> None:
+    found = rows(program, tmp_path)[name]
+    assert (found["flops"], found["bytes"]) == (flops, moved)
+    assert (found["alone_ns"] is not None) == (flops > 0)
+
+
+def test_of_a_sparse_tensor_nobody_knows_what_is_moved(tmp_path: Path) -> None:
+    listed = torch.sparse_coo_tensor(torch.arange(3)[None], torch.ones(3, 8), (50, 8), check_invariants=False)
+    dense = torch.ones(50, 8)
+    found = rows(lambda: (dense.add_(listed), dense.mul_(dense)), tmp_path)
+    assert (found["add_"]["flops"], found["add_"]["bytes"]) == (None, None)
+    assert found["mul_"]["bytes"] == 3 * FLOAT * 50 * 8
+
+
+def training() -> tuple[Callable[[], None], list[torch.Tensor]]:
+    model = nn.Sequential(nn.Embedding(100, 16), nn.LSTM(16, 24))
+    head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 4))
+    parameters: list[torch.Tensor] = [*model.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        out, _ = model(torch.zeros(5, 3, dtype=torch.int64))
+        nn.functional.cross_entropy(head(out).flatten(0, 1), torch.zeros(15, dtype=torch.int64)).backward()
+        optimizer.step()
+
+    return step, parameters
+
+
+def test_a_whole_step_of_real_modules_is_read_without_a_gap(tmp_path: Path) -> None:
+    step, parameters = training()
+    table = replay.replayed(torch, {**recorded(step, parameters, tmp_path, 3), "probe": False})["work"]
+    assert len(table) > 20
+    assert all(row["flops"] is not None for row in table)
+    (fused,) = [row for row in table if row["op"] == "aten._fused_adamw_.default"]
+    size = FLOAT * sum(parameter.numel() for parameter in parameters)
+    assert fused["bytes"] == pytest.approx(7 * size, rel=0.01)  # reads four lists, writes three
+    assert [row["kernel_ns"] for row in table] == sorted((row["kernel_ns"] for row in table), reverse=True)
+
+
+def test_times_are_those_of_steps_that_ran_the_same_and_else_what_such_an_operator_takes(
+    tmp_path: Path,
+) -> None:
+    recording = {**recorded(lambda: (A @ B, A @ B, A * 2), [], tmp_path, 1), "probe": False}
+    (took, times, held), *_ = recording["timed"]
+    own = [(name, ns, 300 if name == "aten::mm" else 7, "forward") for name, ns, *_ in times]
+    for timed in ([(took, own, held)], [(took, [*own, own[0]], held)]):
+        table = replay.replayed(torch, {**recording, "timed": timed})["work"]
+        product = next(row for row in table if row["op"] == "aten.mm.default")
+        assert (product["count"], product["kernel_ns"], product["phase"]) == (2, 600, "forward")
+        assert product["shapes"] == "64x32 32x16"
+        assert product["flops"] == 2 * 2 * 64 * 32 * 16

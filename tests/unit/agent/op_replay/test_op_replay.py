@@ -1,0 +1,201 @@
+"""A recorded step runs again at other batch sizes, on made-up tensors, without any of the job's code."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from autobrrr.agent.op_replay import replay
+from autobrrr.agent.op_replay.player import CallPlayer, ReplayedStep
+from autobrrr.agent.op_replay.resized import Sizes
+from autobrrr.agent.op_replay.step_record import read
+from support.agent.recorded_steps import recorded
+
+Step = Callable[[], object]
+
+
+class Attention(nn.Module):
+    """Every size that may be mistaken for the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.places = nn.Embedding(50, 16), nn.Embedding(12, 16)
+        self.qkv, self.head = nn.Linear(16, 48), nn.Linear(16, 50)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length = x.shape
+        hidden = self.embed(x) + self.places(torch.arange(length))
+        q, k, v = self.qkv(hidden).view(batch, length, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        weights = (q @ k.transpose(-1, -2)).masked_fill(~mask, -1e9).softmax(-1)
+        mixed = weights @ v + functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(hidden + mixed.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class OneByOne(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.layer(row) for row in x])
+
+
+def stepper(model: nn.Module, x: Tensor, classes: int, *, mixed: bool = False) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    labels = torch.randint(0, classes, x.shape if not x.is_floating_point() else x.shape[:1])
+
+    def step() -> float:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            loss = functional.cross_entropy(model(x).reshape(-1, classes), labels.reshape(-1))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def vision() -> nn.Module:
+    layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(*layers, nn.Dropout(), nn.Linear(8, 5)).to(memory_format=torch.channels_last)
+
+
+def enlarging() -> nn.Module:
+    layers = (nn.Conv2d(3, 8, 3), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(8, 4, 3))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+
+
+JOBS: dict[str, tuple[nn.Module, Tensor, int]] = {
+    "tokens": (Attention(), torch.randint(0, 50, (6, 12)), 50),
+    "as many tokens as samples": (Attention(), torch.randint(0, 50, (12, 12)), 50),
+    "recurrent": (Recurrent(), torch.randn(6, 7, 8), 5),
+    "images": (vision(), torch.randn(6, 3, 9, 9).to(memory_format=torch.channels_last), 5),
+    "images that are enlarged": (enlarging(), torch.randn(6, 3, 9, 9), 5),
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "mixed"), [*((job, False) for job in JOBS), ("tokens", True), ("images", True)]
+)
+def test_every_call_of_a_step_runs_again_at_twice_the_batch(job: str, mixed: bool, tmp_path: Path) -> None:
+    model, x, classes = JOBS[job]
+    batch = x.shape[0]
+    recording = recorded(stepper(model, x, classes, mixed=mixed), list(model.parameters()), tmp_path, batch)
+    program = read(torch, recording["trace"])
+    failed: dict[int, str] = {}
+    player = CallPlayer(torch, program, batch, failed)
+    with torch.enable_grad():
+        once, twice = ReplayedStep(player, batch), ReplayedStep(player, 2 * batch)
+    assert failed == {}
+    for value in program.values:
+        if value.number in once.shapes:
+            assert once.shapes[value.number] == value.shape
+    owned = [value for value in program.values if value.weight]
+    assert owned
+    assert all(twice.shapes[value.number] == value.shape for value in owned)
+    products = [call for call in program.calls if call.name == "aten::addmm"]
+    rows = {
+        (twice.shapes[call.outputs[0].number][0], call.outputs[0].shape[0])
+        for call in products
+        if call.outputs[0]
+    }
+    assert all(many == 2 * few for many, few in rows)
+
+
+def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 5))
+    recording = recorded(stepper(model, torch.randn(512, 64), 5), list(model.parameters()), tmp_path, 512)
+    told = replay.replayed(torch, recording)["probe"]
+    assert (told["status"], told["batch"]) == ("ok", 512)
+    assert [point["batch"] for point in told["points"]] == [256, 512, 1024]
+    assert told["notes"] == ["100 % of operator time was run again"]
+    assert told["memory"]["peak_2x_bytes"] > 1.5 * told["memory"]["peak_bytes"]
+    assert told["memory"]["largest_batch"] > 512
+
+
+def test_a_call_that_crashes_costs_that_call_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5))
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    first = ReplayedStep._first
+
+    def crash(run: ReplayedStep, index: int, call: object, table: dict[int, object]) -> object:
+        if index == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return first(run, index, call, table)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ReplayedStep, "_first", crash)
+    assert replay.replayed(torch, recording)["probe"]["status"] == "ok"
+
+
+def test_samples_that_are_handled_one_by_one_are_refused(tmp_path: Path) -> None:
+    model = OneByOne()
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    told = replay.replayed(torch, recording)["probe"]
+    assert "the step handles samples one by one" in told["why"]
+
+
+def test_operators_of_the_jobs_own_lower_the_coverage(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    for node in recording["trace"]["nodes"]:
+        for one in node["attrs"]:
+            if one["name"] == "op_schema":
+                one["value"] = (
+                    one["value"].replace("aten::mm(", "own::mm(").replace("aten::sum.", "own::sum.")
+                )
+    for _, times, _ in recording["timed"]:
+        times[:] = [(name, 50_000 if name == "aten::mm" else ns, *rest) for name, ns, *rest in times]
+    told = replay.replayed(torch, recording)["probe"]
+    assert told["status"] == "abstained"
+    assert "this operator is not known here" in told["why"]
+
+
+def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    recording["timed"] = [(1, times[:-1], 0) for _, times, _ in recording["timed"]]
+    assert replay.replayed(torch, recording)["probe"]["why"] == "steps differ in what they run"
+
+
+@pytest.mark.parametrize(
+    ("shape", "before", "now", "viewed"),
+    [
+        ([288, 8], (6, 48, 8), (12, 48, 8), (576, 8)),
+        ([6, 48, 8], (288, 8), (576, 8), (12, 48, 8)),
+        ([48, 24, 32], (48, 6, 128), (48, 12, 128), (48, 48, 32)),
+        ([-1, 8], (6, 48, 8), (12, 48, 8), (576, 8)),
+        ([6, 4, 48, 32], (24, 48, 32), (48, 48, 32), (12, 4, 48, 32)),
+        ([16, 48], (768,), (768,), (16, 48)),
+    ],
+)
+def test_a_view_grows_where_its_tensor_does(
+    shape: list[int], before: tuple[int, ...], now: tuple[int, ...], viewed: tuple[int, ...]
+) -> None:
+    assert Sizes(6, 12).viewed(shape, before, now) == viewed
+
+
+def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    recording["timed"] = [(step_ns, times, step_ns // 2) for step_ns, times, _ in recording["timed"]]
+    assert (
+        "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["probe"]["why"]
+    )

@@ -1,0 +1,156 @@
+"""Collectives that the loop calls are counted and timed on its own thread alone, and left as they were."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from autobrrr.agent.measure.collective_calls import CollectiveCalls
+from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, PhaseClock
+
+
+class Work:
+    def wait(self, timeout: float = 0.0) -> str:
+        time.sleep(0)
+        return f"waited {timeout}"
+
+
+class ProcessGroup:
+    def allreduce(self, tensors: list[int], opts: object = None) -> Work:
+        if not tensors:
+            raise ValueError("no tensors")
+        return Work()
+
+    def barrier(self) -> str:
+        return self.allreduce([0]).wait(1.0)  # what a collective is made of is not counted again
+
+    def size(self) -> int:
+        return 2
+
+
+def share_buffers(process_group: object, tensors: list[int], *, src: int = 0) -> int:
+    return len(tensors) + src
+
+
+BEFORE = {cls: dict(vars(cls)) for cls in (Work, ProcessGroup)}
+
+
+@pytest.fixture
+def phases() -> PhaseClock:
+    return PhaseClock()
+
+
+@pytest.fixture
+def calls(phases: PhaseClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[CollectiveCalls]:
+    bindings = types.ModuleType("torch._C._distributed_c10d")
+    bindings.ProcessGroup, bindings.Work = ProcessGroup, Work  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, bindings.__name__, bindings)
+    distributed = types.ModuleType("torch.distributed")
+    distributed._broadcast_coalesced = share_buffers  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, distributed.__name__, distributed)
+    found = CollectiveCalls(phases, threading.get_ident(), _raise)
+    found.put_on()
+    yield found
+    assert found.take_off() == []
+    assert distributed._broadcast_coalesced is share_buffers  # type: ignore[attr-defined]
+    for cls, before in BEFORE.items():
+        assert dict(vars(cls)) == before
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_calls_and_waits_are_timed_and_calls_counted(calls: CollectiveCalls) -> None:
+    group = ProcessGroup()
+    assert group.allreduce([1]).wait(timeout=3.0) == "waited 3.0"
+    pending = [group.allreduce([each], opts=None) for each in (1, 2)]
+    for work in pending:
+        work.wait()
+    assert group.size() == 2
+    found = calls.take()
+    assert found.calls == 3
+    assert found.spent_ns == sum(found.by_phase_ns) > 0
+    assert calls.take().calls == calls.take().spent_ns == 0
+
+
+def test_the_wait_for_the_buffers_of_rank_0_is_timed_and_is_no_call_of_the_loop(
+    calls: CollectiveCalls, phases: PhaseClock
+) -> None:
+    phases.on = True
+    phases.begin(0)
+    phases.root_enter(1, 1, grad=True)
+    shares = vars(sys.modules["torch.distributed"])["_broadcast_coalesced"]
+    assert shares(None, [1, 2], src=3) == shares(process_group=None, tensors=[1, 2], src=3) == 5
+    found = calls.take()
+    assert found.calls == 0
+    assert found.by_phase_ns[FORWARD] == found.spent_ns > 0
+    with pytest.raises(TypeError):
+        shares()
+
+
+def test_a_call_is_booked_on_the_phase_that_it_is_made_in(calls: CollectiveCalls, phases: PhaseClock) -> None:
+    phases.on = True
+    phases.begin(0)
+    phases.backward_enter(1)
+    ProcessGroup().allreduce([1])
+    inside = calls.take()
+    phases.backward_exit(2)
+    ProcessGroup().allreduce([1])
+    assert [NAMES[i] for i, ns in enumerate(inside.by_phase_ns) if ns] == [NAMES[BACKWARD]]
+    assert [NAMES[i] for i, ns in enumerate(calls.take().by_phase_ns) if ns] == ["other"]
+
+
+def test_what_a_collective_is_made_of_is_counted_once(calls: CollectiveCalls) -> None:
+    began = time.perf_counter_ns()
+    ProcessGroup().barrier()
+    took = time.perf_counter_ns() - began
+    found = calls.take()
+    assert found.calls == 1
+    assert found.spent_ns <= took
+
+
+def test_an_error_of_a_collective_is_the_user_s_and_the_next_one_counts(calls: CollectiveCalls) -> None:
+    with pytest.raises(ValueError, match="no tensors"):
+        ProcessGroup().allreduce([])
+    ProcessGroup().allreduce([1])
+    assert calls.take().calls == 2
+
+
+def test_another_thread_is_not_counted(calls: CollectiveCalls) -> None:
+    thread = threading.Thread(target=lambda: ProcessGroup().allreduce([1]).wait())
+    thread.start()
+    thread.join()
+    assert calls.take().calls == 0
+
+
+def test_the_code_keeps_the_name_by_which_the_bindings_know_an_override(calls: CollectiveCalls) -> None:
+    for method, name in ((Work.wait, "wait"), (ProcessGroup.allreduce, "allreduce")):
+        assert isinstance(method, types.FunctionType)
+        assert (method.__code__.co_name, method.__code__.co_varnames[0]) == (name, "self")
+        assert method.__code__.co_argcount == 1
+
+
+def test_where_somebody_has_patched_over_ours_theirs_stays(calls: CollectiveCalls) -> None:
+    ours: Callable[..., str] = vars(Work)["wait"]
+    try:
+        Work.wait = lambda self, timeout=0.0: "theirs, " + ours(self, timeout)  # type: ignore[method-assign]
+        assert calls.take_off() == ["Work.wait"]
+        assert Work().wait(2.0) == "theirs, waited 2.0"
+    finally:
+        Work.wait = BEFORE[Work]["wait"]  # type: ignore[method-assign]
+
+
+def test_a_torch_without_collectives_has_nothing_to_patch(
+    phases: PhaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch._C._distributed_c10d", raising=False)
+    found = CollectiveCalls(phases, threading.get_ident(), _raise)
+    found.put_on()
+    assert found.take().calls == 0
+    assert found.take_off() == []

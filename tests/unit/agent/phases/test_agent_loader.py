@@ -1,0 +1,68 @@
+"""The samples of a step are those of the batch that the loader returns, whatever ran while it was made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from autobrrr.agent.live_torch.job_signals import ANY
+from autobrrr.agent.loop.train_loop import TrainLoop
+from autobrrr.agent.phases import batch_shapes, loader_watch
+from autobrrr.agent.wire import ring_layout
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(("before", "after"), [(-1, 64), (32, 32)])
+def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, after: int) -> None:
+    phases = SimpleNamespace(
+        on=True,
+        samples=before,
+        hears=True,
+        load_enter=lambda now_ns: None,
+        load_exit=lambda now_ns: None,
+        tokens_loaded=lambda count: None,
+    )
+
+    def fetch(_: object) -> object:
+        if phases.samples < 0:
+            phases.samples = 1  # as the hook of a root module does for one image
+        return torch.empty(64, 1, 28, 28, device="meta")
+
+    watch = SimpleNamespace(saw=lambda iterator: None, took=lambda iterator: None)
+    following = loader_watch.make_next(fetch, phases, watch, ANY)  # type: ignore[arg-type]
+    following(object())
+    assert phases.samples == after
+
+
+def test_a_step_in_which_training_begins_an_epoch_is_marked_and_one_with_an_evaluation_is_not(
+    loop: TrainLoop,
+) -> None:
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    optimizer.step()
+    held_out = DataLoader(TensorDataset(torch.zeros(2)))
+    marks = []
+    for _ in range(2):
+        for number, _ in enumerate(DataLoader(TensorDataset(torch.zeros(4)))):
+            if number == 1:
+                list(held_out)
+            if number == 2:
+                with torch.no_grad():
+                    list(held_out)
+            marks.append(bool(loop.hot.flags & ring_layout.EPOCH))
+            optimizer.step()
+    assert marks == [True, False, False, False] * 2
+    assert loop.job.loaders == [held_out]
+    assert loop.job.iterator is None
+
+
+def test_a_batch_is_as_large_as_what_it_holds() -> None:
+    batch = {"x": torch.zeros(2, 8), "y": [torch.zeros(4, dtype=torch.int64), "text"]}
+    assert batch_shapes.byte_count(batch) == 64 + 32

@@ -1,0 +1,240 @@
+"""A step's time, told apart by what happens in it. Times are small whole numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.agent.phases.phase_clock import (
+    BACKWARD,
+    FORWARD,
+    NAMES,
+    OPTIMIZER,
+    OTHER,
+    PhaseClock,
+)
+
+ROOT, SECOND = 1, 2
+
+
+def spent(clock: PhaseClock, now: int) -> dict[str, int]:
+    return {name: ns for name, ns in zip(NAMES, clock.finish(now), strict=True) if ns}
+
+
+@pytest.fixture
+def clock() -> PhaseClock:
+    made = PhaseClock()
+    made.begin(0)
+    return made
+
+
+def test_a_plain_step(clock: PhaseClock) -> None:
+    clock.load_enter(1)
+    clock.load_exit(11)
+    clock.zero_enter(12)
+    clock.zero_exit(14)
+    clock.root_enter(ROOT, 20, grad=True)
+    clock.root_exit(50, grad=True)
+    clock.backward_enter(60)  # the loss, from 50 to 60, is forward
+    clock.backward_exit(90)
+    clock.update_enter(93)
+    assert spent(clock, 100) == {
+        "other": 1 + 1 + 6 + 3,
+        "data_wait": 10,
+        "forward": 40,
+        "backward": 30,
+        "optimizer": 2 + 7,
+    }
+    assert clock.backwards == 1
+
+
+def test_without_a_pre_hook_what_follows_backward_is_other(clock: PhaseClock) -> None:
+    clock.backward_enter(10)
+    clock.backward_exit(30)
+    assert spent(clock, 40) == {"other": 20, "backward": 20}
+
+
+def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) -> None:
+    clock.root_enter(ROOT, 0, grad=True)
+    clock.root_exit(10, grad=True)
+    clock.load_enter(10)
+    clock.load_exit(25)
+    clock.backward_enter(30)
+    clock.backward_exit(40)
+    assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
+
+
+def test_modules_called_while_a_batch_is_loaded_are_loading(clock: PhaseClock) -> None:
+    clock.root_enter(SECOND, 0, grad=True)
+    clock.root_exit(5, grad=True)
+    clock.load_enter(5)
+    for at in (6, 8):  # transforms of two samples
+        assert not clock.wants_tokens(ROOT, grad=True)
+        clock.root_enter(ROOT, at, grad=True)
+        clock.root_exit(at + 1, grad=True)
+    assert clock.loading
+    clock.load_exit(20)
+    clock.root_enter(SECOND, 20, grad=True)
+    clock.root_exit(30, grad=True)
+    clock.backward_enter(30)
+    clock.backward_exit(40)
+    assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
+    assert not clock.quiet_calls
+
+
+def test_two_towers_and_their_loss_are_one_forward(clock: PhaseClock) -> None:
+    clock.root_enter(ROOT, 0, grad=True)
+    clock.root_exit(10, grad=True)
+    clock.root_enter(SECOND, 12, grad=True)
+    clock.root_exit(20, grad=True)
+    clock.backward_enter(25)
+    clock.backward_exit(30)
+    assert spent(clock, 30) == {"forward": 25, "backward": 5}
+
+
+def test_what_lies_between_calls_of_the_same_root_is_the_users_own(clock: PhaseClock) -> None:
+    for at in (0, 10, 20):  # a rollout: policy, environment, policy, environment …
+        clock.root_enter(ROOT, at, grad=True)
+        clock.root_exit(at + 2, grad=True)
+    clock.backward_enter(24)
+    clock.backward_exit(30)
+    assert spent(clock, 30) == {"other": 16, "forward": 2 + 2 + 4, "backward": 6}
+
+
+def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_networks_calls(
+    clock: PhaseClock,
+) -> None:
+    clock.traced = True
+    clock.root_enter(ROOT, 1, grad=True)
+    clock.root_exit(2, grad=True)
+    clock.root_enter(SECOND, 8, grad=True)
+    clock.root_exit(9, grad=True)
+    clock.backward_enter(10)
+    clock.backward_exit(12)
+    assert clock.moves == [
+        *((1, FORWARD), (2, FORWARD), (8, FORWARD), (9, FORWARD), (10, BACKWARD), (12, OTHER)),
+    ]
+    assert clock.pauses == [(2, 8), (9, 10)]
+    assert spent(clock, 12) == {"other": 1, "forward": 9, "backward": 2}
+
+
+def test_what_comes_before_the_same_network_is_called_again_is_other_and_no_pause(clock: PhaseClock) -> None:
+    clock.traced = True
+    for at in (0, 5):
+        clock.root_enter(ROOT, at, grad=True)
+        clock.root_exit(at + 1, grad=True)
+    clock.backward_enter(6)
+    assert clock.pauses == [(6, 6)]
+
+
+def test_calls_without_gradients_end_with_the_call(clock: PhaseClock) -> None:
+    clock.root_enter(ROOT, 0, grad=False)
+    clock.root_exit(5, grad=False)
+    assert spent(clock, 20) == {"other": 15, "forward": 5}
+    assert clock.quiet_calls == 1
+
+
+def test_a_closure_that_runs_inside_the_update(clock: PhaseClock) -> None:
+    clock.update_enter(0)  # a trainer calls forward and backward inside step
+    clock.zero_enter(2)
+    clock.zero_exit(4)
+    clock.root_enter(ROOT, 6, grad=True)
+    clock.root_exit(10, grad=True)
+    clock.backward_enter(12)
+    clock.backward_exit(20)
+    assert spent(clock, 25) == {"other": 4, "forward": 6, "backward": 8, "optimizer": 2 + 5}
+
+
+def test_between_the_evaluations_of_lbfgs_the_optimizer_works(clock: PhaseClock) -> None:
+    clock.update_enter(0)
+    for at in (0, 30):
+        clock.root_enter(ROOT, at, grad=True)
+        clock.root_exit(at + 5, grad=True)
+        clock.backward_enter(at + 5)
+        clock.backward_exit(at + 10)
+    assert spent(clock, 50) == {"forward": 10, "backward": 10, "optimizer": 30}
+    assert clock.backwards == 2
+
+
+def test_two_optimizers_in_one_step(clock: PhaseClock) -> None:
+    clock.update_enter(10)
+    clock.update_exit(15)
+    clock.update_enter(20)
+    assert spent(clock, 26) == {"other": 15, "optimizer": 11}
+    assert clock.fires == 1
+
+
+def test_an_update_within_the_backward_is_a_part_of_it(clock: PhaseClock) -> None:
+    clock.backward_enter(0)
+    clock.update_enter(2)
+    clock.backward_exit(9)
+    assert spent(clock, 10) == {"backward": 9, "other": 1}
+
+
+def test_forward_computed_again_by_checkpointing_is_backward(clock: PhaseClock) -> None:
+    clock.backward_enter(0)
+    clock.root_enter(ROOT, 2, grad=True)
+    clock.backward_enter(3)  # reentrant
+    clock.backward_exit(6)
+    clock.root_exit(7, grad=True)
+    clock.backward_exit(10)
+    assert spent(clock, 10) == {"backward": 10}
+    assert clock.backwards == 1
+
+
+def test_the_phase_of_the_moment_is_shown(clock: PhaseClock) -> None:
+    shown = [clock.shown]
+    clock.root_enter(ROOT, 1, grad=True)
+    clock.root_exit(2, grad=True)
+    shown.append(clock.shown)
+    clock.backward_enter(3)
+    shown.append(clock.shown)
+    clock.backward_exit(4)
+    clock.update_enter(5)
+    shown.append(clock.shown)
+    assert shown == [OTHER, FORWARD, BACKWARD, OPTIMIZER]
+
+
+EVENTS = (
+    "root",
+    "root_quiet",
+    "leave",
+    "backward",
+    "backward_end",
+    "load",
+    "loaded",
+    "update",
+    "updated",
+    "zero",
+    "zeroed",
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(EVENTS), st.integers(1, 50), st.sampled_from((ROOT, SECOND))), max_size=40
+    )
+)
+def test_whatever_happens_the_parts_sum_to_the_step(events: list[tuple[str, int, int]]) -> None:
+    clock = PhaseClock()
+    clock.begin(0)
+    now = 0
+    for event, after, root in events:
+        now += after
+        {
+            "root": lambda: clock.root_enter(root, now, grad=True),  # noqa: B023
+            "root_quiet": lambda: clock.root_enter(root, now, grad=False),  # noqa: B023
+            "leave": lambda: clock.root_exit(now, grad=True),  # noqa: B023
+            "backward": lambda: clock.backward_enter(now),  # noqa: B023
+            "backward_end": lambda: clock.backward_exit(now),  # noqa: B023
+            "load": lambda: clock.load_enter(now),  # noqa: B023
+            "loaded": lambda: clock.load_exit(now),  # noqa: B023
+            "update": lambda: clock.update_enter(now),  # noqa: B023
+            "updated": lambda: clock.update_exit(now),  # noqa: B023
+            "zero": lambda: clock.zero_enter(now),  # noqa: B023
+            "zeroed": lambda: clock.zero_exit(now),  # noqa: B023
+        }[event]()
+    parts = clock.finish(now + 3)
+    assert sum(parts) == now + 3
+    assert all(part >= 0 for part in parts)

@@ -1,0 +1,191 @@
+"""Tokens of a step: what its model was called with, else what was loaded; by shapes, no tensor is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from autobrrr.agent.live_torch.job_signals import Ours
+from autobrrr.agent.phases.batch_shapes import token_count
+from autobrrr.agent.phases.loader_watch import LoaderWatch, make_next
+from autobrrr.agent.phases.phase_clock import PhaseClock
+from autobrrr.agent.phases.phase_hooks import make_root
+from autobrrr.agent.phases.sampling_schedule import Bursts
+
+
+@dataclass(frozen=True)
+class DType:
+    """As torch's dtypes are asked."""
+
+    name: str
+    is_floating_point: bool = False
+    is_complex: bool = False
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+INT, FLOAT, BOOL = DType("int64"), DType("float32", is_floating_point=True), DType("bool")
+
+
+class Shaped(SimpleNamespace):
+    """A tensor, as far as it is looked at."""
+
+    __module__ = "torch"
+
+
+def shaped(*shape: object, dtype: object = INT) -> Shaped:
+    return Shaped(shape=shape, dtype=dtype)
+
+
+class Symbolic:
+    """A size that torch does not know as a number."""
+
+    def __mul__(self, other: object) -> Symbolic:
+        return self
+
+    __rmul__ = __mul__
+
+
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        ((shaped(8, 64),), 512),
+        ({"attention_mask": shaped(8, 64, dtype=BOOL), "input_ids": shaped(8, 32)}, 256),
+        ([[shaped(8, 3, 32, 32, dtype=FLOAT), shaped(8)], {"text": (shaped(8, 7),)}], 56),
+        ((shaped(8, 64, dtype=FLOAT), shaped(8)), -1),
+        ((shaped(8, 64, dtype=DType("complex64", is_complex=True)),), -1),
+        ((shaped(8, 64, dtype="<i8"),), -1),  # of numpy: whoever computes on it makes a tensor
+        ((shaped(8, Symbolic()),), -1),
+        ((shaped(8, 0), shaped(8, 4)), 0),
+        ("text", -1),
+        (None, -1),
+    ],
+)
+def test_tokens_are_the_elements_of_the_first_batch_by_length_of_whole_numbers(
+    batch: object, count: int
+) -> None:
+    assert token_count(batch) == count
+
+
+def test_tokens_are_found_among_keywords_too() -> None:
+    assert token_count((), {"labels": shaped(4), "input_ids": shaped(4, 9)}) == 36
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+@pytest.fixture
+def clock() -> PhaseClock:
+    made = PhaseClock()
+    made.begin(0)
+    made.on, made.owner = True, threading.get_ident()
+    return made
+
+
+def root(clock: PhaseClock, *, grad: bool = True) -> Callable[..., None]:
+    """Calls a root module as torch does: its hooks, nothing in between."""
+    module = object()
+    enter, leave = make_root(module, clock, lambda: grad, Ours(Exception, told=fail), lambda: None)
+
+    def call(*args: object, inside: Callable[[], None] = lambda: None, **kwargs: object) -> None:
+        enter(module, args, kwargs)
+        inside()
+        leave(module, args, None)
+
+    call.module = module  # type: ignore[attr-defined]  # its id is its name: it must live
+    return call
+
+
+def loads(clock: PhaseClock, *batches: object) -> None:
+    following = make_next(lambda _: next(waiting), clock, LoaderWatch(), Ours(Exception, told=fail))
+    waiting = iter(batches)
+    iterator = SimpleIterator()
+    for _ in batches:
+        following(iterator)
+
+
+class SimpleIterator:
+    """Of a loader."""
+
+
+def test_without_tokens_none_are_known(clock: PhaseClock) -> None:
+    assert clock.tokens == -1
+    root(clock)(shaped(8, 64, dtype=FLOAT))
+    loads(clock, (shaped(8, 3, 4, 4, dtype=FLOAT), shaped(8)))
+    assert clock.tokens == -1
+
+
+def test_all_batches_of_an_accumulated_step_count(clock: PhaseClock) -> None:
+    model = root(clock)
+    for length in (64, 32, 16):
+        model(shaped(8, length))
+    assert clock.tokens == 8 * (64 + 32 + 16)
+    clock.begin(1)
+    assert clock.tokens == -1
+
+
+def test_what_the_model_is_called_with_counts_before_what_was_loaded(clock: PhaseClock) -> None:
+    loads(clock, (shaped(8, 100),), (shaped(8, 100),))
+    assert clock.tokens == 1600
+    root(clock)(shaped(8, 64))  # cut short before the call
+    assert clock.tokens == 512
+
+
+def test_another_root_sees_the_same_text_and_does_not_count_again(clock: PhaseClock) -> None:
+    encoder, decoder = root(clock), root(clock)
+    encoder(shaped(8, 64), inside=lambda: root(clock)(shaped(8, 64)))
+    decoder(shaped(8, 64))
+    encoder(shaped(8, 10))
+    assert clock.tokens == 8 * 74
+
+
+def test_an_evaluation_and_what_backward_computes_again_do_not_count(clock: PhaseClock) -> None:
+    root(clock, grad=False)(shaped(8, 64))
+    assert clock.tokens == -1
+    model = root(clock)
+    model(shaped(8, 64))
+    clock.backward_enter(5)
+    model(shaped(8, 64))
+    clock.backward_exit(6)
+    assert clock.tokens == 512
+
+
+def test_a_loader_that_another_one_reads_from_does_not_count(clock: PhaseClock) -> None:
+    clock.load_enter(1)
+    loads(clock, (shaped(8, 64),))
+    clock.load_exit(2)
+    assert clock.tokens == -1
+
+
+def test_a_cadence_that_is_asked_for_again_goes_on_undisturbed() -> None:
+    bursts, step_ns = Bursts(), 1_000_000_000
+    sampled = []
+    for seq in range(12):
+        bursts.ask(4, 1, seq + 1)  # as whoever waits for the end of each step does
+        if bursts.wants(seq, step_ns):
+            sampled.append(seq)
+    assert sampled == [1, 5, 9]
+
+
+def test_more_may_be_spent_on_sampling_where_that_is_asked_for() -> None:
+    usual, close = Bursts(), Bursts()
+    usual.ask(1, 1, 0)
+    close.ask(1, 1, 0, 0.01)
+    assert (usual.spacing(5_000_000), close.spacing(5_000_000)) == (15, 3)
+    assert close.spacing(100_000_000) == 1
+
+
+def test_a_cadence_that_was_asked_for_ends_where_the_usual_one_is_wanted_again() -> None:
+    asked, usual = Bursts(), Bursts()
+    asked.ask(1, 1, 0, 0.01)
+    asked.as_usual(0)
+    for bursts in (asked, usual):
+        bursts.cost_ns, bursts.boundary_ns = 1_000, 4_000
+    steps = range(4_000)
+    assert [asked.wants(seq, 1_000_000) for seq in steps] == [usual.wants(seq, 1_000_000) for seq in steps]

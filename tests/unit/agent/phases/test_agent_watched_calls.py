@@ -1,0 +1,376 @@
+"""Watches of module calls: they see each call, and neither copies, pickles nor scripts take them along."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from threading import get_ident
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from autobrrr.agent.live_torch.compiled_code import is_compiled
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.live_torch.module_call_slot import SLOT, InSlot, Watch, beneath, unwatch, watch
+from autobrrr.agent.loop.fallback_marks import FallbackMarks
+from autobrrr.agent.phases.batch_shapes import batch_size, token_count
+from autobrrr.agent.phases.loader_watch import LoaderWatch
+from autobrrr.agent.phases.loss_value import FINITE, DeviceLoss
+from autobrrr.agent.phases.phase_clock import PhaseClock
+from autobrrr.agent.phases.phase_hooks import PhaseHooks
+from autobrrr.agent.remedies.model_calls.call_layers import Call, Rank, is_taken, lead_through
+
+
+class OwnState(nn.Linear):
+    """Hands out its attributes as they lie there."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__.copy()
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def saved(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def scripted(model: nn.Module) -> nn.Module:
+    return torch.jit.script(model)
+
+
+def traced(model: nn.Module) -> nn.Module:
+    return torch.jit.trace(model, torch.ones(2, 4))
+
+
+def by_phase_hooks(model: nn.Module) -> tuple[PhaseClock, Callable[[], object]]:
+    """A burst of sampled steps is on; the clock, and what takes it off."""
+    job = Job(torch)
+    job.saw_root(model)
+    clock = PhaseClock()
+    hooks = PhaseHooks(job, clock, LoaderWatch(job), fail)
+    clock.owner, clock.on = get_ident(), True
+    hooks.make_root_hooks([model])
+    hooks.place_root_hooks()
+    return clock, lambda: hooks.take_off(at_boundary=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [copy.deepcopy, copy.copy, saved, scripted, traced])
+@pytest.mark.parametrize("kind", [nn.Linear, OwnState])
+def test_a_model_can_be_copied_saved_and_scripted_within_a_sampled_step(
+    make: Callable[[nn.Module], nn.Module], kind: type[nn.Module]
+) -> None:
+    model = kind(4, 3)
+    clock, take_off = by_phase_hooks(model)
+    twin = make(model)
+    with torch.no_grad():
+        before = clock.quiet_calls
+        out = model(torch.ones(2, 4))
+        assert clock.quiet_calls == before + 1, "the model itself is watched"
+        torch.testing.assert_close(twin(torch.ones(2, 4)), out)
+    if make is not copy.copy or kind is not OwnState:  # that one shares every attribute
+        assert clock.quiet_calls == before + 1
+        assert not isinstance(vars(twin).get(SLOT), InSlot)
+    take_off()
+    assert SLOT not in vars(model)
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+
+
+def test_a_model_whose_forward_marks_the_steps_can_be_copied_and_saved() -> None:
+    events: list[str] = []
+    model = nn.Linear(4, 3)
+    job = Job(torch)
+    scouts = FallbackMarks(torch, job, lambda source, _: events.append(source), fail)
+    scouts.put_on_rest()
+    job.saw_root(model)
+    scouts.put_on_rest()
+    twins = [copy.deepcopy(model), saved(model), scripted(model)]
+    model(torch.ones(2, 4))
+    assert events == ["forward"]
+    for twin in twins:
+        twin(torch.ones(2, 4))
+    assert events == ["forward"]
+    scouts.keep_only(None)
+    model(torch.ones(2, 4))
+    assert events == ["forward"]
+    assert SLOT not in vars(model)
+
+
+def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
+    seen: list[str] = []
+
+    def layer(call: Call) -> Call:
+        def led(*args: object, **kwargs: object) -> object:
+            seen.append("remedy")
+            return call(*args, **kwargs)
+
+        return led
+
+    model = nn.Linear(4, 3)
+    outer = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    assert not is_taken(model)
+    assert not is_compiled(model)
+    undo = lead_through(model, Rank.PRECISION, layer)
+    inner = watch(model, lambda *_: seen.append("second"), None)
+    model(torch.ones(2, 4))
+    assert seen == ["second", "enter", "remedy", "leave"]
+    unwatch(outer)
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second", "remedy"]
+    undo()
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second"]
+    assert beneath(model) is None
+    unwatch(inner)
+    assert SLOT not in vars(model)
+
+
+def test_what_the_user_puts_over_a_watch_stays() -> None:
+    model = nn.Linear(4, 3)
+    ours = watch(model, None, None)
+    theirs = lambda x: x  # noqa: E731
+    vars(model)[SLOT] = theirs
+    unwatch(ours)
+    assert vars(model)[SLOT] is theirs
+    assert is_compiled(model)
+
+
+def cloned(model: nn.Linear) -> nn.Linear:
+    """Made of the attributes of another one, as learn2learn's clones and replicas of DataParallel are."""
+    clone = model.__new__(type(model))
+    clone.__dict__ = model.__dict__.copy()
+    clone._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    return clone
+
+
+@pytest.mark.parametrize("copied", [cloned, lambda model: model._replicate_for_data_parallel()])
+def test_a_module_made_of_another_s_attributes_is_called_itself_and_not_watched(
+    copied: Callable[[nn.Linear], nn.Linear],
+) -> None:
+    seen: list[object] = []
+    model = nn.Linear(4, 3)
+    ours = watch(model, lambda *_: seen.append("first"), None)
+    more = watch(model, lambda *_: seen.append("second"), None)
+    other = copied(model)
+    other._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+    assert not seen
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["second", "first"]
+    unwatch(ours)
+    unwatch(more)
+    del model
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+
+
+def test_a_clone_of_a_module_with_layers_has_none_of_them_and_loses_nothing_of_the_job_s_own() -> None:
+    model = nn.Linear(4, 3)
+    undo = lead_through(model, Rank.PRECISION, lambda _below: fail)
+    clone = cloned(model)
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    undo()
+    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
+    vars(model)[SLOT] = lambda _x: "compiled"
+    ours = watch(model, fail, fail)
+    assert cloned(model)(torch.ones(2, 4)) == "compiled"
+    unwatch(ours)
+
+
+def test_a_clone_of_a_watched_module_is_watched_and_led_by_itself() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    watch(model, lambda *_: seen.append("model"), None)
+    clone = cloned(model)
+    assert not is_compiled(clone)
+    undo = lead_through(clone, Rank.PRECISION, lambda _below: lambda _x: "led")
+    ours = watch(clone, lambda *_: seen.append("clone"), None)
+    assert clone(torch.ones(2, 4)) == "led"
+    assert seen == ["clone"]
+    undo()
+    unwatch(ours)
+    assert SLOT not in vars(clone)
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["clone", "model"]
+
+
+def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
+    model = nn.Linear(4, 3)
+    ours = watch(model, fail, fail)
+    slot = vars(model)[SLOT]
+    assert pickle.loads(pickle.dumps(slot)) is None
+    del model
+    assert slot.module is None
+    unwatch(ours)
+
+
+def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    ours = watch(model, lambda *_: unwatch(ours), lambda *_: seen.append("leave"))
+    assert model(torch.ones(2, 4)).shape == (2, 3)
+    assert SLOT not in vars(model)
+    assert not seen
+
+
+class Tree(nn.Module):
+    """A module that calls itself, and what it does at the bottom."""
+
+    def __init__(self, bottom: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.bottom = bottom
+
+    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+        if depth:
+            return self(x, depth - 1)
+        self.bottom()
+        return self.lin(x)
+
+
+def led(below: Call) -> Call:
+    def call(*args: object, **kwargs: object) -> object:
+        return below(*args, **kwargs)
+
+    return call
+
+
+def test_of_a_module_that_calls_itself_the_outermost_call_is_watched_each_time_and_one_that_fails_too() -> (
+    None
+):
+    seen: list[str] = []
+
+    def bottom() -> None:
+        seen.append("bottom")
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    model = Tree(bottom)
+    ours = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    slot = vars(model)[SLOT]
+    for _ in range(3):
+        with suppress(KeyboardInterrupt):
+            model(torch.ones(2, 4), 3)
+        assert vars(model)[SLOT] is slot
+    assert seen == ["enter", "bottom", *["enter", "bottom", "leave"] * 2]
+    unwatch(ours)
+    assert SLOT not in vars(model)
+
+
+def test_what_goes_on_and_off_while_a_module_calls_itself_is_so_when_its_call_has_ended() -> None:
+    seen: list[str] = []
+
+    def bottom() -> None:
+        unwatch(first)
+        undos.append(lead_through(model, Rank.CODE, led))
+        watches.append(watch(model, lambda *_: seen.append("second"), None))
+
+    model = Tree(bottom)
+    undos: list[Callable[[], None]] = []
+    watches: list[Watch] = []
+    first = watch(model, lambda *_: seen.append("first"), lambda *_: seen.append("left"))
+    model(torch.ones(2, 4), 2)
+    model.bottom = lambda: None
+    assert beneath(model) is not None
+    model(torch.ones(2, 4), 2)
+    assert seen == ["first", "second"]
+    undos[0]()
+    model.bottom = lambda: unwatch(watches[0])
+    model(torch.ones(2, 4), 2)
+    assert SLOT not in vars(model)
+
+
+def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
+    """From the agent's thread: the dict keeps its length meanwhile."""
+    model = Tree(lambda: None)
+    ours = watch(model, None, None)
+    for name in vars(model):
+        if name == "training":
+            thread = threading.Thread(target=unwatch, args=(ours,))
+            thread.start()
+            thread.join()
+    assert vars(model)[SLOT] is None
+    copied = copy.deepcopy(model)
+    assert model(torch.ones(2, 4), 1).equal(copied(torch.ones(2, 4), 1))
+    unwatch(watch(model, None, None))
+    assert SLOT not in vars(model)
+
+
+def test_what_the_job_puts_into_the_slot_while_a_module_calls_itself_stays() -> None:
+    theirs = lambda *_: "compiled"  # noqa: E731
+    model = Tree(lambda: vars(model).update({SLOT: theirs}))
+    ours = watch(model, None, None)
+    model(torch.ones(2, 4), 2)
+    assert vars(model)[SLOT] is theirs
+    assert is_taken(model)
+    unwatch(ours)
+    assert vars(model)[SLOT] is theirs
+
+
+def test_two_modules_that_call_each_other_and_another_thread_are_each_watched_by_themselves() -> None:
+    seen: list[str] = []
+    there, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if get_ident() != main:
+            there.set()
+            assert go_on.wait(20)
+
+    main = get_ident()
+    model, other = Tree(wait), Tree()
+    other.bottom = lambda: model(torch.ones(2, 4), 2)
+    watch(model, lambda *_: seen.append("model"), None)
+    watch(other, lambda *_: seen.append("other"), None)
+    beside = threading.Thread(target=model, args=(torch.ones(2, 4), 0))
+    beside.start()
+    assert there.wait(20)
+    other(torch.ones(2, 4), 2)
+    go_on.set()
+    beside.join()
+    other(torch.ones(2, 4), 2)
+    assert seen == ["model", "other", "model", "other", "model"]
+    assert isinstance(vars(model)[SLOT], InSlot)
+    assert isinstance(vars(other)[SLOT], InSlot)
+
+
+class Noted(TorchFunctionMode):
+    """A mode of the job's own; the functions that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(
+        self, function: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))  # type: ignore[operator]
+
+
+def test_a_mode_of_the_job_s_own_sees_none_of_what_the_hooks_read() -> None:
+    model, batch = nn.Linear(4, 3), torch.zeros(2, 4, dtype=torch.int64)
+    with Noted() as plain:
+        model(batch.float())
+    clock, take_off = by_phase_hooks(model)
+    clock.begin(0)
+    with Noted() as watched:
+        model(batch.float())
+        assert (batch_size([batch]), token_count([batch])) == (2, 8)
+        assert DeviceLoss(torch).finite(torch.ones(()).detach()) == FINITE
+    assert clock.samples == 2
+    take_off()
+    made = ["ones", "detach"]
+    assert len(watched.seen) == len(plain.seen) + len(made), watched.seen

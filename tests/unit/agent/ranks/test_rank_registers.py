@@ -1,0 +1,95 @@
+"""What ranks put somewhere: the first stands, and who can't be asked is not waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from autobrrr.agent.ranks.shared_log import RECORD_BYTES, RegisterLost, SharedLog
+from autobrrr.agent.ranks.switch_protocol import plan_key
+
+
+def test_what_is_put_first_stands_for_all() -> None:
+    one = SharedLog.create()
+    other = SharedLog.open(one.address)
+    assert other.get("1/outcome") is None
+    assert one.put("1/outcome", "go") == "go"
+    assert other.put("1/outcome", "drop") == "go"
+    assert other.put("2/outcome", "drop") == "drop"
+    assert one.put("2/outcome", "go") == "drop"
+    one.leave()
+    assert other.get("1/outcome") == "go"
+    other.leave()
+
+
+def test_all_see_more_records_than_are_read_at_once() -> None:
+    one = SharedLog.create()
+    other = SharedLog.open(one.address)
+    for number in range(1000):
+        one.put(plan_key(number), f"value {number}")
+    assert other.get(plan_key(999)) == "value 999"
+    assert other.plans() == 999
+    one.leave()
+    other.leave()
+
+
+def test_threads_that_put_at_once_hear_the_same() -> None:
+    one = SharedLog.create()
+    ends = [one, *(SharedLog.open(one.address) for _ in range(3))]
+    heard: list[list[str]] = [[] for _ in ends]
+
+    def put(place: int) -> None:
+        heard[place] = [ends[place % 2].put(str(number), str(place)) for number in range(300)]
+
+    threads = [threading.Thread(target=put, args=(place,)) for place in range(len(ends))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert heard[0] == heard[1] == heard[2] == heard[3]
+    assert len(heard[0]) == 300
+    for end in ends:
+        end.leave()
+
+
+def test_a_log_that_has_gone_is_not_taken_for_another_file() -> None:
+    one = SharedLog.create()
+    address = one.address
+    number = int(address.split("|")[2])
+    one.leave()
+    with pytest.raises(RegisterLost, match="gone"):
+        SharedLog.open(address)
+    reader, writer = os.pipe()
+    os.dup2(reader, number)
+    with pytest.raises(RegisterLost):
+        SharedLog.open(address)
+    for fd in {reader, writer, number}:
+        os.close(fd)
+    with pytest.raises(RegisterLost):
+        one.get("anything")
+    with pytest.raises(RegisterLost, match="no address"):
+        SharedLog.open("nonsense")
+    with pytest.raises(RegisterLost, match="another machine"):
+        SharedLog.open("another machine|1|2|abc")
+
+
+def test_what_is_too_long_is_refused() -> None:
+    one = SharedLog.create()
+    with pytest.raises(RegisterLost, match="there is room"):
+        one.put("1/plan", "x" * RECORD_BYTES)
+    assert one.get("1/plan") is None
+    one.leave()
+
+
+def test_ranks_meet_at_the_log_of_whichever_rank_is_asked_first() -> None:
+    one = SharedLog.create()
+    other = SharedLog.open(one.address)
+    one.leave()
+    third = SharedLog.open(other.address)
+    assert third.put("1/plan", "x") == other.get("1/plan") == "x"
+    assert third.is_at(other.address)
+    assert not third.is_at(SharedLog.create().address)
+    other.leave()
+    third.leave()

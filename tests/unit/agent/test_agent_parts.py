@@ -1,0 +1,337 @@
+"""Bursts, patches, the tap and the looks at frames, each by itself."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections import UserDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.live_torch.patches import Patch, patched, prepared, take_off_all
+from autobrrr.agent.loop.root_modules import RootSearch
+from autobrrr.agent.loop.step_hook import Hot, make_tap
+from autobrrr.agent.measure.stack_sampler import Place, place_of
+from autobrrr.agent.phases.batch_shapes import batch_size, token_count
+from autobrrr.agent.phases.loader_watch import LoaderWatch
+from autobrrr.agent.phases.sampling_schedule import BUDGET, Bursts
+
+
+@pytest.mark.parametrize("step_ns", [100_000, 1_000_000, 20_000_000, 1_000_000_000])
+def test_sampling_stays_within_its_budget_whatever_the_step(step_ns: int) -> None:
+    bursts = Bursts()
+    count = 20_000
+    sampled = [bursts.wants(seq, step_ns) for seq in range(count)]
+    bursts_begun = sum(now and not before for before, now in zip([False, *sampled], sampled, strict=False))
+    one_burst = bursts.steps * bursts.cost_ns + (bursts.steps + 1) * bursts.boundary_ns
+    spent = bursts_begun * one_burst
+    assert sum(sampled) >= bursts.steps
+    assert spent <= 1.1 * BUDGET * count * step_ns + one_burst
+    assert sum(sampled) <= count / 2
+
+
+def test_a_cadence_that_is_asked_for_is_only_made_sparser() -> None:
+    bursts = Bursts()
+    bursts.ask(100, 3, 0)
+    assert [seq for seq in range(210) if bursts.wants(seq, 1_000_000_000)] == [
+        0,
+        1,
+        2,
+        100,
+        101,
+        102,
+        200,
+        201,
+        202,
+    ]
+    bursts.ask(8, 4, 210)
+    assert bursts.spacing(100_000) > 8
+
+
+def test_the_step_before_a_burst_is_looked_at_and_plain_ones_are_not() -> None:
+    bursts = Bursts()
+    bursts.ask(bursts.every, bursts.steps, 50)
+    assert not bursts.wants(10, 1_000_000)
+    assert bursts.look_at(10) == 49
+
+
+def test_long_steps_are_sampled_at_once_and_short_ones_after_a_rest() -> None:
+    short, long = Bursts(), Bursts()
+    for bursts, step_ns in ((short, 1_000_000), (long, 300_000_000)):
+        bursts.rest(20, 8, step_ns)
+    assert [seq for seq in range(20, 32) if short.wants(seq, 1_000_000)] == [28, 29, 30, 31]
+    assert [seq for seq in range(20, 32) if long.wants(seq, 300_000_000)] == [20, 21, 22, 23, 28, 29, 30, 31]
+
+
+def test_a_rest_is_left_out_only_where_each_step_might_be_sampled() -> None:
+    bursts = Bursts()
+    limit_ns = int((bursts.cost_ns + bursts.boundary_ns) / BUDGET)
+    bursts.rest(20, 8, limit_ns + 1)
+    assert bursts.wants(20, limit_ns)
+    bursts.rest(40, 8, limit_ns - 1)
+    assert not bursts.wants(47, limit_ns)
+
+
+class Owner:
+    def speak(self) -> str:
+        return "owner"
+
+
+def loud(original: object) -> object:
+    def speak(self: Owner) -> str:
+        return original(self) + "!"  # type: ignore[operator]
+
+    return speak
+
+
+def test_the_very_object_is_put_back() -> None:
+    before = list(vars(Owner).items())
+    patches = patched(Owner, "speak", loud)
+    assert Owner().speak() == "owner!"
+    assert take_off_all(patches) == []
+    assert [(name, id(value)) for name, value in vars(Owner).items()] == [
+        (name, id(value)) for name, value in before
+    ]
+
+
+def test_a_patch_over_ours_stays_and_ours_is_named() -> None:
+    original = vars(Owner)["speak"]
+    (patch,) = patched(Owner, "speak", loud)
+    ours = Owner.speak
+    theirs = loud(ours)
+    Owner.speak = theirs  # type: ignore[method-assign, assignment]
+    try:
+        assert take_off_all([patch]) == ["Owner.speak"]
+        assert vars(Owner)["speak"] is theirs
+    finally:
+        Owner.speak = original  # type: ignore[method-assign]
+
+
+def test_what_somebody_patched_between_two_bursts_is_wrapped_anew() -> None:
+    original = vars(Owner)["speak"]
+    (patch,) = prepared(Owner, "speak", loud)
+    theirs = loud(original)
+    Owner.speak = theirs  # type: ignore[method-assign, assignment]
+    try:
+        patch.put_on()
+        assert Owner().speak() == "owner!!"
+        assert patch.take_off()
+        assert vars(Owner)["speak"] is theirs
+    finally:
+        Owner.speak = original  # type: ignore[method-assign]
+
+
+def test_an_attribute_that_is_not_the_owners_own_is_left_alone() -> None:
+    class Heir(Owner):
+        pass
+
+    assert prepared(Heir, "speak", loud) == []
+    assert prepared(None, "speak", loud) == []
+    assert isinstance(Patch(Owner, "speak", loud), Patch)
+
+
+class Fires:
+    """An optimizer and a clock for the tap."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+        self.hot = Hot(900)
+        self.hot.anchor, self.hot.left = id(self), 3
+        self.slow: list[int] = []
+        self.failed: list[BaseException] = []
+        self.original: list[object] = []
+        self.tap = make_tap(self.hot, self.original.append, self.go_slow, self.failed.append, self.clock)
+
+    def clock(self) -> int:
+        self.now += 10
+        return self.now
+
+    def go_slow(self, _: object, now: int) -> None:
+        self.slow.append(now)
+
+
+def test_plain_steps_are_noted_until_the_slow_way_is_due() -> None:
+    fires = Fires()
+    for _ in range(5):
+        fires.tap(fires)
+    assert fires.hot.times == [1010, 1020, 1030]
+    assert fires.hot.steps == 3
+    assert fires.slow == [1040, 1050]
+
+
+def test_optimizers_within_a_step_pass_for_nothing() -> None:
+    fires = Fires()
+    other = object()
+    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 2
+    for _ in range(3):
+        fires.tap(other)
+    assert fires.hot.times == []
+    assert len(fires.slow) == 1
+
+
+def test_a_poke_within_a_step_keeps_the_count_of_those_that_passed() -> None:
+    fires = Fires()
+    other = object()
+    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 100
+    fires.tap(other)
+    fires.hot.poke()
+    fires.tap(other)
+    assert fires.hot.passes == 99
+    assert len(fires.slow) == 1
+
+
+def test_another_optimizer_and_a_poke_go_the_slow_way() -> None:
+    fires = Fires()
+    fires.tap(object())
+    fires.hot.poke()
+    fires.tap(fires)
+    assert len(fires.slow) == 2
+    assert fires.hot.times == []
+
+
+def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> None:
+    fires = Fires()
+
+    def wrong(*_: object) -> None:
+        raise ValueError("planted")
+
+    make_tap(fires.hot, fires.original.append, wrong, fires.failed.append, fires.clock)(object())
+    assert isinstance(fires.failed[0], ValueError)
+    assert len(fires.original) == 1
+
+
+def test_batch_sizes_are_found_where_batches_keep_them() -> None:
+    assert batch_size((torch.zeros(8, 3),)) == 8
+    assert batch_size((), {"input_ids": np.zeros((4, 9))}) == 4
+    assert batch_size(({"x": [torch.zeros(5)]},)) == 5
+    assert batch_size((torch.zeros(()), "text", torch.zeros(6, 2))) == 6
+    assert batch_size(("text", 3)) == -1
+
+
+def test_what_can_not_be_read_has_no_size_and_the_next_one_is_looked_at() -> None:
+    class ClosedMap(UserDict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            raise OSError(name)
+
+    ragged = torch.nested.nested_tensor([torch.zeros(3, 8), torch.zeros(5, 8)])
+    for unread in (ClosedMap(x=1), ragged):
+        assert batch_size((unread,)) == token_count((unread,)) == -1
+        assert batch_size((unread, torch.zeros(6, 2, dtype=torch.int64))) == 6
+
+
+def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:
+    class Queue:
+        def __init__(self) -> None:
+            self.queue: list[int] = []
+
+    class Iterator:
+        def __init__(self) -> None:
+            self._num_workers, self._prefetch_factor = 2, 2
+            self._task_info: dict[int, tuple[int, ...]] = {3: (0,)}
+            self._rcvd_idx = 3
+            self._data_queue = Queue()
+
+    iterator = Iterator()
+    watch = LoaderWatch()
+    assert watch.queue_empty() is None
+    watch.saw(iterator)
+    assert watch.queue_empty() is True
+    iterator._task_info[3] = (0, 99)
+    assert watch.queue_empty() is False
+    iterator._task_info[3] = (0,)
+    iterator._data_queue.queue.append(1)
+    assert watch.queue_empty() is False
+    del iterator._data_queue
+    assert watch.queue_empty() is None
+
+
+def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
+    code = compile("def users(call):\n    return call()\n", "/home/somebody/train.py", "exec")
+    names: dict[str, object] = {}
+    exec(code, names)
+    inner = compile(
+        "def wrapper(look):\n    return look()\n", "/x/site-packages/torch/optim/optimizer.py", "exec"
+    )
+    exec(inner, names)
+    wrapper, users = names["wrapper"], names["users"]
+    line = sys._getframe().f_lineno + 1
+    found = users(lambda: wrapper(lambda: place_of(sys._getframe(1), ("/usr/lib/",))))  # type: ignore[operator]
+    assert found == (
+        f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>",
+        "optimizer",
+        False,
+        False,
+        "",
+        True,
+    )
+
+
+def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -> None:
+    names: dict[str, Any] = {}
+    for file, name in (
+        ("/x/site-packages/torch/optim/adam.py", "step"),
+        ("/x/site-packages/torch/optim/optimizer.py", "wrapper"),
+        ("/home/somebody/train.py", "own"),
+    ):
+        exec(compile(f"def {name}(*calls):\n    return calls[0](*calls[1:])\n", file, "exec"), names)
+    wrapper, step, own = (names[name] for name in ("wrapper", "step", "own"))
+
+    def look() -> Place:
+        return place_of(sys._getframe(), ("/usr/lib/", __file__))
+
+    assert own(wrapper, step, look)[1] == "optimizer"
+    assert own(wrapper, step, own, look)[1] == "other"
+    assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"
+
+
+def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
+    names: dict[str, object] = {}
+    torch_file = "/x/site-packages/torch/distributed/distributed_c10d.py"
+    exec(compile("def all_reduce(look):\n    return look()\n", torch_file, "exec"), names)
+    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
+    # Not a lambda of this file: its frame would be the innermost one of the user's.
+    foreign = ("/usr/lib/", __file__)
+    look = lambda: place_of(sys._getframe(), foreign)  # noqa: E731
+    assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
+    assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]
+
+
+def test_a_place_in_a_compiled_function_is_no_code_between_the_phases() -> None:
+    names: dict[str, object] = {}
+    exec(compile("def enter(look):\n    return look()\n", "/x/torch/_dynamo/eval_frame.py", "exec"), names)
+    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
+    look = lambda: place_of(sys._getframe(), ("/usr/lib/", "/x/", __file__))  # noqa: E731
+    assert names["step"](names["enter"], look)[:2] == ("train.py:2 step", "forward")  # type: ignore[operator]
+
+
+def test_only_calls_from_outside_modules_are_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(types.ModuleType("torch"))
+    fake = types.ModuleType("torch.nn.modules.module")
+    hooks: dict[object, object] = {}
+
+    class Module:
+        def __init__(self, *inner: Module) -> None:
+            self.inner = inner
+
+        def _call_impl(self) -> None:
+            for hook in list(hooks.values()):
+                hook(self, ())  # type: ignore[operator]
+            for one in self.inner:
+                one._call_impl()
+
+    fake.__dict__.update(_global_forward_pre_hooks=hooks, Module=Module)
+    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", fake)
+    leaf = Module()
+    root = Module(leaf, Module(leaf))
+    failed: list[BaseException] = []
+    search = RootSearch(job, 0, failed.append)
+    assert search.put_on()
+    root._call_impl()
+    search.take_off()
+    assert job.roots == [root]
+    assert hooks == {}
+    assert failed == []

@@ -1,0 +1,203 @@
+"""The census reads what is set and what is kept, and sets nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from autobrrr.agent import settings_census
+from autobrrr.agent.settings_census import EVERY_S, SettingsCensus
+
+
+class Loop:
+    """A loop that comes to its boundary when it is told to."""
+
+    def __init__(self, *parameters: torch.Tensor, **state: torch.Tensor) -> None:
+        optimizer = SimpleNamespace(param_groups=[{"params": list(parameters)}], state={0: state})
+        self.torch = torch
+        self.job = SimpleNamespace(optimizers=[optimizer])
+        self.measuring = SimpleNamespace(task=None)
+        self.hot = SimpleNamespace(owner=threading.get_ident())
+        self.posted: list[Callable[[], None]] = []
+
+    def post(self, work: Callable[[], None]) -> None:
+        self.posted.append(work)
+
+
+def facts(loop: Loop) -> dict[str, dict[str, object]]:
+    census = SettingsCensus(loop)  # type: ignore[arg-type]
+    assert census.facts() is None
+    loop.posted.pop()()
+    found = census.facts()
+    assert found is not None
+    assert census.facts() is None  # it is told once
+    assert not loop.posted
+    return {str(one["name"]): one for one in found["facts"]}  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "gettrace", lambda: None)  # the tests themselves may be covered
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    yield
+    torch.autograd.set_detect_anomaly(False)
+
+
+def test_nothing_is_told_of_an_ordinary_job() -> None:
+    assert facts(Loop(torch.zeros(8, 8), exp_avg=torch.ones(100))) == {}
+
+
+def test_a_switch_is_told_with_the_line_that_sets_it() -> None:
+    torch.autograd.set_detect_anomaly(True)
+    line = sys._getframe().f_lineno - 1
+    found = facts(Loop())["anomaly"]
+    name = "test_a_switch_is_told_with_the_line_that_sets_it"
+    assert found["where"] == f"test_settings_census.py:{line} {name}"
+    assert torch.is_anomaly_enabled()
+
+
+def test_what_watches_python_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "gettrace", SimpleNamespace)
+    tracemalloc.start(7)
+    try:
+        found = facts(Loop())
+    finally:
+        tracemalloc.stop()
+    assert found["tracing"]["detail"] == "types.SimpleNamespace"
+    assert found["tracemalloc"]["detail"] == "7 frames"
+
+
+def test_more_threads_than_cpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    assert facts(Loop())["threads"]["detail"] == "16 threads on 2 CPUs"
+
+
+def test_doubles_and_denormals_are_told_as_shares() -> None:
+    half = torch.tensor([1.0, 3e-41] * 50)
+    loop = Loop(torch.zeros(30, dtype=torch.float64), torch.zeros(10), exp_avg=half, step=torch.tensor(5.0))
+    found = facts(loop)
+    assert found["float64"]["value"] == 0.75
+    assert found["denormals"]["value"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
+    table, small = torch.zeros(1 << 16, 32), torch.zeros(100, 4)
+    table.grad, small.grad = torch.zeros_like(table), torch.zeros_like(small)
+    table.grad[: 1 << 14] = 1.0
+    assert facts(Loop(table, small))["unused_rows"] == {
+        "name": "unused_rows",
+        "value": 0.75,
+        "detail": "65536 x 32",
+        "where": None,
+    }
+    assert facts(Loop(small)) == {}
+    table.grad = table.grad.to_sparse()
+    assert facts(Loop(table)) == {}
+
+
+def test_compiling_the_same_again_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(ago_s: float, cache_size: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            start_time_us=(time.time() - ago_s) * 1e6,
+            cache_size=cache_size,
+            duration_us=2_000_000,
+            co_filename="/home/somebody/model.py",
+            co_firstlineno=20,
+            co_name="forward",
+            recompile_reason="triggered by:\n- tensor 'ids' size mismatch at index 1",
+        )
+
+    log = [compiled(100, 1), compiled(20, 0), compiled(20, 1), compiled(6, 1), compiled(1, 2)]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(_compilation_metrics=log))
+    found = facts(Loop())["recompiles"]
+    assert found["value"] == 0.4
+    assert found["detail"] == "model.py:20 forward: tensor 'ids' size mismatch at index 1"
+
+
+def test_a_function_that_dynamo_splits_is_told_with_the_first_line_and_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compiled(name: str, *reasons: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            co_name=name, co_filename="/home/somebody/model.py", start_time_us=0, restart_reasons={*reasons}
+        )
+
+    log = [
+        compiled("loss"),
+        compiled("forward", "Unsupported\n  Explanation: Dynamo does not trace `Tensor.item()`.\n  Hint: x"),
+        compiled("torch_dynamo_resume_in_forward_at_10", "print", "<class 'Restart'>"),
+        compiled("torch_dynamo_resume_in_forward_at_12"),
+    ]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(_compilation_metrics=log))
+    told = "model.py:10 forward (Dynamo does not trace `Tensor.item()`); and at 1 more"
+    assert facts(Loop())["graph_breaks"]["detail"] == told
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(_compilation_metrics=log[:1]))
+    assert facts(Loop()) == {}
+
+
+def test_memory_on_disk_is_told_as_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"VmSwap": 100, "VmRSS": 300}
+    monkeypatch.setattr(settings_census, "figure", lambda file, name: held.get(name))
+    assert facts(Loop())["swap"]["value"] == 0.25
+
+
+def test_what_was_switched_off_is_told_no_more() -> None:
+    torch.autograd.set_detect_anomaly(True)
+    loop = Loop()
+    census = SettingsCensus(loop)  # type: ignore[arg-type]
+    told = []
+    for is_on in (True, False):
+        torch.autograd.set_detect_anomaly(is_on)
+        census._asked_s -= EVERY_S
+        census.facts()
+        loop.posted.pop()()
+        told.append(census.facts())
+    assert [len(each["facts"]) for each in told if each is not None] == [1, 0]  # type: ignore[arg-type]
+
+
+def test_a_look_is_asked_for_again_now_and_then_and_not_while_steps_are_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    loop = Loop(torch.zeros(4, dtype=torch.float64))
+    census = SettingsCensus(loop)  # type: ignore[arg-type]
+    for seconds, asked in ((0.0, 1), (1.0, 1), (EVERY_S, 1)):
+        now_s[0] += seconds
+        told = census.facts()
+        assert len(loop.posted) == asked
+    assert told is not None  # no boundary has come for so long: what needs none is told
+    loop.posted.pop()()
+    assert census.facts() is not None
+    now_s[0] += EVERY_S
+    census.facts()
+    assert len(loop.posted) == 1
+    loop.posted.pop()()
+    loop.measuring.task = object()
+    now_s[0] += EVERY_S
+    census.facts()
+    assert not loop.posted
+
+
+def test_a_device_s_allocator_is_read_and_a_cpu_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> object:
+        loop = Loop()
+        census = SettingsCensus(loop)  # type: ignore[arg-type]
+        assert census.facts() is None
+        loop.posted.pop()()
+        return (census.facts() or {})["allocator"]
+
+    assert told() is None
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    counted = {"reserved_bytes.all.current": 7, "allocated_bytes.all.peak": 5}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: counted)
+    assert told() == {"reserved_bytes": 7, "peak_bytes": 5}
