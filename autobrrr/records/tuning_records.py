@@ -75,6 +75,7 @@ class Trial(Record, frozen=True, kw_only=True):
     blocks: int
     steps: int
     duration_ns: int
+    without_ns: float | None = None  # mean step of the blocks without it
     memory_bytes: int | None = None  # what a relaunched trial took at most; of the GPU where it has one
     predicted_memory_bytes: int | None = None  # what was expected before it was started
     peaks: MemoryPeaks = NO_PEAKS  # of a trial on the running job, with the remedy on

@@ -13,6 +13,7 @@ from typing import Literal
 
 from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
 from autobrrr.records.log_lines import LogLine
+from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr.report.text.trial_words import trial_label
 
@@ -38,6 +39,7 @@ class TimelineBand(Record, frozen=True, kw_only=True):
     to_s: float
     text: str  # the remedy
     outcome: str | None = None  # of a trial
+    levels_ns: TwoNumbers | None = None  # of a trial: mean step of the blocks without it, and with it
 
 
 class TimelineMark(Record, frozen=True, kw_only=True):
@@ -107,6 +109,7 @@ class TimelineReader:
                     to_s=now_s,
                     text=trial_label(found),
                     outcome=found.outcome_word,
+                    levels_ns=_levels_ns(found),
                 )
             )
         elif isinstance(found, Tuning):
@@ -181,3 +184,8 @@ class TimelineReader:
 
     def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
         self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))
+
+
+def _levels_ns(trial: Trial) -> TwoNumbers | None:
+    without_ns, factor = trial.without_ns, trial.achieved
+    return [without_ns, without_ns / factor] if without_ns and factor else None

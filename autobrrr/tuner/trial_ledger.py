@@ -51,6 +51,7 @@ class TrialLedger:
             blocks=0 if found is None else 2 * found.pairs,
             steps=0 if found is None else found.steps,
             duration_ns=0 if found is None else found.duration_ns,
+            without_ns=None if found is None else found.without_ns,
             peaks=NO_PEAKS if found is None else found.peaks,
         )
         self._trials[candidate.choice] = trial

@@ -52,6 +52,11 @@
       g.textAlign = "right"; g.textBaseline = "bottom";
       g.fillText(`before: ${found.before_ms.toPrecision(3)} ms`, left + width - 4 * ratio, y - 3 * ratio);
     }
+    for (const band of found.bands) for (const [i, ns] of (band.levels_ns || []).entries()) {  // blocks with and without in turn
+      const y = u.valToPos(ns / 1e6, "y", true);
+      g.strokeStyle = color(i ? "better" : "muted"); g.lineWidth = 3 * ratio;
+      g.beginPath(); g.moveTo(u.valToPos(band.from_s, "x", true), y); g.lineTo(u.valToPos(band.to_s, "x", true), y); g.stroke();
+    }
     g.textAlign = "left"; g.textBaseline = "bottom";
     found.marks.forEach((mark, i) => {
       const x = u.valToPos(mark.at_s, "x", true);

@@ -53,6 +53,12 @@ def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
     assert (band.from_s, band.to_s, band.outcome) == (2.0, 5.0, "kept")
 
 
+def test_the_blocks_of_a_trial_have_two_levels() -> None:
+    trial = msgspec.structs.replace(tui.trial(), without_ns=3 * MS, achieved=1.5)
+    (band,) = timeline((10.0, tui.snapshot()), (15.0, trial)).bands
+    assert band.levels_ns == [3 * MS, 2 * MS]
+
+
 def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
     on = tui.snapshot(active=["optimizer.fused"], state="judged")
     found = timeline(
