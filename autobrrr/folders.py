@@ -20,6 +20,7 @@ from pathlib import Path
 
 CONNECT_TIMEOUT_S = 5.0
 LOCK_TRIES = 50
+APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO is refused
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -53,11 +54,15 @@ def reopened(found: int) -> int:
         os.close(found)
 
 
+def peer(link: socket.socket) -> tuple[int, int]:
+    """Pid, 0 where it can't be seen from here, and uid of the process at the other end of a Unix socket."""
+    pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
 def peer_uid(link: socket.socket) -> int:
     """Uid of the process at the other end of a Unix socket."""
-    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", credentials)[1]
-    return uid
+    return peer(link)[1]
 
 
 def listen(path: Path, backlog: int) -> socket.socket:
@@ -83,8 +88,13 @@ def connect(path: Path) -> socket.socket:
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         link.settimeout(CONNECT_TIMEOUT_S)
-        with _folder_of(path) as folder:
-            link.connect(f"{folder}/{path.name}")
+        found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # a link may lead anywhere
+        try:
+            if not stat.S_ISSOCK(os.fstat(found).st_mode):
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "no socket", str(path))
+            link.connect(f"/proc/self/fd/{found}")
+        finally:
+            os.close(found)
         if peer_uid(link) not in (os.geteuid(), 0):
             raise PermissionError(errno.EPERM, f"uid {peer_uid(link)} answers there")
     except OSError:

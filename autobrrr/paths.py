@@ -6,6 +6,7 @@ runtime: sockets (one per attached job); state: session logs; cache: calibration
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import stat
@@ -110,6 +111,8 @@ def make_closed(folder: Path) -> None:
     if not os.path.lexists(folder):
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
+        if os.lstat(folder).st_uid != os.geteuid():  # somebody was quicker
+            raise PermissionError(errno.EPERM, "somebody else's", str(folder))
 
 
 def why_unwritable(folder: Path) -> str | None:

@@ -15,9 +15,10 @@ import pwd
 import stat
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
-from autobrrr import own_modules, paths
+from autobrrr import paths
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import job_user, own_place, procfs
@@ -25,6 +26,7 @@ from autobrrr.machine.job_user import JobUser
 
 # What a command needs of root's environment; the rest is nobody else's business.
 _KEPT = {"PATH", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "TZ", "PYTHONPATH"}
+_OWN = ("autobrrr", "autobrrr_tui")
 _KEPT_PREFIXES = ("LC_", "AUTOBRRR_", "PYTHONDONTWRITE")
 _NEW_MOUNTS, _BIND, _RECURSIVE, _SLAVE = 0x00020000, 0x1000, 0x4000, 0x80000
 
@@ -61,8 +63,13 @@ def go_through(pid: int, say: Callable[[str], object] = lambda line: None) -> in
 
 
 def _program_folders() -> list[str]:
-    """What this program is made of: nothing that lies in another one of them."""
-    roots = (sys.prefix, sys.base_prefix, str(own_modules.ROOT), *sys.path)
+    """What this program is made of, and nothing else: its folders are opened to the job's user.
+
+    None lies in another one. The working folder and those of PYTHONPATH may hold what that user may not see.
+    """
+    packages = (each for each in sys.path if os.path.basename(each) in ("site-packages", "dist-packages"))
+    own = (os.path.dirname(spec.origin) for name in _OWN if (spec := find_spec(name)) and spec.origin)
+    roots = (sys.prefix, sys.base_prefix, *own, *packages)
     named = {os.path.realpath(each) for each in roots if each}
     named |= {os.path.dirname(os.path.realpath(sys.executable)), os.path.abspath(sys.prefix)}
     found = sorted(each for each in named if os.path.isdir(each))

@@ -26,7 +26,7 @@ from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
-from autobrrr.folders import peer_uid
+from autobrrr.folders import peer, peer_uid
 from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
@@ -149,7 +149,7 @@ def _receive(
         try:
             if peer_uid(link) in (os.geteuid(), 0):
                 ring_fd, said, facts = hello_from(link)
-                if secrets.compare_digest(said, token):
+                if secrets.compare_digest(said.encode(), token.encode()):
                     return link, ring_fd, facts
                 os.close(ring_fd)
         except (framing.BadFrame, framing.Closed, OSError) as error:
@@ -245,6 +245,8 @@ def _bounded(facts: JobFacts) -> JobFacts:
 def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latency_ns: int) -> AgentConnection:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
+        if peer(link)[0] not in (pid, 0):
+            raise framing.BadFrame("another process answers there")
         ring_fd, token, facts = hello_from(link)
     except (framing.BadFrame, framing.Closed, OSError) as error:
         link.close()

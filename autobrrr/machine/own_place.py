@@ -33,7 +33,7 @@ SHARE_PIDS = (
     " or kubectl debug --target=CONTAINER)"
 )
 GIVE_TMP = "start its container with --tmpfs /tmp (Kubernetes: an emptyDir volume at /tmp)"
-_WALLS = ("mnt", "user", "pid")  # namespaces that keep a process from what is outside
+_WALLS = ("mnt", "user", "pid", "net", "ipc", "uts", "cgroup", "time")  # namespaces
 MOUNTS = (
     "AUTOBRRR_MOUNTS"  # in the environment of what has mounts of its own: the namespace that it came from
 )
@@ -89,7 +89,7 @@ def look(proc: Path = procfs.PROC) -> OwnPlace:
 
 
 def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
-    """Whether a process is kept in as we are: by namespaces, a root, a filter, a bound on capabilities.
+    """Whether a process is kept in as we are: by namespaces, a root, a filter, a label, capabilities.
 
     Only then is it no way out for it where we run a program that it chose, be it as its own user.
     """
@@ -101,9 +101,16 @@ def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
     return (
         bool(theirs)
         and all(theirs.get(name) == ours.get(name) for name in ("Seccomp", "CapBnd"))
+        and theirs.get("NoNewPrivs", "0") <= ours.get("NoNewPrivs", "0")
+        and _label(pid, proc) == _label(os.getpid(), proc)
         and all(_namespace(pid, kind, proc) == _namespace(os.getpid(), kind, proc) for kind in _WALLS)
         and os.path.samestat(*roots)
     )
+
+
+def _label(pid: int, proc: Path) -> str | None:
+    """What AppArmor or SELinux calls it."""
+    return kernel_text.text(proc / str(pid) / "attr" / "current", 4096)
 
 
 def _namespace(pid: int, kind: str, proc: Path) -> str | None:

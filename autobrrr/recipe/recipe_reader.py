@@ -28,7 +28,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 16
+MOST_LINE_CHARACTERS = 1000  # of one in which a key is looked for
 PACKAGE = Path(__file__).resolve().parent.parent
 MOST_NUMBER = 1 << 64  # as TOML has them; `0xfff...` of any length is read, and can't be written
 GONE = {"loader.cache": "keep the items in the dataset itself"}  # remedies that there were, and what to do
@@ -75,7 +76,7 @@ def load_with_text(path: Path | str) -> tuple[Recipe, str]:
         reason = error.strerror if isinstance(error, OSError) else "not a valid file name"
         raise UsageError(f"{path}: {reason}{names}", "autobrrr recipe ls lists the shipped ones") from None
     if len(body) > MOST_BYTES:
-        raise UsageError(f"{file}:1: larger than {MOST_BYTES >> 20} MiB; a recipe is a page of text")
+        raise UsageError(f"{file}:1: larger than {MOST_BYTES >> 10} KiB; a recipe is a page of text")
     try:
         text = body.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
@@ -108,7 +109,7 @@ def key_line(text: str, path: Keys) -> int:
 
     The TOML reader does not tell. Lines are searched for one key after the other.
     """
-    lines, at = text.split("\n"), 0
+    lines, at = [line[:MOST_LINE_CHARACTERS] for line in text.split("\n")], 0
     for key in path:
         bare = re.escape(key)
         wanted = re.compile(rf"""(?:^(?:[^=#]*[\s.\[])?|=.*[{{,]\s*)(?:{bare}|"{bare}"|'{bare}')\s*[=.\]]""")

@@ -7,6 +7,7 @@ readable.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from autobrrr.folders import open_plain
 from autobrrr.readable import fields, readable_lines
 
+MOST_LINE_BYTES, MOST_LINES = 1 << 24, 1_000_000
 NO_MOMENT = "a moment that no clock shows"
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
@@ -88,10 +90,11 @@ class LogLines:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a plain file, packed or not.
+    """The lines of a plain file, packed or not; one that is too long comes in pieces, which are none.
 
     Raises:
         OSError, EOFError, zlib.error: it can't be read, or no further.
     """
     with open(open_plain(path), "rb") as file:
-        yield from gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        lines = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        yield from itertools.islice(iter(lambda: lines.readline(MOST_LINE_BYTES), b""), MOST_LINES)

@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import msgspec
 
+from autobrrr.folders import open_plain
 from autobrrr.paths import make_closed
 from autobrrr.records import SCHEMA, Record
 from autobrrr.roofline.roofline_records import Roofline
 
+MOST_BYTES = 1 << 24
 R = TypeVar("R", bound=Record)
 
 
@@ -40,7 +42,8 @@ def known_roofline(file: Path, say: Callable[[str], None] = lambda line: None) -
 def known(file: Path, kind: type[R], sound: Callable[[R], bool], say: Callable[[str], None]) -> R | None:
     """A record of the cache; None where there is none, or it is torn, of another version or not sound."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=kind)
+        with open(open_plain(file), "rb") as opened:
+            found = msgspec.json.decode(opened.read(MOST_BYTES), type=kind)
         if sound(found):
             return found
     except (FileNotFoundError, NotADirectoryError):

@@ -39,6 +39,9 @@ def test_whatever_the_umask_a_socket_is_never_open_to_others(
         assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
         with folders.connect(tmp_path / "door") as link:
             assert peer_uid(link) == os.geteuid()
+        (tmp_path / "link").symlink_to("door")
+        with pytest.raises(ConnectionRefusedError):
+            folders.connect(tmp_path / "link")
         monkeypatch.setattr(folders, "peer_uid", lambda link: 4242)
         with pytest.raises(PermissionError, match="uid 4242 answers"):
             folders.connect(tmp_path / "door")

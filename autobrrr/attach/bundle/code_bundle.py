@@ -13,6 +13,8 @@ import hashlib
 import marshal
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
 ROOM = "agent"
 REMEDIES = f"{ROOM}.remedies."
 COMPILE_TIMEOUT_S, ENDS_S = 8.0, 1.0
+MOST_CODE_BYTES = 32 << 20
 _DIGEST_BYTES = 32  # in front of the code in the cache: its SHA-256
 MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
 
@@ -157,7 +160,7 @@ def kept(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> 
         return None
     try:
         with open(open_plain(place), "rb") as file:
-            digest, data = file.read(_DIGEST_BYTES), file.read()
+            digest, data = file.read(_DIGEST_BYTES), file.read(MOST_CODE_BYTES)
     except OSError:
         return None
     return data if digest == hashlib.sha256(data).digest() else None
@@ -183,23 +186,33 @@ def run_bounded(
     began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
     **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours and little time.
+    """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
+    is heard to so many bytes and no further. What it has started ends with it.
 
     Raises:
-        OSError, SubprocessError: it can't be run, or took too long.
+        OSError, SubprocessError: it can't be run, took too long, or said too much.
     """
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(  # type: ignore[call-overload]
-        words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True, **options
-    )
-    began(process)
-    try:
-        answer, _ = process.communicate(input, timeout)
-    finally:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a file system that never answers keeps it
-            process.wait(ENDS_S)
-    return subprocess.CompletedProcess(words, process.returncode, answer, b"")
+    folder = paths.temporary_dir()
+    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
+        given.write(input)
+        given.seek(0)
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            words, stdin=given, stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True, **options
+        )
+        began(process)
+        try:
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_CODE_BYTES, MOST_CODE_BYTES))
+            process.wait(timeout)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a file system that never answers keeps it
+                process.wait(ENDS_S)
+        answer.seek(0)
+        said = answer.read(MOST_CODE_BYTES)
+    if len(said) == MOST_CODE_BYTES:
+        raise subprocess.SubprocessError(f"{words[0]} says more than {MOST_CODE_BYTES} bytes")
+    return subprocess.CompletedProcess(words, process.returncode, said, b"")
 
 
 def compile_with(

@@ -8,6 +8,7 @@ folder. No variable or file that the command sees has our name.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -31,7 +32,7 @@ CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 _ELF = b"\x7fELF"
 VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
 YOUNG_S = 60.0  # its maker may not have locked it yet
-MOST_SWEPT = 64
+MOST_SWEPT, MOST_RUNS = 64, 8
 _RUN = re.compile(r"run-[0-9a-f]{16}")
 _SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
 
@@ -47,7 +48,7 @@ class Listening:
 
     def is_there(self) -> bool:
         """Whether its socket is."""
-        return any(each.is_socket() for each in self._sockets())
+        return any(map(_is_socket, self._sockets()))
 
     def connect(self, sleep: Callable[[float], object] = time.sleep) -> socket.socket | None:
         """Connect; None where nobody listens: the agent has ended and its socket was left.
@@ -251,11 +252,18 @@ def _age_s(run: Path, now_s: float) -> float:
     return now_s - found.st_mtime if stat.S_ISDIR(found.st_mode) else 0.0
 
 
+def _is_socket(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    return False
+
+
 def _started_with(pid: int, proc: Path) -> list[str]:
     """Folders of runs that a process was started with: one, but for a run within a run."""
     found = procfs.environ(pid, (VARIABLE,), proc).get(VARIABLE)
     entries = [] if found is None else found.raw.split(os.pathsep)
-    return [each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each))]
+    runs = (each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each)))
+    return list(itertools.islice(runs, MOST_RUNS))
 
 
 def _run(folder: Path) -> bool:

@@ -190,7 +190,9 @@ def _steps(data: SessionData) -> pm.Section:
         for band in timeline.bands
     ] + [f"{mark.at_s:.1f} s: {mark.text}" for mark in timeline.marks]
     says = f"Median and longest step of each second over {timeline.length_s:.0f} s; "
-    says += "where a remedy was tried, one level without it and one with it; all of it stands in the list below"
+    says += (
+        "where a remedy was tried, one level without it and one with it; all of it stands in the list below"
+    )
     return pm.section(
         "Steps over time",
         pm.Drawing(shape="steps", name="step", says=says, data=_step_data(data)),

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from autobrrr import paths
+from autobrrr import folders, paths
 from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import EXIT_FAILED, AutobrrrError
@@ -143,7 +143,7 @@ def _open_log() -> int | None:
         paths.make_closed(path.parent)
         if path.exists() and path.stat().st_size > MOST_LOG_BYTES:
             path.replace(path.with_suffix(".log.old"))
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.open(path, folders.APPENDING, 0o600)
     except OSError:
         return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr import paths
+from autobrrr import folders, paths
 from autobrrr.readable import readable
 from autobrrr.records import Record
 
@@ -42,7 +42,7 @@ class SessionLog:
         self._opened = True
         try:
             paths.make_closed(self.path.parent)
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self.path, folders.APPENDING, 0o600)
         except OSError:
             self._fd = None
 

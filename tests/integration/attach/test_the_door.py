@@ -102,6 +102,15 @@ def test_behind_the_door_all_rights_are_the_jobs(theirs: Path, tmp_path: Path) -
     assert (read, named, ran) == ("closed", "[]", str(USER))
 
 
+def test_the_folder_that_root_stands_in_and_those_of_its_variables_stay_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    opened = door._program_folders()
+    assert not any(tmp_path.is_relative_to(each) or PROJECT.is_relative_to(each) for each in opened)
+    assert any((PROJECT / "autobrrr").is_relative_to(each) for each in opened)
+
+
 def test_the_jobs_user_can_not_look_into_what_has_become_it(theirs: Path) -> None:
     """It holds root's terminal, and root's environment in its memory."""
     code = """

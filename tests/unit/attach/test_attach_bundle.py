@@ -15,7 +15,8 @@ import pytest
 
 from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.ptrace import injector
-from support.attach import probe_bundle
+from autobrrr.machine import procfs
+from support.attach import eventually, probe_bundle
 from support.machines.fake_proc import FakeProc
 
 OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
@@ -161,16 +162,40 @@ def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
     assert done.stdout == b"True\n"
 
 
+def test_a_program_of_somebody_else_is_heard_so_far_and_what_it_started_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(code_bundle, "MOST_CODE_BYTES", 1 << 12)
+    with pytest.raises(subprocess.SubprocessError, match="says more than 4096 bytes"):
+        code_bundle.run_bounded(["/bin/cat", "/dev/zero"], input=b"", timeout=20)
+    done = code_bundle.run_bounded(["/bin/sh", "-c", "sleep 60 & echo $!"], input=b"", timeout=20)
+    started = int(done.stdout)
+    eventually(lambda: (found := procfs.stat(started)) is None or found.state == "Z")
+
+
 OTHER_VERSION = (3, 9)
-WALLS = ("mnt", "user", "pid")
+WALLS = ("mnt", "user", "pid", "net", "ipc", "uts", "cgroup", "time")
 
 
 def kept_in(proc: FakeProc, number: int, root: Path, **changes: str) -> None:
     """A process behind walls: namespaces, a root, a filter of system calls."""
-    given = {"Seccomp": "0", "CapBnd": "1ff", **{kind: f"{kind}:[1]" for kind in WALLS}, **changes}
+    given = {
+        "Seccomp": "0",
+        "CapBnd": "1ff",
+        "NoNewPrivs": "0",
+        "label": "free",
+        **{kind: f"{kind}:[1]" for kind in WALLS},
+        **changes,
+    }
     folder = proc.add(
-        number, Seccomp=given["Seccomp"], CapBnd=given["CapBnd"], environ={"PYTHONHOME": "/theirs"}
+        number,
+        Seccomp=given["Seccomp"],
+        CapBnd=given["CapBnd"],
+        NoNewPrivs=given["NoNewPrivs"],
+        environ={"PYTHONHOME": "/theirs"},
     )
+    (folder / "attr").mkdir()
+    (folder / "attr" / "current").write_text(given["label"])
     for kind in WALLS:
         (folder / "ns" / kind).symlink_to(given[kind])
     root.mkdir(exist_ok=True)
@@ -180,7 +205,8 @@ def kept_in(proc: FakeProc, number: int, root: Path, **changes: str) -> None:
 
 @pytest.mark.parametrize(
     "walls",
-    [{kind: f"{kind}:[2]"} for kind in WALLS] + [{"Seccomp": "2"}, {"CapBnd": "a0"}, {"chroot": "yes"}],
+    [{kind: f"{kind}:[2]"} for kind in WALLS]
+    + [{"Seccomp": "2"}, {"CapBnd": "a0"}, {"NoNewPrivs": "1"}, {"label": "kept"}, {"chroot": "yes"}],
 )
 def test_what_a_confined_job_chose_is_never_run_outside(walls: dict[str, str], tmp_path: Path) -> None:
     """Whoever is root in a container without a user namespace would be root of the machine by it."""

@@ -195,7 +195,7 @@ def test_any_table_is_a_recipe_or_one_line(table: dict[str, object]) -> None:
 def test_large_binary_missing_and_deep_files_are_one_line_each(tmp_path: Path) -> None:
     file = tmp_path / "r.toml"
     for body, says in [
-        (b"# " + b"x" * (1 << 20), "larger than 1 MiB"),
+        (b"# " + b"x" * (1 << 20), "larger than 64 KiB"),
         (b"\x7fELF\x02\x01\x00\xff\xfe", ":1: not UTF-8 text"),
         (b"schema = 1\nx = " + b"[" * 100_000, ":"),
         (b"schema = 1\n[match]\nscript = '\xff'", ":3: not UTF-8 text"),
