@@ -46,7 +46,7 @@ def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
         "What is slow?", "How sure?", "What to do?", "How does it stand?", "What was gained?", "Is it safe?",
     ]  # fmt: skip
     assert found["What is slow?"].startswith("Limited by host: 68 % Python and dispatch; 1208 operators")
-    assert found["How sure?"].startswith("high confidence; 1 signal says so: traced steps")
+    assert found["How sure?"].startswith("high confidence; 2 signals say so: traced steps, batch probe")
     assert "autobrrr run --recipe" in found["What to do?"]
     assert found["How does it stand?"].startswith("detached")
     assert found["What was gained?"].startswith("1.56x [1.52–1.60] proven; 4.20 ms → 2.70 ms a step, saves")

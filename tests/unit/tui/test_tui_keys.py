@@ -24,6 +24,9 @@ from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after
 
 TOUCHING = ("t", "a", "u", "w", "p", "space", "d")
+DARING = msgspec.structs.replace(
+    tui.details().remedies[0], remedy="precision.tf32", class_="changes-training"
+)
 
 
 def requests_after(view: View, *keys: str) -> list[tuple[str, str]]:
@@ -56,7 +59,7 @@ def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: tupl
 @pytest.mark.parametrize(
     ("view", "keys", "asked"),
     [
-        (tui.judged(), ("3", "down", "down", "down", "a"), ("apply", "precision.autocast")),
+        (tui.judged(details=tui.details(remedies=[DARING])), ("3", "a"), ("apply", "precision.tf32")),
         (tui.kept(), ("d",), ("detach", "")),
         (tui.trying(), ("t",), ("cancel", "")),
         (tui.trying(), ("d",), ("detach", "")),
@@ -193,7 +196,7 @@ def test_a_recipe_that_is_not_valid_says_why() -> None:
 
 def test_enter_explains_the_signal_under_the_cursor() -> None:
     async def work(desk: Desk) -> None:
-        await desk.press("2", "down", "enter")
+        await desk.press("2", "down", "down", "enter")
         assert meaning("loader_wait") in words(desk)
         assert "no loader" in desk.text
         await desk.press("escape")

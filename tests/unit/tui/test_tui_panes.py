@@ -197,9 +197,12 @@ def test_remedies_show_what_became_of_them() -> None:
         "optimizer.foreach": "reverted",
         "optimizer.fused": "trying",
         "threads.intra_op(threads=2)": "queued",
-        "precision.autocast": "manual",
-        "batch.larger": "restart",
+        "precision.autocast_bf16": "restart",
+        "batch.larger": "next epoch",
     }
+    daring = msgspec.structs.replace(tui.details().remedies[3], reach="live")
+    view = tui.judged(details=tui.details(remedies=[daring]))
+    assert [line.state for line in tuning_pane.lines(view)] == ["manual"]
     now = next(line for line in tuning_pane.lines(tui.trying()) if line.state == "trying")
     assert (now.achieved, now.interval, now.remedy.predicted) == (1.31, [1.27, 1.35], 1.67)
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
