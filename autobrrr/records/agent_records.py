@@ -206,7 +206,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
 class CodeSite(Record, frozen=True, kw_only=True):
     """A place in the job's own code that an edit might speed up."""
 
-    what: str  # "reads back", "copies", "updates", "attention", "accumulates", "synchronises by hand"
+    what: str  # the kind: "reads back", "copies", ..., or a value of `CALLS` in `code_sites.py`
     where: str  # "train.py:31 main"
     samples: int = 0  # of those taken, so many stood there
 

@@ -1,8 +1,8 @@
 """Remedies that fit the verdict and the job, each with its reason and what it would bring: the best first,
 after all others those that change the training.
 
-Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `gains`. Among them
-edits of the script itself (`script_edits`, `job_settings`), which nobody else can apply.
+Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `predicted_gains`.
+Among them edits of the script itself (`script_edits`, `ledger_edits`, `job_settings`), for its author.
 """
 
 from __future__ import annotations

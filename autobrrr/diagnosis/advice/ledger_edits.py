@@ -27,7 +27,6 @@ from autobrrr.records import Advice
 Found = tuple[str, float] | None  # the user's line, its share of the step
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
-KNOWN = ("collects", "saves", "picks rows", "guards", "makes tensors", "updates")
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -69,7 +68,8 @@ def _grows(measured: Measurements) -> Found:
 def _python(measured: Measurements) -> Found:
     """Python of the user's between the phases, of no kind known here."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
-    sites = [] if measured.frames is None else [each for each in measured.frames.code if each.what in KNOWN]
+    known = {*rows_beside(__file__), "updates"}  # that kind has its edit in `script_edits`
+    sites = [] if measured.frames is None else [each for each in measured.frames.code if each.what in known]
     if row is None or _grows(measured) or row in [where_of(measured, site.where) for site in sites]:
         return None
     return row.place, row.share

@@ -161,4 +161,4 @@ EDITS = (
     Edit(name="edit.padding", cls="rounding", why=_padding),
     Edit(name="batch.accumulation", cls="rounding", why=accumulation),
 )
-"""The one visible table of edits."""
+"""Edits that need their own code; `job_settings.toml` has those of settings, `ledger_edits.toml` of lines."""

@@ -1,4 +1,7 @@
-"""Settings that cost time are told with their line, before what was predicted of anything else."""
+"""Settings that cost time are told with their line, before what was predicted of anything else.
+
+So are costly lines of a known kind: the edits of `ledger_edits.toml`.
+"""
 
 from __future__ import annotations
 
