@@ -96,6 +96,9 @@ def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
 )
 def test_an_explained_remedy_leads_to_its_trial(reach: str | None, class_: str | None, said: str) -> None:
     assert f"{after_explanation('r', reach, class_)} ".startswith(said)
+    assert after_explanation("batch.larger", "next_epoch", "changes-training").startswith(
+        "autobrrr tune --param"
+    )
 
 
 def test_after_a_run_comes_the_search_for_speed_or_the_proof_of_it() -> None:
