@@ -1,10 +1,10 @@
 """Records a session as it goes, for trying the screens without a job.
 
-    python docs/recording.py PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,gc.freeze
+    python docs/recording.py PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,threads.intra_op
 
 Joins the session of a job, waits for its verdict, has it tuned, and writes what a screen would have
 been sent, one entry a line (`recorded_view.read` reads it); of the script only its name, not where it lies.
-The session is left as it is then.
+The session ends with it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autobrrr.client.session_client import Client, join
 from autobrrr.errors import TargetGone
 from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.events import Told, entry_of
+from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import Details, TuneFailed
 
 EVERY_S = 1.0
@@ -43,6 +44,8 @@ def main() -> None:
         for event in session(client, args.verdict_within, args.tune_for, only):
             entry = {"at": round(time.time(), 3), "kind": entry_of(event), "body": placeless(event)}
             out.write(msgspec.json.encode(entry) + b"\n")
+        ended = {"at": round(time.time(), 3), "kind": "ended", "body": client.detach()}
+        out.write(msgspec.json.encode(ended) + b"\n")
 
 
 def placeless(event: Told) -> Told:
@@ -65,7 +68,7 @@ def session(client: Client, verdict_s: float, tune_s: float, only: list[str] | N
         client, end_s, lambda event: isinstance(event, Diagnosis) and event.confidence == "high"
     )
     yield from _until(client, time.monotonic() + REST_S / 2)
-    client.begin_tuning(for_s=tune_s, only=only)
+    client.begin_tuning(TuneRequest(for_s=tune_s, only=only, stays=True))
     done = (Tuning, TuneFailed)
     yield from _until(client, time.monotonic() + 3 * tune_s, lambda event: isinstance(event, done))
     yield from _until(client, time.monotonic() + REST_S)

@@ -44,7 +44,7 @@ def main() -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, 2), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)
     )
-    loader = DataLoader(Images(640), batch_size=32, shuffle=True, num_workers=args.num_workers)
+    loader = DataLoader(Images(3200), batch_size=32, shuffle=True, num_workers=args.num_workers)
     model(next(iter(loader))[0])
     optimizer = torch.optim.AdamW(model.parameters())
     step, began_s = 0, time.perf_counter()
