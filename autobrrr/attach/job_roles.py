@@ -248,7 +248,7 @@ class JobSize(NamedTuple):
 
 
 def size_of(pid: int, proc: Path = PROC) -> JobSize:
-    """The size of a rank's job, by its environment; of one rank where that is silent."""
+    """How many ranks the job has, by its environment; 1 if no variable says."""
     found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
     for names in SIZES:
         world, here = (number(found[name].raw) if name in found else None for name in names)

@@ -198,7 +198,7 @@ class PythonRun(NamedTuple):
 
 
 def python_run(words: Sequence[str]) -> PythonRun | None:
-    """What the interpreter in the first word runs; None where that is nothing."""
+    """What a Python command line runs: script, module or code; None if it is interactive."""
     at, is_isolated = 1, False
     while at < len(words):
         word = words[at]

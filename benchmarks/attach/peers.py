@@ -2,7 +2,7 @@
 
     python -m benchmarks.attach.peers [--rounds 5] [--seconds 12]
 
-The job takes steps of a few milliseconds and records when each ended. A third of a step is its own slow
+The job takes steps of a few milliseconds and records when each ended. Part of a step is its own slow
 function, `moving_average`. In every round each tool meets a fresh job, in a drawn order; one job has no tool.
 
 - *cost*: the median step while the tool is there (of a sampler: while it samples) over that without one.

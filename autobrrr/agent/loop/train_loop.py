@@ -267,7 +267,7 @@ class TrainLoop:
         self._hurry = True
 
     def take_down(self, *, keep: bool, at_boundary: bool) -> list[str]:
-        """Take everything of ours off, remedies too unless kept.
+        """Remove all hooks and patches, and all remedies unless they are kept.
 
         On the training thread at a boundary; or from the agent's, while training is not inside our code: then
         remedies, and what they kept, wait for the next boundary of the training thread.

@@ -53,5 +53,5 @@ def level_of(torch: ModuleType, kind: LogLevel) -> ctypes.c_int | None:
 
 @functools.cache
 def _loaded(file: str) -> ctypes.CDLL:
-    """A library that the process has loaded already; made once: each one is a class of its own."""
+    """A handle of a library that is already loaded. Cached, because each CDLL creates a class."""
     return ctypes.CDLL(file, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

@@ -53,7 +53,7 @@ def refuse_sharded(job: Job) -> None:
 
 
 def meet(torch: ModuleType, address: str) -> RankMeeting:
-    """Find another rank's log at its address, or make one for the others where that is empty.
+    """Join the log at this address, or create it if no rank has done so yet.
 
     Raises:
         RegisterLost: there is no way to the others; the message says why.

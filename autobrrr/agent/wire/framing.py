@@ -13,8 +13,8 @@ import struct
 
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
-# With each write of ours to a socket: where nobody listens it fails, though the job may have given SIGPIPE,
-# which Python ignores, its default back.
+# A write to a closed socket must fail with an error: the job may have restored the default of SIGPIPE,
+# which kills.
 UNHEARD = socket.MSG_NOSIGNAL
 _LENGTH = struct.Struct(">I")
 

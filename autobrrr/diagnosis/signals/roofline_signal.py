@@ -66,7 +66,7 @@ def _far_below(found: Roofs) -> list[RoofedOp]:
 
 
 def is_small(work: OpWork) -> bool:
-    """Whether calls are short or made of small parts: a longer one may have a roof of its own."""
+    """Whether calls are short, or consist of small parts. A long call may have a lower roof of its own."""
     return is_made_of_parts(work) or work.kernel_ns / max(1.0, work.count) <= thresholds.LONG_CALL_NS
 
 

@@ -356,7 +356,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def says(pattern: re.Pattern[str], modules: Mapping[str, ModuleType] | None = None) -> str | None:
-    """The name of a file of the job's own that holds the pattern; None where none does."""
+    """The first of the job's own source files that matches the pattern, by name; None if none does."""
     for file in _files(sys.modules if modules is None else modules):
         try:
             if os.path.getsize(file) > MOST_BYTES:

@@ -3,9 +3,9 @@
 torch reads a loader's attributes when it is asked for an iterator; the epoch that runs is never touched. A
 loader that is made later gets the same settings if they fit it. The undo puts the old values back.
 
-A worker of ours that hangs or dies must not end the job, as it would with the script's own: a library whose
-threads a fork leaves behind, a container short of memory. The iterator then loads where it was loaded before,
-in the training process, from the batch on that did not come. No item is trained twice or left out.
+If one of our workers hangs or dies, the job goes on. (A fork may leave a library's threads behind, or a
+container may be short of memory.) The iterator then loads in the training process again, starting with the batch that
+did not come. It repeats no item and skips none.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How the call of a module is led through layers of ours."""
+"""Layers around the calls of a module."""

@@ -72,7 +72,7 @@ class MklThreads:
 
 @functools.cache
 def _loaded(file: str) -> ctypes.CDLL | None:
-    """A library that the process has loaded already; made once, since each one is a class of its own."""
+    """A handle of a library that is already loaded. Cached, because each CDLL creates a class."""
     try:
         return ctypes.CDLL(file, os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
