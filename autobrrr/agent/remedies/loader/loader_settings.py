@@ -4,8 +4,8 @@ torch reads a loader's attributes when it is asked for an iterator; the epoch th
 loader that is made later gets the same settings if they fit it. The undo puts the old values back.
 
 If one of our workers hangs or dies, the job goes on. (A fork may leave a library's threads behind, or a
-container may be short of memory.) The iterator then loads in the training process again, starting with the batch that
-did not come. It repeats no item and skips none.
+container may be short of memory.) The iterator then loads in the training process again, starting with the
+batch that did not come. It repeats no item and skips none.
 """
 
 from __future__ import annotations
