@@ -411,7 +411,7 @@ class TrainLoop:
         self.stamps.collect()
         self._marks.step_closed(seq, flags)
         last_ns = now - hot.start
-        if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW) and not flags & ring_layout.EVALUATION:
+        if flags & ring_layout.TRACED and not flags & ring_layout.EVALUATION:
             self.measuring.stretched(last_ns)
         steps = seq + 1 - self._looked_at_seq
         self.step_ns = max(1, (now - self._looked_at_ns) // max(1, steps))

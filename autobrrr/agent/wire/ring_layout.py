@@ -57,7 +57,6 @@ AWAITED = -1  # stamped, and the device has not come to the end yet: it is fille
 
 PHASES = 1  # the sampled fields are valid
 TRACED = 2  # ran under torch's CPU profiler: slower, never part of step figures
-AFTER_SHADOW = 4  # a shadow replay ran at the boundary before it
 SKIPPED = 8  # a backward without an optimizer step (GradScaler found an inf)
 EVALUATION = 16  # forward calls without grad ran in it
 SWITCHED = 32  # a remedy changed at the boundary before it
@@ -65,7 +64,7 @@ SETTLING = 64  # hooks were being put on or looked for: not representative
 AHEAD = 128  # the host came to its end while the device was still in an earlier step; set with device_ns
 COMPILED = 256  # a remedy compiled or recorded a call within it
 EPOCH = 512  # training began to read a DataLoader from its beginning in it
-UNREPRESENTATIVE = TRACED | AFTER_SHADOW | SKIPPED | EVALUATION | SWITCHED | SETTLING | COMPILED
+UNREPRESENTATIVE = TRACED | SKIPPED | EVALUATION | SWITCHED | SETTLING | COMPILED
 
 
 def header(pid: int, capacity: int = CAPACITY) -> bytes:

@@ -73,7 +73,6 @@ def test_both_orders_come_and_none_is_favoured() -> None:
         ring_layout.EVALUATION,
         ring_layout.SWITCHED,
         ring_layout.SETTLING,
-        ring_layout.AFTER_SHADOW,
     ],
 )
 def test_steps_that_stand_for_nothing_do_not_count(flag: int) -> None:

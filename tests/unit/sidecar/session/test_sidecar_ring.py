@@ -182,7 +182,6 @@ def test_representative_steps_may_be_sampled_and_nothing_else() -> None:
         0,
         ring_layout.PHASES,
         ring_layout.TRACED,
-        ring_layout.AFTER_SHADOW,
         ring_layout.SKIPPED,
         ring_layout.EVALUATION,
         ring_layout.SWITCHED,
