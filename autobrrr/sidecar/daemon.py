@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from autobrrr import paths
@@ -41,7 +40,7 @@ from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.window_reader import WindowReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink
-from autobrrr.sidecar.sockets.session_socket import SessionSocket, SessionTarget, is_alive, sweep
+from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
 from autobrrr.sidecar.tuning.live_tuner import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
@@ -83,7 +82,7 @@ def serve(
         ranks_here=job_roles.size_of(target.pid).here,
         oom_kills=control_groups.oom_counter(target.pid),
     )
-    tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
+    tuning = TuningThread(session, calls, tune, check)
     session.read_window = WindowReader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
     session.stop_replay = replayer.stop
@@ -185,11 +184,6 @@ def _enter(
     watch_thread(entered.facts.train_tid)
     session.entered(agent, ring, entered.facts, entered.attach)
     return agent
-
-
-def _study_file(target: SessionTarget) -> Path:
-    """Where the study of a job's tunings is kept: a later sidecar of the same process goes on from it."""
-    return paths.state_dir() / "studies" / f"live-{target.pid}-{target.start_ticks}.journal"
 
 
 def _uses_gpu(session: Session) -> bool:

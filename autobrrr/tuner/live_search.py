@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
+from autobrrr.tuner.candidate_queue import CandidateQueue
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
@@ -51,9 +52,6 @@ from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
-
-if TYPE_CHECKING:
-    from autobrrr.tuner.tuning_study import AskedCandidate, TuningStudy
 
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
@@ -99,28 +97,26 @@ def tune(
         AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
-    from autobrrr.tuner.tuning_study import TuningStudy
-
-    run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
-    run.standing = tuple(standing)
+    asked = settings or TuneSettings()
     listed = candidates(
         facts=bench.facts,
         cores=bench.cores,
         verdict=verdict,
-        allowed=run.settings.allowed,
-        unproven=run.settings.unproven,
-        only=run.settings.only,
+        allowed=asked.allowed,
+        unproven=asked.unproven,
+        only=asked.only,
     )
-    asked = run.settings
+    on = [applied.choice for applied in (*already, *standing)]
+    run = _LiveTuning(bench, asked, on_progress, on_trial, already)
+    run.standing = tuple(standing)
+    run.queue = CandidateQueue([each for each in listed if each.choice not in on], asked.horizon_ns / 1e9)
     for each, why in unasked(
         verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
     ):
         run.ledger.enter(each, "skipped", why, each.cls)
     for applied in (*already, *standing):
         run.ledger.enter_kept(applied)
-    on = [applied.choice for applied in (*already, *standing)]
-    listed = [each for each in listed if each.choice not in on]
-    return run.go(TuningStudy(listed, asked.journal, on, asked.horizon_ns / 1e9))
+    return run.go()
 
 
 class _LiveTuning:
@@ -136,6 +132,7 @@ class _LiveTuning:
         self.board = ArmSwitch(bench, settings.allowed, already)
         self.kept: Arm = tuple(applied.choice for applied in already)
         self.standing: tuple[ArmRemedy, ...] = ()
+        self.queue: CandidateQueue
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
         self.step_ns = 0.0
@@ -149,14 +146,14 @@ class _LiveTuning:
         self.guard_undid: list[Reverted] = []
         self.closed: Arm = ()  # what the closing run has measured
 
-    def go(self, study: TuningStudy) -> Tuning:
+    def go(self) -> Tuning:
         try:
             self.step_ns = self.first_steps()
         except _Unmeasured:
-            return self.claims_nothing(study)
+            return self.claims_nothing()
         closing = None
         try:
-            self.search(study)
+            self.search()
             self.enough_s = self.budget.enough_s(self.untried, self.step_ns) if self.untried else None
             if not self.bench.cancelled():
                 self.ablate()
@@ -175,10 +172,10 @@ class _LiveTuning:
             self.note = f"there was no time for {len(self.untried)} of them: --for {self.enough_s}s would do"
         return self.result(closing)
 
-    def claims_nothing(self, study: TuningStudy) -> Tuning:
+    def claims_nothing(self) -> Tuning:
         """Nothing is tried on a device whose time is not seen."""
-        while (asked := study.ask()) is not None:
-            self.end(study, asked, None, "skipped", UNSTAMPED)
+        while (candidate := self.queue.ask()) is not None:
+            self.end(candidate, "skipped", UNSTAMPED)
         self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
         return self.result(None)
 
@@ -204,47 +201,38 @@ class _LiveTuning:
                     "give more time with --for",
                 )
 
-    def search(self, study: TuningStudy) -> None:
+    def search(self) -> None:
         """Every candidate once; then again what was refused for now: a loop shows its parts as it goes on."""
-        self.try_all(study)
+        self.try_all()
         if self.not_met and not self.bench.cancelled():
             self.bench.steps(self.bench.next_seq(), LATER_STEPS, LATER_NS)
-            self.try_again(study, self.not_met)
+            self.try_again(self.not_met)
         if self.unpaid and self.kept:
-            self.try_again(study, self.unpaid)
+            self.try_again(self.unpaid)
 
-    def try_again(self, study: TuningStudy, refused: Sequence[Candidate]) -> None:
+    def try_again(self, refused: Sequence[Candidate]) -> None:
         for candidate in list(refused):
-            study.again(candidate)
-        self.try_all(study)
+            self.queue.again(candidate)
+        self.try_all()
 
-    def try_all(self, study: TuningStudy) -> None:
-        while (asked := study.ask(self.gains())) is not None:
-            choice = asked.candidate.choice
+    def try_all(self) -> None:
+        while (candidate := self.queue.ask()) is not None:
+            choice = candidate.choice
             odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
             if odd is not None:
-                self.end(study, asked, None, "refused", odd)
+                self.end(candidate, "refused", odd)
                 continue
-            refusal = self.budget.refusal(
-                asked.candidate, self.step_ns, self.search_deadline(), self.sure_speed()
-            )
+            refusal = self.budget.refusal(candidate, self.step_ns, self.search_deadline(), self.sure_speed())
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
-                self.end(study, asked, None, "skipped", why or "")
-                if not self.budget.price_ns(asked.candidate.choice):  # a dear one says itself what would do
-                    self.untried.append(asked.candidate)
-                else:
-                    self.unpaid.append(asked.candidate)
+                self.end(candidate, "skipped", why or "")
+                # A dear one says itself what would do.
+                (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
                 continue
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
             left_ns = self.search_deadline() - self.bench.now_ns()
-            self.trial(study, asked, max(left_ns * study.share_of_time(asked.candidate), shortest_ns))
-
-    def gains(self) -> dict[Choice, float]:
-        """What is on between trials, with the factor that each has brought, as far as it was measured."""
-        on = (*self.kept, *(applied.choice for applied in self.standing))
-        return {choice: self.ledger.achieved(choice) for choice in on}
+            self.trial(candidate, max(left_ns * self.queue.share_of_time(candidate), shortest_ns))
 
     def sure_speed(self) -> float:
         """What is kept surely gains, as a factor on the job's own speed."""
@@ -258,14 +246,14 @@ class _LiveTuning:
     def search_deadline(self) -> int:
         return self.budget.search_deadline(self.step_ns, kept=bool(self.kept))
 
-    def trial(self, study: TuningStudy, asked: AskedCandidate, slot_ns: float) -> None:
-        choice = asked.candidate.choice
+    def trial(self, candidate: Candidate, slot_ns: float) -> None:
+        choice = candidate.choice
         price_ns = self.budget.price_ns(choice)
         if price_ns:
             text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
         replaced = [other for other in self.kept if choice.conflicts(other)]
-        first, asked = asked, self.against(asked, replaced)
+        against = self.against(candidate, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
@@ -275,37 +263,35 @@ class _LiveTuning:
                 with_it=arm,
                 deadline_ns=self.search_deadline(),
                 slot_ns=int(slot_ns),
-                rare=asked.candidate.rare,
+                rare=candidate.rare,
             )
         except NotApplied as refused:
             self.settle()
             if refused.code is RefusalCode.NOT_MET:
-                self.not_met.append(asked.candidate)
-            outcome: Outcome = "skipped" if isinstance(refused, LongEpochs) else "refused"
-            self.end(study, asked, None, outcome, str(refused))
+                self.not_met.append(against)
+            self.end(against, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
             return
         if self.has_lost(found):
-            self.trial(study, first, slot_ns)
+            self.trial(candidate, slot_ns)
             return
         if found.decision == "better":
             self.kept = arm
             for other in replaced:
                 self.ledger.revise(other, f"{choice.label} is faster still")
-            self.end(study, asked, found, "kept", found.why + _priced(found))
+            self.end(against, "kept", found.why + _priced(found), found)
             self.settle()  # last: what goes off here is revised
         else:
             self.settle()
             if found.decision == "unmeasured":
                 self.no_claim = NoClaim.NO_DEVICE_STAMPS
-            self.end(study, asked, found, "undone", found.why + _priced(found))
+            self.end(against, "undone", found.why + _priced(found), found)
 
-    def against(self, asked: AskedCandidate, replaced: Sequence[Choice]) -> AskedCandidate:
+    def against(self, candidate: Candidate, replaced: Sequence[Choice]) -> Candidate:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""
-        candidate, gained = asked.candidate, math.prod(map(self.ledger.achieved, replaced))
+        gained = math.prod(map(self.ledger.achieved, replaced))
         if candidate.predicted is None or gained == 1.0:
-            return asked
-        candidate = replace(candidate, predicted=round(candidate.predicted / gained, 3))
-        return replace(asked, candidate=candidate)
+            return candidate
+        return replace(candidate, predicted=round(candidate.predicted / gained, 3))
 
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.
@@ -469,12 +455,9 @@ class _LiveTuning:
         except (AutobrrrError, RemedyLost, NotApplied):
             pass
 
-    def end(
-        self, study: TuningStudy, asked: AskedCandidate, found: Comparison | None, outcome: Outcome, why: str
-    ) -> None:
-        cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
-        study.tell(asked, found, outcome, why)
-        self.ledger.enter(asked.candidate, outcome, why, cls, found)
+    def end(self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
+        cls = self.board.cls_of(candidate.choice) or candidate.cls
+        self.ledger.enter(candidate, outcome, why, cls, found)
 
     def say(
         self,

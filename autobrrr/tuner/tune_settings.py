@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from autobrrr.records import ExactnessClass
 
@@ -46,6 +45,3 @@ class TuneSettings:
 
     seed: int = 0
     """Of the order of blocks."""
-
-    journal: Path | None = None
-    """File of the Optuna study; None keeps it in memory."""

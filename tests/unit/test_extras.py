@@ -78,9 +78,10 @@ import sys
 for name in {CORE!r}:
     sys.modules[name] = None
 import importlib
-for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search", "tuner.tuning_study",
-             "client.diagnosing", "recipe", "report.pages.session_page", "trace.trace_analysis",
-             "cli.recipe_actions", "cli.verbs.attach", "cli.verbs.tune", "cli.verbs.run", "cli.verbs.top"):
+for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search",
+             "relaunch.search.additive_model", "client.diagnosing", "recipe", "report.pages.session_page",
+             "trace.trace_analysis", "cli.recipe_actions", "cli.verbs.attach", "cli.verbs.tune",
+             "cli.verbs.run", "cli.verbs.top"):
     importlib.import_module("autobrrr." + name)
 import autobrrr_tui.app
 from autobrrr.cli import main

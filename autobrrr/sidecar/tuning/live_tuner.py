@@ -6,7 +6,6 @@ What searches is heavy, so it is imported when somebody tunes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
@@ -24,16 +23,14 @@ def tune(
     judged: Diagnosis,
     on_progress: Callable[[TuneProgress], None],
     on_trial: Callable[[Trial], None],
-    *,
-    journal: Path | None = None,
 ) -> Tuning:
-    """Tune the job; see `live_search.tune` for what it raises, `TuningStudy` for the journal."""
+    """Tune the job; see `live_search.tune` for what it raises."""
     from autobrrr.tuner import live_search
 
     return live_search.tune(
         bench,
         verdict=judged,
-        settings=_settings(request, journal),
+        settings=_settings(request),
         on_progress=on_progress,
         on_trial=on_trial,
         already=[_kept(applied) for applied in bench.active()],
@@ -49,7 +46,7 @@ def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
     return GainGuard(bench, board, step_ns).check()
 
 
-def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
+def _settings(request: TuneRequest) -> TuneSettings:
     usual = TuneSettings()
     return TuneSettings(
         budget_ns=usual.budget_ns if request.for_s is None else int(request.for_s * 1e9),
@@ -59,7 +56,6 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
         allowed=allowed_classes(request.allow),
         unproven=allows_unproven(request.allow),
         only=tuple(request.only or ()),
-        journal=journal,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.tuner.arm_switch import ArmSwitch
+from autobrrr.tuner.candidate_queue import CandidateQueue
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
@@ -23,7 +22,6 @@ from autobrrr.tuner.candidate_space import (
 )
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
-from autobrrr.tuner.tuning_study import TuningStudy
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
@@ -132,16 +130,9 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
     assert not set(REGISTRY[compiled.remedy].targets) & set(REGISTRY[ONE_THREAD.remedy].targets)
 
 
-def test_the_study_asks_for_every_candidate_once_in_order(tmp_path: Path) -> None:
+def test_the_queue_gives_every_candidate_once_in_order() -> None:
     listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
-    for journal in (None, tmp_path / "study.log"):
-        study = TuningStudy(listed, journal)
-        asked = []
-        while (one := study.ask()) is not None:
-            asked.append(one.candidate.choice)
-            study.tell(one, None, "skipped", "no time")
-        assert asked == [candidate.choice for candidate in listed]
-    assert (tmp_path / "study.log").stat().st_size > 0
+    assert list(iter(CandidateQueue(listed, 1800.0).ask, None)) == listed
 
 
 def test_the_switchboard_only_switches_what_differs() -> None:
