@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
@@ -59,6 +60,19 @@ def _script() -> str:
         return found
     argv = getattr(sys, "argv", [])
     return str(argv[0]) if argv else ""
+
+
+def own_files(modules: Mapping[str, ModuleType]) -> list[str]:
+    """Source files of these modules that are the user's own: not Python's, not installed."""
+    standard = os.path.dirname(os.__file__) + os.sep
+    files = [getattr(module, "__file__", None) for module in list(modules.values())]
+    found = [file for file in files if isinstance(file, str) and file.endswith(".py")]
+    installed = ("site-packages", "dist-packages")
+    return [
+        file
+        for file in dict.fromkeys(found)
+        if not file.startswith(standard) and not any(f"{os.sep}{name}{os.sep}" in file for name in installed)
+    ]
 
 
 def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:

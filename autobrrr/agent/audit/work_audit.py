@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
+from ..job_facts import own_files
 from ..live_torch.compiled_code import frames_begun
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.job_signals import Ours
@@ -357,25 +358,13 @@ class WorkAudit:
             self._look_around()
 
     def _look_around(self) -> None:
-        for folder in sorted({os.path.dirname(os.path.realpath(file)) for file in _own_files()}):
+        for folder in sorted({os.path.dirname(os.path.realpath(file)) for file in own_files(sys.modules)}):
             self._note("imported", folder)
 
     def _end(self) -> None:
         if os.getpid() == self._pid and not self._broken:
             self._look_around()
             self._write({"end": self._steps, "evaluated": self._account.evaluated})
-
-
-def _own_files() -> list[str]:
-    """Files of the script's own code."""
-    installed = {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return [
-        file
-        for file in files
-        if isinstance(file, str) and file.endswith(".py") and "site-packages" not in file
-        if not any(os.path.abspath(file).startswith(place + os.sep) for place in installed)
-    ]
 
 
 def _precision(torch: ModuleType) -> str:

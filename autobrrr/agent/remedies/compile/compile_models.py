@@ -14,18 +14,17 @@ import shutil
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from time import perf_counter_ns
 from types import FunctionType, ModuleType
 
+from ...job_facts import own_files
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
-from ...live_torch.parameter_places import Place
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.call_layers import (
@@ -41,7 +40,7 @@ from ..model_calls.call_layers import (
     trained_roots,
 )
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
-from .compiler_traces import CompilerTraces, SaidByCompiler, unmark, unmarked
+from .compiler_traces import CompilerTraces, SaidByCompiler
 
 TARGET = ("module.code",)
 WARM_UP_STEPS = 3
@@ -72,14 +71,14 @@ BUDGET = Option(
 )
 STORM = 4  # steps with new graphs, after those of the first apply
 RARE = 3  # calls with other shapes, before they are compiled for: the last batch of an epoch is not
-_KEPT: MutableMapping[Module, dict[object, Call]] = weakref.WeakKeyDictionary()
+MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
+MOST_FILES, MOST_CHARACTERS = 500, 1 << 21  # of the job's own source
 _ENTRIES: MutableMapping[type, Call] = weakref.WeakKeyDictionary()
 _BEFORE: list[tuple[int, CompilerTraces]] = []  # graphs of the job's own, and the process, before we compiled
 
 
 def _release(torch: ModuleType) -> None:
     """Let go of compiled code, and of what torch's compiler has left in the process."""
-    _KEPT.clear()
     _ENTRIES.clear()
     if not _BEFORE:
         return
@@ -90,18 +89,10 @@ def _release(torch: ModuleType) -> None:
     before.remove()
 
 
-def _compiler(modules_of: Callable[[Job], list[Module]]) -> Callable[[Job], int]:
-    """What compiling takes of the host's memory beside the job; nothing once these modules are compiled."""
-
-    def takes(job: Job) -> int:
-        known = all(_KEPT.get(module) for module in modules_of(job))
-        return 0 if known else (1 + min(len(os.sched_getaffinity(0)), MOST_WORKERS)) * COMPILER_BYTES
-
-    return takes
-
-
-def _blocks(job: Job) -> list[Module]:
-    return repeated_blocks(trained_roots(job))
+def _compiler_bytes(job: Job) -> int:
+    """What compiling takes of the host's memory beside the job; nothing once something is compiled."""
+    known = bool(_BEFORE) and compiled_graphs() > _BEFORE[0][0]
+    return 0 if known else (1 + min(len(os.sched_getaffinity(0)), MOST_WORKERS)) * COMPILER_BYTES
 
 
 _compiling = partial(
@@ -111,7 +102,7 @@ _compiling = partial(
     targets=TARGET,
     needs_steady=STEADY,
     release=_release,
-    host_takes=_compiler(trained_roots),
+    host_takes=_compiler_bytes,
 )
 
 
@@ -136,10 +127,9 @@ def default(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
     takes=one_more_step,
-    host_takes=_compiler(_blocks),
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
-    return _compile(job, _blocks(job), options, "default")
+    return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
 
 
 @_compiling(
@@ -179,7 +169,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     fast, budget = options.get("random", "same") == "fast", options.get("memory_budget", 1.0)
     dynamic = True if options.get("dynamic") is True else None
     refuse_odd(torch, modules)
-    _refuse_without_tools(torch, device_types(modules))
+    if "cpu" in device_types(modules):
+        _refuse_without_tools()
     if (file := says(SECOND_ORDER)) is not None:
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
     if not _BEFORE:
@@ -195,19 +186,14 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     ]
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
-    watch = CompileWatch(unmarked(modules))
+    watch = CompileWatch(modules)
     with ExitStack() as undo:
-        undo.callback(unmark, watch.fresh)
-        undo.callback(watch.log.end)
+        undo.callback(watch.end)
         for module in modules:
-            kept = _KEPT.setdefault(module, {})
-            kind = (mode, dynamic, fast, budget)
-            if kind not in kept:
-                kept[kind] = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            layer = partial(_layer, job, hook_dicts(module), kept[kind])
-            undo.callback(lead_through(module, Rank.CODE, layer))
+            compiled = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
+            undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
         applied = undo.pop_all()
@@ -247,11 +233,21 @@ def _layer(job: Job, hooks: list[Mapping[object, object]], compiled: Call, eager
 class CompileWatch:
     """Looks at step boundaries whether torch could compile the model, and whether it keeps compiling it."""
 
-    def __init__(self, fresh: list[Place]) -> None:
-        self.fresh = fresh
+    def __init__(self, modules: list[Module]) -> None:
+        self._modules = weakref.WeakSet(modules)
         self.log = SaidByCompiler()
         self._steps = self._storm = 0
         self._graphs = compiled_graphs()
+
+    def end(self) -> None:
+        """Nothing of it stays."""
+        self.log.end()
+        self._unmark()
+
+    def _unmark(self) -> None:
+        for module in self._modules:
+            for parameter in module.parameters():
+                vars(parameter).pop(MARK, None)
 
     def trouble(self) -> str | None:
         """Why the compiled code must go; None while it does well."""
@@ -259,7 +255,7 @@ class CompileWatch:
         new, self._graphs = now - self._graphs, now
         self._steps += 1
         if new:
-            unmark(self.fresh)  # read while a graph is made; later they would be saved with the model
+            self._unmark()  # read while a graph is made; later they would be saved with the model
             self._storm += self._steps > WARM_UP_STEPS
         if self._storm >= STORM:
             return f"torch compiled it again in {self._storm} further steps: its inputs keep changing"
@@ -326,56 +322,26 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
     return call
 
 
-def _refuse_without_tools(torch: ModuleType, devices: set[str]) -> None:
-    """Refuse where the compiler could only fail.
+def _refuse_without_tools() -> None:
+    """Refuse where torch would only find out in the training loop that it can't compile for a CPU.
 
     Raises:
         Refused: with what is missing.
     """
-    if sys.version_info >= (3, 14) and torch.__version__ < "2.9":
-        raise Refused("this torch can't compile under this Python")
-    if "cpu" in devices:
-        compiler = os.environ.get("CXX", "g++")
-        if shutil.which(compiler) is None:
-            raise Refused(f"there is no C++ compiler ({compiler}) to compile kernels with")
-        header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
-        if not os.path.exists(header):
-            raise Refused("Python.h is missing (the package python3-dev), so kernels can't be compiled")
-    if "cuda" in devices:
-        if find_spec("triton") is None:
-            raise Refused("triton is not installed, so kernels can't be compiled")
-        if torch.cuda.get_device_capability()[0] < 7:
-            raise Refused("the GPU is older than triton supports (compute capability 7.0)")
-        if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")):
-            raise Refused("there is no C compiler, which triton needs")
-
-
-MOST_FILES = 500
-MOST_BYTES = 2 << 20
-INSTALLED = ("site-packages", "dist-packages")
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise Refused(f"there is no C++ compiler ({compiler}) to compile kernels with")
+    if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
+        raise Refused("Python.h is missing (the package python3-dev), so kernels can't be compiled")
 
 
 def says(pattern: re.Pattern[str], modules: Mapping[str, ModuleType] | None = None) -> str | None:
     """The first of the job's own source files that matches the pattern, by name; None if none does."""
-    for file in _files(sys.modules if modules is None else modules):
+    for file in own_files(sys.modules if modules is None else modules)[:MOST_FILES]:
         try:
-            if os.path.getsize(file) > MOST_BYTES:
-                continue
             with open(file, encoding="utf-8", errors="replace") as text:
-                if pattern.search(text.read()):
+                if pattern.search(text.read(MOST_CHARACTERS)):
                     return os.path.basename(file)
         except OSError:
             continue
     return None
-
-
-def _files(modules: Mapping[str, ModuleType]) -> list[str]:
-    standard = os.path.dirname(os.__file__) + os.sep
-    found: dict[str, None] = {}
-    for module in list(modules.values()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(standard):
-            continue
-        if not any(f"{os.sep}{folder}{os.sep}" in file for folder in INSTALLED):
-            found[file] = None
-    return list(found)[:MOST_FILES]
