@@ -7,10 +7,12 @@ optimizer state and views of weights lie in the old order, so it waits for the n
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
+from typing import cast
 
 from ...live_torch.live_job import Job
-from ...live_torch.parameter_places import places_of
+from ...live_torch.torch_types import Tensor
 from ..model_calls.call_layers import trained_roots
 from ..registry import Refused, Undo, remedy
 
@@ -27,21 +29,24 @@ from ..registry import Refused, Undo, remedy
 def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     torch, roots = job.torch, trained_roots(job)
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    found = list(places_of(part for root in roots for part in root.modules() if isinstance(part, kinds)))
-    weights = [(place, each) for place, each in found if place.name == "weight"]
+    found = [part for root in roots for part in root.modules() if isinstance(part, kinds)]
+    weights = [(part, _weight(part)) for part in found if _weight(part) is not None]
     if not weights:
         raise Refused("the model has no 2-D convolution")
     innermost = torch.channels_last
-    todo = [(place, each) for place, each in weights if not each.is_contiguous(memory_format=innermost)]
+    todo = weakref.WeakSet(part for part, each in weights if not each.is_contiguous(memory_format=innermost))
     if not todo:
         raise Refused("its convolutions are channels_last already, or too small to differ")
-    places = [place for place, _ in todo]
 
     def lay_out(memory_format: object) -> None:
-        for place in places:
-            weight = place.parameter()
-            if weight is not None:
-                weight.data = weight.data.contiguous(memory_format=memory_format)
+        for part in todo:
+            weight = _weight(part)
+            weight.data = weight.data.contiguous(memory_format=memory_format)
 
     lay_out(innermost)
     return lambda: lay_out(torch.contiguous_format)
+
+
+def _weight(convolution: object) -> Tensor:
+    """Its own parameter; None where the weight is computed from others."""
+    return cast(Tensor, vars(convolution)["_parameters"].get("weight"))

@@ -17,7 +17,6 @@ from typing import cast
 from ...live_torch import module_call_slot
 from ...live_torch.dispatch_modes import runs_own_code
 from ...live_torch.live_job import Job
-from ...live_torch.parameter_places import places_of
 from ...live_torch.torch_types import Module, Tensor
 from ..registry import RefusalCode, Refused, Undo
 
@@ -100,17 +99,19 @@ def hold_gradients(module: Module) -> Undo:
     Raises:
         Refused: a parameter has hooks already.
     """
-    trained = [(place, each) for place, each in places_of([module]) if each.requires_grad]
-    if any(each._backward_hooks is not None for _, each in trained):
+    trained = [each for each in module.parameters() if each.requires_grad]
+    if any(each._backward_hooks is not None for each in trained):
         raise Refused("parameters have hooks of the job's own")
-    held = [(place, each.register_hook(lambda gradient: gradient.clone())) for place, each in trained]
+    held = [each.register_hook(lambda gradient: gradient.clone()) for each in trained]
+    remembered = weakref.ref(module)
 
     def undo() -> None:
-        for place, handle in held:
+        for handle in held:
             handle.remove()
-            parameter = place.parameter()
-            if parameter is not None and not parameter._backward_hooks:
-                parameter._backward_hooks = None
+        live = remembered()
+        for each in [] if live is None else live.parameters():
+            if not each._backward_hooks:
+                each._backward_hooks = None
 
     return undo
 
