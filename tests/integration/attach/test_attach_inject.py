@@ -69,19 +69,6 @@ def test_injected_code_runs_and_the_target_works_on(kind: str, version: str, tmp
         eventually(lambda: target.threads() == threads)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("version", RELEASES)
-def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path: Path) -> None:
-    source = "import sys\nn = 0\nwhile True:\n    n += 1\n    assert n == n and [n] * 3 == [n, n, n]"
-    with child("arithmetic", python(version), source=source) as target:
-        answer = tmp_path / "answer"
-        for _ in range(50):
-            inject(target.pid, leaves(answer))
-            eventually(answer.exists)
-            answer.unlink()
-        assert target.alive()
-
-
 def imports_nothing_more(pid: int) -> bool:
     """Whether the main thread of a target that has just started sleeps on: it has mapped what it will.
 
@@ -99,7 +86,7 @@ def imports_nothing_more(pid: int) -> bool:
 
 @pytest.mark.parametrize("version", OWN)
 @pytest.mark.parametrize(
-    "state", by_day(SLEEPS, {"join", "event_timeout", "read", "select", "kernel"}.__contains__)
+    "state", by_day(SLEEPS, {"join", "read", "select"}.__contains__)
 )
 def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
     state: str, version: str, tmp_path: Path
@@ -123,18 +110,30 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
         assert pages[3] - pages[0] <= 2  # glibc keeps the stack of one thread that has ended, with its guard
 
 
-def test_a_wait_with_an_end_ends_when_it_should_with_threads_started_from_it() -> None:
+WAITS = {
+    "sleep": "import time; time.sleep(1.5)",
+    "lock": "import threading; held = threading.Lock(); held.acquire(); assert not held.acquire(timeout=1.5)",
+    "child": "import subprocess; assert subprocess.run(['sleep', '1.5']).returncode == 0",
+}
+
+
+@pytest.mark.parametrize(
+    ("wait", "way"),
+    [
+        ("sleep", InjectionWay.PENDING_CALL),
+        ("child", InjectionWay.PENDING_CALL),
+        ("lock", InjectionWay.NEW_THREAD),
+    ],
+)
+def test_an_interrupted_wait_is_waited_to_its_end(wait: str, way: InjectionWay) -> None:
     source = (
-        "import threading, time\nbegan = time.monotonic()\nheld = threading.Lock(); held.acquire()\n"
-        "taken = held.acquire(timeout=1.5)\n"
-        "print(taken, time.monotonic() - began, flush=True)\nimport signal\nsignal.pause()"
+        f"import time; began = time.monotonic()\n{WAITS[wait]}\nprint(time.monotonic() - began, flush=True)"
     )
-    with child("timed", source=source) as target:
+    with child("waits", source=f"{source}\nimport signal; signal.pause()") as target:
         for _ in range(4):
-            inject(target.pid, "pass", way=InjectionWay.NEW_THREAD)
+            inject(target.pid, "pass", way=way)
         assert target.process.stdout is not None
-        taken, seconds = target.process.stdout.readline().split()
-        assert (taken, float(seconds) >= 1.5) == ("False", True)
+        assert float(target.process.stdout.readline()) >= 1.5
 
 
 def test_no_thread_is_started_from_one_that_does_not_wait(tmp_path: Path) -> None:
@@ -180,68 +179,15 @@ def test_the_code_has_no_name_in_main_and_all_signals_blocked(tmp_path: Path) ->
     assert names == ["beats", "i"]
 
 
-@pytest.mark.parametrize("source", ["raise SystemExit", "1/0", "import nothing_of_that_name", "def"])
-def test_code_that_fails_is_not_noticed(source: str, tmp_path: Path) -> None:
+def test_code_that_fails_is_not_noticed(tmp_path: Path) -> None:
     with child("spin") as target:
-        inject(target.pid, source)
+        for source in ("raise SystemExit", "1/0", "import nothing_of_that_name", "def"):
+            inject(target.pid, source)
         runs_what_is_injected(target, tmp_path)
         assert target.alive()
         target.process.kill()
         assert target.process.stderr is not None
         assert target.process.stderr.read() == ""
-
-
-def test_names_that_a_script_took_are_not_called(tmp_path: Path) -> None:
-    called = tmp_path / "called"
-    taken = (
-        f"def exec(*words): open({str(called)!r}, 'w').close()\n"
-        "compile = print = __import__ = exec\nwhile True: beats += 1"
-    )
-    with child("spin", source=taken) as target:
-        inject(target.pid, leaves(tmp_path / "answer"))
-        eventually((tmp_path / "answer").exists)
-        assert target.alive()
-        assert not called.exists()
-
-
-def test_a_call_that_fires_too_late_or_twice_does_nothing(tmp_path: Path) -> None:
-    source = "import time\nwhile True:\n    time.sleep(0.5)"
-    with child("late", source=source) as target:
-        inject(target.pid, leaves(tmp_path / "late"), deadline_s=-1.0)
-        inject(target.pid, leaves(tmp_path / "gone"), folder=str(tmp_path / "removed"))
-        for name in ("one", "two"):
-            inject(target.pid, leaves(tmp_path / name), folder=str(tmp_path))
-        eventually(lambda: (tmp_path / "one").exists() or (tmp_path / "two").exists())
-        time.sleep(0.1)
-        assert (tmp_path / "one").exists() != (tmp_path / "two").exists()
-        assert not (tmp_path / "late").exists()
-        assert not (tmp_path / "gone").exists()
-        assert target.alive()
-
-
-def test_an_interrupted_sleep_is_slept_to_its_end() -> None:
-    source = (
-        "import time\nbegan = time.monotonic()\ntime.sleep(1.5)\n"
-        "print(time.monotonic() - began, flush=True)\nimport signal\nsignal.pause()"
-    )
-    with child("sleeper", source=source) as target:
-        for _ in range(5):
-            inject(target.pid, "pass")
-        assert target.process.stdout is not None
-        assert float(target.process.stdout.readline()) >= 1.5
-
-
-def test_a_read_and_a_child_are_waited_for_as_before() -> None:
-    source = (
-        "import subprocess, sys\n"
-        "print(subprocess.run(['sleep', '0.7']).returncode, sys.stdin is not None, flush=True)\n"
-        "import signal\nsignal.pause()"
-    )
-    with child("waiter", source=source) as target:
-        for _ in range(5):
-            inject(target.pid, "pass")
-        assert target.process.stdout is not None
-        assert target.process.stdout.readline() == "0 True\n"
 
 
 def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) -> None:
@@ -253,15 +199,15 @@ def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) 
     with child("handler", source=source) as target:
         assert target.process.stdout is not None
         assert target.process.stdout.readline() == "armed\n"
-        for turn in range(20):
+        for turn in range(6):
             os.kill(target.pid, signal.SIGUSR1)
             inject(target.pid, "pass")
             assert target.process.stdout.readline() == f"{turn + 1}\n"
 
 
 @pytest.mark.parametrize("what", ["call", "system call"])
-def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(what: str) -> None:
-    with child("spin") as target:
+def test_a_thread_that_was_given_up_on_is_put_back_and_gets_no_signal_of_ours(what: str) -> None:
+    with child("with_sleeper") as target:
         site = borrowed_thread.aim(target.pid)
         thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
         thread.interrupt()
@@ -274,39 +220,16 @@ def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(wha
             thread.set_registers(nowhere)
             in_time = thread.run_until_fault(0)
         else:
-            getpid = 39
-            thread.set_registers(cpu.for_syscall(registers, site.gadget, getpid, ()))
-            in_time = thread.step(0)
+            pause = 34  # what ends it is that we want the thread back: its trap comes after that stop
+            thread.set_registers(cpu.for_syscall(registers, site.gadget, pause, ()))
+            in_time = thread.step(0.2)
         if in_time:
             pytest.skip("it was in time")
         time.sleep(0.2)
         borrowed_thread._restore(thread, registers, extended, mask)
+        assert thread.registers() == registers
         assert thread.held_back == []
         thread.detach()
-        assert target.alive()
-
-
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_thread_whose_system_call_was_given_up_on_is_put_back(*, stopped: bool) -> None:
-    with child("with_sleeper") as target:
-        site = borrowed_thread.aim(target.pid)
-        thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
-        thread.interrupt()
-        assert thread.wait_interrupted(10)
-        registers, mask = thread.registers(), thread.signal_mask()
-        extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
-        thread.set_signal_mask()
-        pause = 34  # what ends it is that we want the thread back: its trap comes after that stop
-        thread.set_registers(cpu.for_syscall(registers, site.gadget, pause, ()))
-        assert not thread.step(0.2)
-        if stopped:
-            beside = procfs.threads(target.pid)[-1]
-            os.kill(beside, signal.SIGSTOP)
-            eventually(lambda: "T" in procfs.status(target.pid, tid=beside)["State"])
-        borrowed_thread._restore(thread, registers, extended, mask)
-        assert thread.registers() == registers
-        thread.detach()
-        os.kill(target.pid, signal.SIGCONT)
         time.sleep(0.2)
         assert target.alive()
 
@@ -369,27 +292,6 @@ def test_a_stripped_library_that_was_deleted_after_the_start(
         assert mapped_python.read(target.pid).version == sys.version_info[:2]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
-@pytest.mark.parametrize("flags", [("-m",), ("-m", "-p", "-f", "--kill-child")])
-def test_a_target_in_other_namespaces(flags: tuple[str, ...], tmp_path: Path) -> None:
-    with child("spin", prefix=("unshare", *flags)) as started:
-        below = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-        pid = int(below[0]) if below else started.pid
-        assert os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
-        answer = tmp_path / "answer"
-        inject(pid, leaves(answer, "ran in there"))
-        eventually(answer.exists)
-        assert answer.read_text() == "ran in there"
-        assert started.alive()
-
-
-def test_a_process_that_is_gone() -> None:
-    with child("spin") as target:
-        pid = target.pid
-    with pytest.raises(TargetGone):
-        inject(pid, "pass")
-
-
 def test_a_process_that_is_no_python_is_not_stopped() -> None:
     with subprocess.Popen(["sleep", "30"]) as sleeper:
         try:
@@ -398,34 +300,6 @@ def test_a_process_that_is_no_python_is_not_stopped() -> None:
             assert sleeper.poll() is None
         finally:
             sleeper.kill()
-
-
-def test_a_stopped_process_is_refused_and_goes_on_unharmed(tmp_path: Path) -> None:
-    with child("spin") as target:
-        os.kill(target.pid, signal.SIGSTOP)
-        eventually(lambda: " T " in Path(f"/proc/{target.pid}/stat").read_text())
-        with pytest.raises(CannotAttach, match="stopped"):
-            inject(target.pid, leaves(tmp_path / "never"))
-        eventually(lambda: " T " in Path(f"/proc/{target.pid}/stat").read_text())
-        time.sleep(0.05)
-        assert " T " in Path(f"/proc/{target.pid}/stat").read_text()
-        os.kill(target.pid, signal.SIGCONT)
-        runs_what_is_injected(target, tmp_path)
-        assert not (tmp_path / "never").exists()
-
-
-@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
-def test_a_traced_process_is_refused(tmp_path: Path) -> None:
-    with child("spin") as target:
-        tracer = subprocess.Popen(["strace", "-p", str(target.pid), "-o", str(tmp_path / "trace")])
-        try:
-            eventually(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{target.pid}/status").read_text())
-            with pytest.raises(CannotAttach, match="may not be traced"):
-                inject(target.pid, "pass")
-        finally:
-            tracer.terminate()
-            tracer.wait()
-        runs_what_is_injected(target, tmp_path)
 
 
 def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(tmp_path: Path) -> None:
