@@ -1,14 +1,14 @@
-"""The course of measurement: sample stacks, trace or profile, probe, then watch; one row a measurement.
+"""The course of measurement: sample stacks, trace or profile, probe, then watch.
 
 In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
-answer that does not come, becomes an abstention with its reason, and the course goes on.
+answer that does not come, becomes an abstention with its reason, and the course goes on. It is a generator:
+each `yield` waits for the session's next look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import msgspec
 
@@ -53,6 +53,7 @@ MOST_COMPARED_STEPS = 400
 DRIFT, DRIFT_NS = 0.4, 60 * SECOND_NS  # the median step has moved so far, for so long, since it was traced
 
 OnCompared = Callable[[CollectiveWaits], None]
+Course = Iterator[None]  # once a look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,36 +79,28 @@ class MeasurementSequence:
         self._agent = agent
         self._turn = turn
         self._waiting = Waiting()
-        self._since_ns = now_ns
+        self._now_ns = self._since_ns = now_ns
         self._first_step_ns: int | None = None
-        self._before: Record | None = None  # what was known of it when the measurement began
+        self._awaited: object = None  # the measurement under way
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = self._window_asked = False  # for whatever reason; by the user
         self._windows_again = 0
-        self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
-        self._sampled_early = False  # stacks are being sampled before the first step has ended
         self._of_job_before = False  # what is known, or being measured, is the job before it was changed
         self._tuned_ns: int | None = None  # since when nothing is begun: what its trials say stands
         self._sweeps_wanted: list[Sweep] = []
-        self._sweep_along: Sweep = "batch"
-        self._looked_at: TracedSteps | None = None  # as they were when the sweep began
+        self._sweep_along: Sweep | None = None  # of the sweep under way
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
         self._comparison: StepsWanted | None = None  # asked for, or under way
-        self._compared_from: State | None = None  # it is under way; where to go on
+        self._course = self._from_the_start()
 
     def step(self, now_ns: int, verdict: Verdict) -> None:
         """One look; `verdict` is as it stands."""
-        self._verdict = verdict
+        self._now_ns, self._verdict = now_ns, verdict
         if self._first_step_ns is None and self._findings.window.seen:
             self._first_step_ns = now_ns
             self._findings.frames = None  # of a time without steps
-        if self.state is State.WATCHING:
-            self._watching(now_ns)
-        elif self.state is State.JUDGED:
-            self._judged(now_ns)
-        else:
-            self._measuring(now_ns, MEASUREMENTS[self.state])
+        next(self._course, None)
 
     def again(self, now_ns: int, probing: Probing | None = None) -> None:
         """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
@@ -121,7 +114,9 @@ class MeasurementSequence:
             findings.tracing = None
             self._retraces = 0
             self._tuned_ns, self._of_job_before = None, False
-            self._enter(State.WATCHING, now_ns, "measuring anew")
+            self._now_ns = now_ns
+            self._enter(State.WATCHING, "measuring anew")
+            self._course = self._from_the_start()
 
     def tuned(self, now_ns: int, *, changed: bool) -> None:
         """A tuning is over; where it has changed the job, that is measured anew, but not right now."""
@@ -158,8 +153,7 @@ class MeasurementSequence:
         findings = self._findings
         if findings.sweep is not None and findings.sweep.sweep == along:
             findings.sweep = None  # whoever asks waits for a new one
-        under_way = self.state is State.SWEEPING and self._sweep_along == along
-        if not under_way and along not in self._sweeps_wanted:
+        if self._sweep_along != along and along not in self._sweeps_wanted:
             self._sweeps_wanted.append(along)
         return None
 
@@ -180,112 +174,277 @@ class MeasurementSequence:
         self._comparison = StepsWanted(for_ns=for_ns, on_done=on_done)
         return None
 
-    def _held(self, now_ns: int) -> bool:
-        """Whether nothing else may begin; begins what was asked for."""
-        if self._comparison is None:
-            if self._held_ns is not None and now_ns - self._held_ns >= HOLD_NS:
-                self._held_ns = None
-            return self._held_ns is not None
-        if self._compared_from is None:
-            self._compared_from, self._held_ns = self.state, None
-            window = self._findings.window
-            step_ns = max(1, round(window.median_ns or window.last_ns))
-            least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
-            steps = max(least, min(MOST_COMPARED_STEPS, self._comparison.for_ns // step_ns))
-            self._begin(State.TIMING, now_ns, f"timing {steps} steps of all ranks", steps=steps)
-        return True
+    def _from_the_start(self) -> Course:
+        yield from self._watch()
+        if self._findings.frames is None:
+            yield from self._sample()
+        if self._findings.traced is None and not self._findings.options.readonly:
+            yield from self._trace()
+        while True:
+            yield from self._probe()
+            self.finished = True
+            self._turn.give()
+            self._enter(State.JUDGED, "watching")
+            measure = None
+            while measure is None or not self._may_measure():
+                yield
+                yield from self._until_free()
+                measure = self._due()
+            yield from measure()
 
-    def _timed(self, now_ns: int) -> None:
-        if self._comparison is None or self._compared_from is None or self._findings.collectives is None:
-            self._profile(now_ns)
-            return
-        before, comparison = self._compared_from, self._comparison
-        self._compared_from = self._comparison = None
-        self._enter(before, now_ns, "going on")
-        comparison.on_done(self._findings.collectives)
-
-    def _enter(self, state: State, now_ns: int, activity: str) -> None:
-        self.state, self._since_ns, self.activity = state, now_ns, activity
-
-    def _begin(self, state: State, now_ns: int, activity: str, **fields: object) -> None:
-        """Have the agent measure."""
-        one = MEASUREMENTS[state]
-        self._before = getattr(self._findings, one.field)
-        self._enter(state, now_ns, activity)
-        self._agent.command(one.command, partial(self._replied, one), **fields)
-
-    def _replied(self, one: AgentMeasurement, reply: Heard) -> None:
-        if MEASUREMENTS.get(self.state) is one and reply.get("ok") is not True:
-            self._abstain(one, str(reply.get("why", "refused without a reason")))
-
-    def _abstain(self, one: AgentMeasurement, why: str) -> None:
-        setattr(self._findings, one.field, one.abstained(why, self._sweep_along))
-
-    def _measuring(self, now_ns: int, one: AgentMeasurement) -> None:
-        """Wait for what the agent was asked for, as long as that may take."""
-        late = now_ns - self._since_ns > one.patience * max(
-            STAGE_NS, STAGE_STEPS * self._findings.window.longest_ns
-        )
-        traced = self._findings.traced
-        if self.state is State.SWEEPING and traced is not self._looked_at and traced is not None:
-            self._looked_at = traced
-            if traced.status != "ok":
-                self._abstain(one, traced.why or "no step was recorded")
-        if late and not self._has_come(one):
-            so_far = getattr(self._findings, one.so_far) if one.so_far else None
-            if so_far is None:
-                self._abstain(one, one.late)
-            else:
-                setattr(self._findings, one.field, so_far)
-        goes_on = self._compared_from is not None or self._sampled_early
-        if self._has_come(one) and (goes_on or not self._held(now_ns)):
-            one.then(self, now_ns)
-
-    def _has_come(self, one: AgentMeasurement) -> bool:
-        found = getattr(self._findings, one.field)
-        return found is not None and found is not self._before
-
-    def _profiled(self, now_ns: int) -> None:
-        """On a device, also what no trace shows: whether it waits where the host is held up."""
-        findings = self._findings
-        first = self._without_shapes
-        if first is not None and findings.profile is not None:
-            findings.profile = _one_of_both(first, findings.profile)
-        if not findings.is_asynchronous:
-            self._sample(now_ns)
-        elif self._wants_shapes() and not self._of_job_before:
-            self._profile_shapes(now_ns)
-        elif findings.options.probing == "off":
-            self._stamped(now_ns)
-        else:
-            self._begin(State.DELAYING, now_ns, "holding the host up in a few steps")
-
-    def _stamped(self, now_ns: int) -> None:
-        self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
-        self._sample(now_ns)
-
-    def _traced(self, now_ns: int) -> None:
-        self._traced_median_ns = self._findings.window.median_ns
-        self._time(now_ns)
-
-    def _watching(self, now_ns: int) -> None:
-        window = self._findings.window
-        if self._first_step_ns is None:
-            if self._findings.frames is None and now_ns - self._since_ns >= FIRST_STEP_NS:
-                self._sampled_early = True
+    def _watch(self) -> Course:
+        """Until there are some steps, it is known how the loop is built, and it is this rank's turn."""
+        findings, window = self._findings, self._findings.window
+        while True:
+            if self._first_step_ns is not None:
+                known = findings.anatomy is not None or self._now_ns - self._first_step_ns > ANATOMY_NS
+                self.activity = "measuring steps" if known else "finding out how the loop is built"
+                if known:
+                    yield from self._until_free()
+                # Long steps are traced while the loop's pattern settles: too early, they are dropped there.
+                steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
+                free = self._free(not self._several or not self._turn.elsewhere())
+                if free and known and steps >= FEW_STEPS and self._may_measure():
+                    return
+            elif findings.frames is None and self._now_ns - self._since_ns >= FIRST_STEP_NS:
                 activity = "no step has ended since attach: sampling where the main thread stands"
-                self._begin_sampling(now_ns, activity, FIRST_STEP_FRAMES_MS)
+                yield from self._begin_sampling(activity, FIRST_STEP_FRAMES_MS)
+                if self._first_step_ns is not None:
+                    findings.frames = None
+                self._enter(State.WATCHING, "waiting for the first steps")
+            yield
+
+    def _held(self) -> bool:
+        """Whether nothing else may begin."""
+        if self._held_ns is not None and self._now_ns - self._held_ns >= HOLD_NS:
+            self._held_ns = None
+        return self._comparison is not None or self._held_ns is not None
+
+    def _until_free(self) -> Course:
+        """Before anything begins: while this rank is held; times steps where the ranks are compared."""
+        while self._held():
+            if self._comparison is not None:
+                yield from self._compare(self._comparison)
+            yield
+
+    def _compare(self, wanted: StepsWanted) -> Course:
+        before, self._held_ns = self.state, None
+        window = self._findings.window
+        step_ns = max(1, round(window.median_ns or window.last_ns))
+        least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
+        steps = max(least, min(MOST_COMPARED_STEPS, wanted.for_ns // step_ns))
+        yield from self._time(f"timing {steps} steps of all ranks", steps)
+        self._comparison = None
+        self._enter(before, "going on")
+        if self._findings.collectives is not None:
+            wanted.on_done(self._findings.collectives)
+
+    def _enter(self, state: State, activity: str) -> None:
+        self.state, self._since_ns, self.activity = state, self._now_ns, activity
+
+    def _measured(
+        self,
+        state: State,
+        activity: str,
+        *,
+        field: str,
+        abstained: Callable[[str], Record],
+        late: str,
+        command: str = "",
+        patience: int = 1,
+        **asked: object,
+    ) -> Course:
+        """Have the agent measure; wait for what it was asked for, as long as that may take.
+
+        Args:
+            field: Of the findings, where it comes.
+            abstained: What stands for it where it does not come, with the reason.
+            late: The reason where it is late.
+            command: What the agent is asked; nothing where it has been.
+            patience: Times as long as usual.
+        """
+        findings, this = self._findings, object()
+        before = getattr(findings, field) if command else None
+        self._awaited = this
+        self._enter(state, activity)
+
+        def replied(reply: Heard) -> None:
+            if self._awaited is this and reply.get("ok") is not True:
+                setattr(findings, field, abstained(str(reply.get("why", "refused without a reason"))))
+
+        if command:
+            self._agent.command(command, replied, **asked)
+        while True:
+            yield
+            found = getattr(findings, field)
+            if found is not None and found is not before:
+                break
+            longest_ns = patience * max(STAGE_NS, STAGE_STEPS * findings.window.longest_ns)
+            if self._now_ns - self._since_ns > longest_ns:
+                so_far = findings.tracing if field == "traced" else None
+                setattr(findings, field, so_far or abstained(late))
+                break
+        self._awaited = None
+
+    def _trace(self) -> Course:
+        findings = self._findings
+        why_not = self._untraceable()
+        if why_not is not None:
+            findings.traced = TracedSteps(status="abstained", why=why_not)
+            self._window_wanted = self._window_wanted or findings.profile is None
+        else:
+            long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
+            steps = TRACED_LONG_STEPS if long else TRACED_STEPS
+            yield from self._measured(
+                State.TRACING,
+                f"tracing {steps} steps",
+                command="trace",
+                field="traced",
+                late="the traced steps did not come in time",
+                abstained=lambda why: TracedSteps(status="abstained", why=why),
+                steps=steps,
+                probe=findings.options.probing != "off" and findings.probe is None,
+            )
+            yield from self._until_free()
+            self._traced_median_ns = findings.window.median_ns
+        if self._several and findings.collectives is None:  # how long this rank waits for the others
+            steps = TIMED_LONG_STEPS if findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
+            yield from self._time("timing collectives", steps)
+            yield from self._until_free()
+        yield from self._profile()
+
+    def _time(self, activity: str, steps: int) -> Course:
+        return self._measured(
+            State.TIMING,
+            activity,
+            command="collectives",
+            field="collectives",
+            late="the timed steps did not come in time",
+            abstained=lambda why: CollectiveWaits(status="abstained", why=why),
+            patience=2,
+            steps=steps,
+        )
+
+    def _profile(self) -> Course:
+        """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code.
+
+        On a device, also what no trace shows: whether it waits where the host is held up.
+        """
+        findings = self._findings
+        wanted, self._window_wanted = self._window_wanted, False
+        if not wanted or findings.options.readonly:
             return
-        known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
-        self.activity = "measuring steps" if known else "finding out how the loop is built"
-        if known and self._held(now_ns):
+        findings.profile = findings.slack = None  # they are read beside each other
+        if not findings.is_asynchronous:
+            stall = "training will stall for a moment"
+            yield from self._window(f"profiling {WINDOW_STEPS} steps: {stall}", WINDOW_STEPS)
             return
-        if not self._free(now_ns, not self._several or not self._turn.elsewhere()):
+        stall = "training will stall for up to a few seconds"
+        # First: what is asked while the window is on waits for its end.
+        self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
+        yield from self._window(f"profiling {WINDOW_STEPS} steps: {stall}", WINDOW_STEPS)
+        first = findings.profile
+        if first is not None and _wants_shapes(first) and not self._of_job_before:
+            activity = f"profiling {SHAPED_STEPS} steps with the shapes of their products"
+            yield from self._window(activity, SHAPED_STEPS, shapes=True)
+            if findings.profile is not None:
+                findings.profile = _one_of_both(first, findings.profile)
+        if findings.options.probing != "off":
+            yield from self._measured(
+                State.DELAYING,
+                "holding the host up in a few steps",
+                command="slack",
+                field="slack",
+                late="the device came to the end of too few steps in time",
+                abstained=lambda why: HostSlack(status="abstained", why=why),
+            )
+            yield from self._until_free()
+        self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
+
+    def _window(self, activity: str, steps: int, *, shapes: bool = False) -> Course:
+        yield from self._measured(
+            State.PROFILING,
+            activity,
+            command="window",
+            field="profile",
+            late="the window did not come in time",
+            abstained=lambda why: ProfilerWindow(status="abstained", why=why),
+            steps=steps,
+            shapes=shapes,
+            asked=self._window_asked,
+        )
+        yield from self._until_free()
+
+    def _sample(self) -> Course:
+        """First of all, while nothing of ours makes any line of the job dearer: every verdict names lines."""
+        stats = self._findings.window.stats
+        step_ns = stats.mean or 0
+        if (stats.p99 or 0) > LONGER * (stats.median or 0):
+            step_ns = max(step_ns, LONG_STEPS_NS)  # the lines of long steps are wanted too
+        for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, FRAMES_STEPS * step_ns // 1_000_000))
+        yield from self._begin_sampling("sampling where the training thread stands", for_ms)
+        yield from self._until_free()
+
+    def _begin_sampling(self, activity: str, for_ms: int) -> Course:
+        return self._measured(
+            State.SAMPLING,
+            activity,
+            command="frames",
+            field="frames",
+            late="",
+            abstained=lambda why: FrameSamples(samples=0, places=[]),
+            for_ms=for_ms,
+            every_ms=FRAMES_EVERY_MS,
+            usual_ns=int(self._findings.window.median_ns or 0) or None,
+        )
+
+    def _probe(self) -> Course:
+        """Wait for the replay of the step that was recorded as the last of the traced ones."""
+        findings = self._findings
+        if findings.options.probing == "off" or findings.options.readonly or findings.probe is not None:
             return
-        # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
-        steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
-        if known and steps >= FEW_STEPS and self._may_measure(now_ns):
-            self._sample(now_ns)
+        if findings.traced is not None and findings.traced.status != "ok":
+            findings.probe = ShadowProbe(status="abstained", why=findings.traced.why)
+            return
+        # A process of its own replays it.
+        yield from self._measured(
+            State.PROBING,
+            "probing other batch sizes",
+            field="probe",
+            late="the replay of a recorded step did not end in time",
+            abstained=lambda why: ShadowProbe(status="abstained", why=why),
+            patience=4,
+        )
+        yield from self._until_free()
+
+    def _sweep(self) -> Course:
+        findings, along = self._findings, self._sweeps_wanted.pop(0)
+
+        def abstained(why: str) -> ShadowProbe:
+            return ShadowProbe(status="abstained", why=why, sweep=along)
+
+        why_not = self._untraceable()
+        if why_not is not None:
+            findings.sweep = abstained(why_not)
+            return
+        self._sweep_along, traced = along, findings.traced
+        for _ in self._measured(
+            State.SWEEPING,
+            f"replaying a step at other sizes of its {along}",
+            command="trace",
+            field="sweep",
+            late="the sweep did not end in time",
+            abstained=abstained,
+            patience=4,
+            sweep=along,
+        ):
+            yield
+            if findings.traced is not traced and findings.traced is not None:
+                traced = findings.traced
+                if traced.status != "ok":
+                    findings.sweep = abstained(traced.why or "no step was recorded")
+        self._sweep_along = None
+        yield from self._until_free()
 
     @property
     def _several(self) -> bool:
@@ -293,172 +452,37 @@ class MeasurementSequence:
         facts = self._findings.facts
         return facts is not None and facts.has_other_ranks
 
-    def _may_measure(self, now_ns: int) -> bool:
+    def _may_measure(self) -> bool:
         """Take the turn; false while another rank is being measured."""
-        return self._free(now_ns, not self._several or self._turn.take())
+        return self._free(not self._several or self._turn.take())
 
-    def _free(self, now_ns: int, free: bool) -> bool:
+    def _free(self, free: bool) -> bool:
         if not free:
             self.activity = AWAITS_TURN
-        return self._waiting.over(now_ns, free)
+        return self._waiting.over(self._now_ns, free)
 
-    def _trace(self, now_ns: int) -> None:
-        findings = self._findings
-        why_not = self._untraceable()
-        if why_not is not None:
-            findings.traced = TracedSteps(status="abstained", why=why_not)
-            self._window_wanted = self._window_wanted or findings.profile is None
-        if findings.options.readonly:
-            self._profile(now_ns)
-            return
-        if why_not is not None:
-            self._time(now_ns)
-            return
-        long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
-        steps = TRACED_LONG_STEPS if long else TRACED_STEPS
-        probe = findings.options.probing != "off" and findings.probe is None
-        self._begin(State.TRACING, now_ns, f"tracing {steps} steps", steps=steps, probe=probe)
-
-    def _time(self, now_ns: int) -> None:
-        """In a job of several ranks: how long this one waits for the others."""
-        if not self._several or self._findings.collectives is not None:
-            self._profile(now_ns)
-            return
-        steps = TIMED_LONG_STEPS if self._findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
-        self._begin(State.TIMING, now_ns, "timing collectives", steps=steps)
-
-    def _profile(self, now_ns: int) -> None:
-        """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code."""
-        findings = self._findings
-        if not self._window_wanted or findings.options.readonly:
-            self._window_wanted = False
-            self._sample(now_ns)
-            return
-        self._window_wanted = False
-        findings.profile = findings.slack = None  # they are read beside each other
-        on_gpu = findings.facts is not None and findings.facts.is_asynchronous
-        stall = (
-            "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
-        )
-        activity = f"profiling {WINDOW_STEPS} steps: {stall}"
-        if on_gpu:  # first: what is asked while the window is on waits for its end
-            self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
-        self._without_shapes = None
-        self._begin_window(now_ns, activity, steps=WINDOW_STEPS, shapes=False)
-
-    def _begin_window(self, now_ns: int, activity: str, *, steps: int, shapes: bool) -> None:
-        asked = self._window_asked
-        self._begin(State.PROFILING, now_ns, activity, steps=steps, shapes=shapes, asked=asked)
-
-    def _wants_shapes(self) -> bool:
-        """Only work against the roofs needs them: of products, in a job that its kernels limit.
-
-        They make switching the profiler off last twice as long, most of all where the host is what limits.
-        """
-        window = self._findings.profile
-        if window is None or window.verdict is None or window.shapes or self._without_shapes is not None:
-            return False
-        products = window.verdict.shares.compute or 0.0
-        return window.verdict.limit == "kernels" and products >= NOTICEABLE
-
-    def _profile_shapes(self, now_ns: int) -> None:
-        self._without_shapes = self._findings.profile
-        activity = f"profiling {SHAPED_STEPS} steps with the shapes of their products"
-        self._begin_window(now_ns, activity, steps=SHAPED_STEPS, shapes=True)
-
-    def _sample(self, now_ns: int) -> None:
-        """First of all, while nothing of ours makes any line of the job dearer: every verdict names lines."""
-        if self._findings.frames is not None:
-            self._traced_or_not(now_ns)
-            return
-        stats = self._findings.window.stats
-        step_ns = stats.mean or 0
-        if (stats.p99 or 0) > LONGER * (stats.median or 0):
-            step_ns = max(step_ns, LONG_STEPS_NS)  # the lines of long steps are wanted too
-        for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, FRAMES_STEPS * step_ns // 1_000_000))
-        self._begin_sampling(now_ns, "sampling where the training thread stands", for_ms)
-
-    def _traced_or_not(self, now_ns: int) -> None:
-        if self._findings.traced is None and not self._findings.options.readonly:
-            self._trace(now_ns)
-        else:
-            self._probe(now_ns)
-
-    def _begin_sampling(self, now_ns: int, activity: str, for_ms: int) -> None:
-        usual_ns = int(self._findings.window.median_ns or 0) or None
-        self._begin(
-            State.SAMPLING, now_ns, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS, usual_ns=usual_ns
-        )
-
-    def _sampled(self, now_ns: int) -> None:
-        if not self._sampled_early:
-            self._traced_or_not(now_ns)
-            return
-        self._sampled_early = False
-        if self._first_step_ns is not None:
-            self._findings.frames = None
-        self._enter(State.WATCHING, now_ns, "waiting for the first steps")
-
-    def _probe(self, now_ns: int) -> None:
-        """Wait for the replay of the step that was recorded as the last of the traced ones."""
-        findings = self._findings
-        wanted = findings.options.probing != "off" and not findings.options.readonly
-        traced = findings.traced
-        if wanted and findings.probe is None and traced is not None and traced.status != "ok":
-            findings.probe = ShadowProbe(status="abstained", why=traced.why)
-        if not wanted or findings.probe is not None:
-            self._rest(now_ns)
-            return
-        self._before = None
-        self._enter(State.PROBING, now_ns, "probing other batch sizes")
-
-    def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
-        findings = self._findings
-        self._sweeps_wanted.remove(along)
-        why_not = self._untraceable()
-        if why_not is not None:
-            findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
-            self._turn.give()
-            return
-        self._sweep_along, self._looked_at = along, findings.traced
-        activity = f"replaying a step at other sizes of its {along}"
-        self._begin(State.SWEEPING, now_ns, activity, sweep=along)
-
-    def _rest(self, now_ns: int) -> None:
-        self.finished = True
-        self._turn.give()
-        self._enter(State.JUDGED, now_ns, "watching")
-
-    def _judged(self, now_ns: int) -> None:
-        """Watch; measure again where that may help: after a drift, or while in doubt, ever more rarely."""
-        findings = self._findings
-        if self._held(now_ns):
-            return
+    def _due(self) -> Callable[[], Course] | None:
+        """What to measure now; where the job has changed, the course begins anew. None: watch on."""
+        findings, now_ns = self._findings, self._now_ns
+        self.activity = "watching"
         asked = self._window_wanted or bool(self._sweeps_wanted)
         if self._tuned_ns is not None and now_ns - self._tuned_ns < DRIFT_NS and not asked:
-            self.activity = "watching"
-            return
+            return None
         self._tuned_ns = None
         if self._of_job_before:
             self._window_wanted = self._window_wanted or findings.profile is not None
             self.again(now_ns)
-            return
-        if self._window_is_due(now_ns):
-            measure: Callable[[int], None] = self._profile
-        elif self._sweeps_wanted:
-            measure = partial(self._begin_sweep, along=self._sweeps_wanted[0])
-        elif self._drifted(now_ns):
+            return None
+        if self._window_is_due():
+            return self._profile
+        if self._sweeps_wanted:
+            return self._sweep
+        if self._drifted():
             self.again(now_ns)
-            return
-        elif self._in_doubt(now_ns):
-            measure = self._retrace
-        else:
-            self.activity = "watching"
-            return
-        if self._may_measure(now_ns):
-            measure(now_ns)
+            return None
+        return self._retrace if self._in_doubt() else None
 
-    def _window_is_due(self, now_ns: int) -> bool:
+    def _window_is_due(self) -> bool:
         """One was asked for, the job has been changed since the last one, or that one was unlucky."""
         findings = self._findings
         if self._window_wanted or self._untraceable() is None or findings.options.readonly:
@@ -467,51 +491,50 @@ class MeasurementSequence:
         unlucky = window is not None and (
             window.status != "ok" or (window.verdict is not None and self._verdict.limit == "unknown")
         )
-        if unlucky and turn < len(WINDOW_AGAIN_NS) and not self._machine_is_busy():
-            if now_ns - self._since_ns < WINDOW_AGAIN_NS[turn]:
-                return False
-            self._windows_again += 1
-            self._window_wanted = True
+        if unlucky and turn < len(WINDOW_AGAIN_NS) and self._now_ns - self._since_ns >= WINDOW_AGAIN_NS[turn]:
+            self._window_wanted = all(each is None or each < BUSY_AT for each in self._delays())
+            self._windows_again += self._window_wanted
         return self._window_wanted
 
-    def _in_doubt(self, now_ns: int) -> bool:
-        findings = self._findings
+    def _in_doubt(self) -> bool:
+        """Whether another trace may bring something: ever more rarely, and not beside others' work."""
+        findings, traced = self._findings, self._findings.traced
         if self._verdict.confidence == "high" or self._untraceable() is not None or findings.options.readonly:
             return False
-        if self._trace_was_disturbed():
-            # Another look brings something once the machine is quiet, and nothing before.
-            quiet = self._machine_is_quiet()
-            return now_ns - self._since_ns >= (RETRACE_NS[0] if quiet else STILL_BUSY_NS)
-        return now_ns - self._since_ns >= RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+        due_ns = RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+        if traced is not None and (traced.run_delay_share or 0.0) >= BUSY_AT:
+            delays = self._delays()
+            quiet = len(delays) == QUIET_LOOKS and all(each is not None and each < BUSY_AT for each in delays)
+            due_ns = RETRACE_NS[0] if quiet else STILL_BUSY_NS
+        return self._now_ns - self._since_ns >= due_ns
 
-    def _trace_was_disturbed(self) -> bool:
-        traced = self._findings.traced
-        return traced is not None and (traced.run_delay_share or 0.0) >= BUSY_AT
+    def _delays(self) -> list[float | None]:
+        return [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
 
-    def _machine_is_quiet(self) -> bool:
-        looks = [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
-        return len(looks) == QUIET_LOOKS and all(delay is not None and delay < BUSY_AT for delay in looks)
-
-    def _machine_is_busy(self) -> bool:
-        looks = [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
-        return any(delay is not None and delay >= BUSY_AT for delay in looks)
-
-    def _retrace(self, now_ns: int) -> None:
+    def _retrace(self) -> Course:
         self._retraces += 1
-        self._trace(now_ns)
+        return self._trace()
 
-    def _drifted(self, now_ns: int) -> bool:
+    def _drifted(self) -> bool:
         median_ns = self._findings.window.median_ns
-        if not self._traced_median_ns or median_ns is None or now_ns - self._since_ns < DRIFT_NS:
+        if not self._traced_median_ns or median_ns is None or self._now_ns - self._since_ns < DRIFT_NS:
             return False
         return abs(median_ns / self._traced_median_ns - 1) > DRIFT
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:
             return "the job runs compiled code, which tracing would make it compile anew"
-        if self._findings.facts is not None and self._findings.facts.is_asynchronous:
-            return "operators run asynchronously on a GPU"
-        return None
+        return "operators run asynchronously on a GPU" if self._findings.is_asynchronous else None
+
+
+def _wants_shapes(window: ProfilerWindow) -> bool:
+    """Only work against the roofs needs them: of products, in a job that its kernels limit.
+
+    They make switching the profiler off last twice as long, most of all where the host is what limits.
+    """
+    if window.verdict is None or window.shapes:
+        return False
+    return window.verdict.limit == "kernels" and (window.verdict.shares.compute or 0.0) >= NOTICEABLE
 
 
 def _one_of_both(first: ProfilerWindow, shaped: ProfilerWindow) -> ProfilerWindow:
@@ -521,74 +544,3 @@ def _one_of_both(first: ProfilerWindow, shaped: ProfilerWindow) -> ProfilerWindo
     stall_ns = None if shaped.stall_ns is None else shaped.stall_ns + (first.stall_ns or 0)
     write_ns = None if shaped.write_ns is None else shaped.write_ns + (first.write_ns or 0)
     return msgspec.structs.replace(shaped, stall_ns=stall_ns, write_ns=write_ns)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentMeasurement:
-    """What the agent is asked for in one state, and what stands for it where it does not come."""
-
-    command: str
-    field: str  # of the findings
-    late: str
-    abstained: Callable[[str, Sweep], Record]
-    then: Callable[[MeasurementSequence, int], None]
-    patience: int = 1  # times as long as usual
-    so_far: str = ""  # field of the findings with the part that has come
-
-
-MEASUREMENTS = {
-    State.TRACING: AgentMeasurement(
-        command="trace",
-        field="traced",
-        late="the traced steps did not come in time",
-        abstained=lambda why, along: TracedSteps(status="abstained", why=why),
-        then=MeasurementSequence._traced,
-        so_far="tracing",
-    ),
-    State.TIMING: AgentMeasurement(
-        command="collectives",
-        field="collectives",
-        late="the timed steps did not come in time",
-        abstained=lambda why, along: CollectiveWaits(status="abstained", why=why),
-        then=MeasurementSequence._timed,
-        patience=2,
-    ),
-    State.PROFILING: AgentMeasurement(
-        command="window",
-        field="profile",
-        late="the window did not come in time",
-        abstained=lambda why, along: ProfilerWindow(status="abstained", why=why),
-        then=MeasurementSequence._profiled,
-    ),
-    State.DELAYING: AgentMeasurement(
-        command="slack",
-        field="slack",
-        late="the device came to the end of too few steps in time",
-        abstained=lambda why, along: HostSlack(status="abstained", why=why),
-        then=MeasurementSequence._stamped,
-    ),
-    State.SAMPLING: AgentMeasurement(
-        command="frames",
-        field="frames",
-        late="",
-        abstained=lambda why, along: FrameSamples(samples=0, places=[]),
-        then=MeasurementSequence._sampled,
-    ),
-    # A process of its own replays what the traced steps' last one has recorded.
-    State.PROBING: AgentMeasurement(
-        command="",
-        field="probe",
-        late="the replay of a recorded step did not end in time",
-        abstained=lambda why, along: ShadowProbe(status="abstained", why=why),
-        then=MeasurementSequence._rest,
-        patience=4,
-    ),
-    State.SWEEPING: AgentMeasurement(
-        command="trace",
-        field="sweep",
-        late="the sweep did not end in time",
-        abstained=lambda why, along: ShadowProbe(status="abstained", why=why, sweep=along),
-        then=MeasurementSequence._rest,
-        patience=4,
-    ),
-}
