@@ -85,9 +85,7 @@ def imports_nothing_more(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("version", OWN)
-@pytest.mark.parametrize(
-    "state", by_day(SLEEPS, {"join", "read", "select"}.__contains__)
-)
+@pytest.mark.parametrize("state", by_day(SLEEPS, {"join", "read", "select"}.__contains__))
 def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
     state: str, version: str, tmp_path: Path
 ) -> None:
