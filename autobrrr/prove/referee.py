@@ -19,7 +19,7 @@ import numpy as np
 from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of, are_crowded
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.revision_folders import refuse_shared_code
-from autobrrr.prove.run_account import AccountedStep, RunAccount
+from autobrrr.prove.run_account import RunAccount
 from autobrrr.prove.start_statistics import ALPHA, StartRule, noise_half
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.prove.work_rules import refusals, work_done
@@ -45,7 +45,7 @@ BUDGET_NS = 120_000_000_000
 AUDIT_SHARE = 0.2
 BEARABLE_MINUTES = 60
 PATIENCE = 2  # times the budget, until there are as many
-OTHERWISE = 0.02
+TAKEN_BACK = 0.02  # of the ratio by usual steps, by rare long ones: then that is said
 ACCEPTED = (
     WorkRefusal.LOWER_PRECISION,
     WorkRefusal.FEWER_OPERATIONS,
@@ -76,14 +76,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsualCounts:
-    """What steps of `after` show of those of `before`, at the same work; no more than 1."""
-
-    samples: float = 1.0
-    backwards: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """What the accounts say."""
 
@@ -94,7 +86,6 @@ class Counted:
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
     is_crowded: bool  # at one time they would wait for each other's threads
-    usual: UsualCounts  # of `after` against `before`, while they come to the same
 
     @property
     def is_enough(self) -> bool:
@@ -209,7 +200,6 @@ def counted(
         least=least,
         is_whole=before.ended and after.ended,
         is_crowded=are_crowded([before, twin, after]),
-        usual=_usual(before, after, same),
     )
 
 
@@ -221,7 +211,7 @@ def _not_allowed(same: Sameness, cls: ExactnessClass) -> RefusedWork:
 
 def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: StartRule, began_ns: int) -> Proof:
     interval = rule.interval
-    found = [*counted.refusals, *_otherwise(turns, counted.usual)]
+    found = list(counted.refusals)
     speed = None if interval is None else _speed(turns, interval)
     needed_ns = None
     elapsed_ns = time.perf_counter_ns() - began_ns
@@ -283,7 +273,7 @@ def _verdict(
     if speed is None or interval is None:
         return "not_proven", "there was no time for two starts; --for gives it more"
     said = f"{gain_words(speed.ratio, speed.interval)} the useful work a second"
-    if speed.whole_ratio < (1 - OTHERWISE) * speed.interval[0]:
+    if speed.whole_ratio < (1 - TAKEN_BACK) * speed.interval[0]:
         said += f" in usual steps, {factor_words(speed.whole_ratio)} with rare long ones"
     if question.gate is not None:
         whole = speed.whole_ratio >= (1 - question.gate) * (1 - speed.noise)
@@ -310,38 +300,3 @@ def _speed(turns: TimedTurns, interval: Interval) -> ProofSpeed:
         clock=turns.clock,
         step_ns=[typical("before"), typical("after")],
     )
-
-
-def _usual(before: RunAccount, after: RunAccount, same: Sameness) -> UsualCounts:
-    """From steps that come to the same: fewer backward calls, and samples as often as they are shown."""
-    if same.class_ not in ("bitwise", "rounding"):
-        return UsualCounts()
-    count = same.compared_steps if same.step is None else same.step + 1
-    its, mine = (side.steps[:count] for side in (before, after))
-    return UsualCounts(
-        samples=_part(*(float(np.median([_rounds(each) for each in side])) for side in (mine, its))),
-        backwards=_part(sum(each.backwards for each in mine), sum(each.backwards for each in its)),
-    )
-
-
-def _rounds(step: AccountedStep) -> int:
-    """How often the samples of a step count while it is timed: see `samples_of`."""
-    return max(1, round(step.backwards / max(1, step.optimizers)))
-
-
-def _part(mine: float, its: float) -> float:
-    return min(1.0, mine / its) if its else 1.0
-
-
-def _otherwise(turns: TimedTurns, usual: UsualCounts) -> list[RefusedWork]:
-    """Whether what was timed held as much as what was counted, on both sides alike."""
-    found = []
-    before, after = turns.seen["before"], turns.seen["after"]
-    for what, its, mine, least in (
-        ("samples", before.samples, after.samples, usual.samples),
-        ("backward calls", before.backwards, after.backwards, usual.backwards),
-    ):
-        if its and mine and np.mean(mine) < np.mean(its) * least * (1 - OTHERWISE):
-            why = f"while it is timed a step has {np.mean(mine):.3g} {what}, before {np.mean(its):.3g}"
-            found.append(RefusedWork(code=WorkRefusal.ACTS_OTHERWISE, why=why))
-    return found

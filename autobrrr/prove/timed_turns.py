@@ -38,18 +38,9 @@ ROUNDS, MOST_ROUNDS, FEWEST_ROUNDS = 10, 40, 4
 class SideSeen:
     """What one side showed while it was timed, start by start."""
 
-    samples: list[float] = field(default_factory=list)
-    backwards: list[float] = field(default_factory=list)
     step_ns: list[float] = field(default_factory=list)
     steps: int = 0
     running_ns: int = 0
-
-    def take(self, trial: LiveTrial) -> None:
-        if trial.samples is not None:
-            self.samples.append(float(trial.samples))
-        if trial.steps.backwards is not None:
-            self.backwards.append(trial.steps.backwards)
-        self.step_ns.append(typical_ns(trial))
 
 
 @dataclass(slots=True)
@@ -90,7 +81,9 @@ class TimedTurns:
             self._turns(trials, worth_ns=time.perf_counter_ns() - began_ns)
         finally:
             for side, trial in trials.items():
-                self._see(side, trial)
+                self.furthest = max(self.furthest, trial.steps.count)
+                if trial.steps.count >= FEWEST_STEPS:
+                    self.seen[side].step_ns.append(typical_ns(trial))
                 trial.close()
 
     def why_slower(self) -> SlowerCause | None:
@@ -153,12 +146,6 @@ class TimedTurns:
             raise _unmeasurable(trials)
         self._conclude(rounds)
         self.clock = trials["before"].steps.clock
-
-    def _see(self, side: str, trial: LiveTrial) -> None:
-        """Also of a start that failed: what ended early may have done less until then."""
-        self.furthest = max(self.furthest, trial.steps.count)
-        if trial.steps.count >= FEWEST_STEPS:
-            self.seen[side].take(trial)
 
     @property
     def whole_ratio(self) -> float | None:

@@ -20,7 +20,6 @@ from autobrrr.records import ExactnessClass
 from autobrrr.records.proof_records import RefusedWork, WorkDone, WorkRefusal
 
 LESS = 0.97  # of FLOPs: what a step does besides may move a little
-HALF = 0.5
 NOTICEABLE = 0.005
 FROZEN = 1e-6  # share of the parameters
 SHORT = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8")
@@ -149,15 +148,6 @@ def _precision(sides: Sides) -> Iterator[RefusedWork]:
         )
 
 
-def _stale(sides: Sides) -> Iterator[RefusedWork]:
-    its, mine = _counted(sides)
-    if sides.same and its and mine is not None and mine < HALF * its:
-        yield _refused(
-            WorkRefusal.STALE_OUTPUTS,
-            f"it comes to the same numbers with {share(mine / its)} of the operations",
-        )
-
-
 def _backward(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = ([each.backwards for each in steps] for steps in sides.both)
     without = mine.count(0) - its.count(0)
@@ -238,7 +228,7 @@ def _seeds(sides: Sides) -> Iterator[RefusedWork]:
         yield _refused(WorkRefusal.OTHER_SEED, f"it sets {shown[0]}, before {shown[1]}")
 
 
-BESIDE: tuple[Rule, ...] = (_precision, _stale)
+BESIDE: tuple[Rule, ...] = (_precision,)
 IN_ANY_CASE: tuple[Rule, ...] = (_frozen, _operations)
 WHOLE_RUN: tuple[Rule, ...] = (_ends, _evaluation, _checkpoints)
 EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds)

@@ -13,7 +13,6 @@ from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumb
 class WorkRefusal(str, enum.Enum):
     """Why two runs can't be compared: they don't do the same work, or the question is too fine."""
 
-    ACTS_OTHERWISE = "acts_otherwise"  # it does other work while it is timed than while its work is counted
     FEWER_STEPS = "fewer_steps"  # it ends after fewer steps
     SKIPPED_BACKWARD = "skipped_backward"  # steps without, or with fewer, backward calls
     SKIPPED_UPDATES = "skipped_updates"  # more samples go into one update
@@ -25,7 +24,6 @@ class WorkRefusal(str, enum.Enum):
     LOWER_PRECISION = "lower_precision"  # large products of shorter numbers
     LESS_EVALUATION = "less_evaluation"
     FEWER_CHECKPOINTS = "fewer_checkpoints"
-    STALE_OUTPUTS = "stale_outputs"  # the same results without the operations that they take
     OTHER_SEED = "other_seed"
     OTHER_STREAM = "other_stream"  # batches come otherwise from the same seed; --allow stream accepts it
     FEWER_OPERATIONS = "fewer_operations"  # fewer FLOPs a sample, with other results
