@@ -18,13 +18,11 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from autobrrr.machine import procfs
 from autobrrr.relaunch.sandbox import overlay_mounts
 
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-ARGUMENTS = 45  # field of /proc/PID/stat behind the name: where the words of the command lie, and end
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_GRACE_S = 0.5  # for the script, when the study is gone
 LOOK_S = 0.005
 PAUSE_PATIENCE_S = 2.0
@@ -39,7 +37,6 @@ def main() -> None:
         signal.signal(caught, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
-    _be_a_shell()
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     order = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -68,10 +65,6 @@ def _be_init(link: socket.socket, order: Mapping[str, object]) -> None:
     status = 1
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for fd in map(int, os.listdir("/proc/self/fd")):  # past the walls, for whoever may look at ours
-            if fd > 2 and fd != link.fileno():
-                with contextlib.suppress(OSError):  # that by which they were listed
-                    os.close(fd)
         if order["walls"]:
             overlay_mounts.become_init()
         else:
@@ -232,13 +225,3 @@ def kill_all() -> None:
         send_all(below, signal.SIGKILL)
         list(reaped())
         time.sleep(LOOK_S / 5)
-
-
-def _be_a_shell() -> None:
-    """Show no name of ours to the script, whose parent this is: what it does must not hang on that."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    first, end = int(fields[ARGUMENTS]), int(fields[ARGUMENTS + 1])
-    if 0 < first < end:
-        ctypes.memset(first, 0, end - first)
-        ctypes.memmove(first, b"sh", min(2, end - first))
-    libc.prctl(PR_SET_NAME, b"sh")
