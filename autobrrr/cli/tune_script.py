@@ -162,7 +162,7 @@ def _storage(url: str) -> Storage:
     """Opened before anything is started."""
     from autobrrr.relaunch.search.study_storage import address, connect
 
-    return connect(address(url), narrate)
+    return connect(address(url))
 
 
 def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:

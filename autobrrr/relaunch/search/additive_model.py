@@ -14,18 +14,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.trial import TrialState
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
 
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.trial import FrozenTrial
 
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum

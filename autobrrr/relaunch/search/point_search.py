@@ -13,27 +13,33 @@ import os
 import random
 import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
+import optuna
 import psutil
+from optuna.exceptions import OptunaError, UpdateFinishedTrialError
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
+from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe import script_of
+from autobrrr.relaunch.search.additive_model import (
+    distributions,
+    expected,
+    params,
+    point_of,
+    propose,
+    result_of,
+)
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.search.study_storage import MOST_RETRIES, Beat, Storage
-
-if TYPE_CHECKING:
-    from optuna import Study as OptunaStudy
-    from optuna.samplers import BaseSampler
-    from optuna.trial import Trial as OptunaTrial
 
 EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
-T = TypeVar("T")
 SPACE, SET_ASIDE = "space", "set_aside"
 
 
@@ -72,12 +78,13 @@ class Search:
         self.results: list[Result] = []
         self._worker = worker or (socket.gethostname(), os.getpid())
         self._own: dict[Point, Result] = {}
-        self._open: dict[Point, tuple[OptunaTrial, Beat | None]] = {}
+        self._open: dict[Point, tuple[optuna.Trial, Beat | None]] = {}
         self._held: set[Point] = set()
         self._storage, self._stays = storage, stays
         self._draw = random.Random(seed)
-        self._study = self._patiently(self._begin)
-        self._patiently(self._look)
+        with self._answering():
+            self._study = self._begin()
+            self._look()
 
     @property
     def elsewhere(self) -> int:
@@ -86,36 +93,31 @@ class Search:
 
     def ask(self) -> Point | None:
         """The next point; None when enough were tried, or others have the rest."""
-        return self._patiently(self._ask)
+        with self._answering():
+            return self._ask()
 
     def tell(self, result: Result) -> bool:
         """Enter a result; False where this worker was taken for dead meanwhile and another has the point."""
-        from optuna.exceptions import UpdateFinishedTrialError
-
         trial, beat = self._open.pop(result.point)
         if beat is not None:
             beat.stop()
         told = {name: getattr(result, name) for name in ("kind", "why", "low", "memory_bytes")}
         told["point"] = self._space.label(result.point)
         self._own[result.point] = result
-        with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
-            self._patiently(lambda: self._close(trial, result.value, told))
-        self._patiently(self._look)
+        with self._answering():
+            with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
+                self._close(trial, result.value, told)
+            self._look()
         return any(each.point == result.point and not each.origin for each in self.results)
 
     def finish(self) -> None:
         """The study is over."""
         if self._storage is not None and not self._stays:
-            rdb = self._storage.rdb
-            self._patiently(lambda: rdb.delete_study(self._study._study_id))
+            with self._storage.answering():
+                self._storage.rdb.delete_study(self._study._study_id)
 
     def close(self) -> None:
         """This run ends; what it has open is given up, and comes again."""
-        from optuna.exceptions import OptunaError
-        from sqlalchemy.exc import SQLAlchemyError
-
-        from autobrrr.relaunch.search.additive_model import params
-
         with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
             for point, (trial, beat) in self._open.items():
                 if beat is not None:
@@ -129,8 +131,6 @@ class Search:
     @property
     def best(self) -> Result | None:
         """The point that is expected to be fastest by all results: a high mean of a wide interval is luck."""
-        from autobrrr.relaunch.search.additive_model import expected
-
         measured = [result for result in self.results if result.value is not None]
         if not measured:
             return None
@@ -138,10 +138,6 @@ class Search:
         return max(measured, key=lambda result: promise[result.point])
 
     def _ask(self) -> Point | None:
-        from optuna.exceptions import UpdateFinishedTrialError
-
-        from autobrrr.relaunch.search.additive_model import distributions, point_of
-
         while True:
             self._look()
             taken = {result.point for result in self.results} | self._held
@@ -169,10 +165,6 @@ class Search:
 
     def _sampler_for(self, free: Sequence[Point]) -> BaseSampler:
         """Proposes one of these, unless a point waits in the study; in full, the least different first."""
-        from optuna.samplers import PartialFixedSampler, RandomSampler
-
-        from autobrrr.relaunch.search.additive_model import params, propose
-
         point = free[0]
         if not self.exhaustive:
             point = propose(self._space, self.results, free, self._draw, self._held)
@@ -180,11 +172,6 @@ class Search:
 
     def _look(self) -> None:
         """Read what is known now: results of all workers, points that others hold."""
-        import optuna
-        from optuna.trial import TrialState
-
-        from autobrrr.relaunch.search.additive_model import point_of, result_of
-
         if self._storage is not None:
             optuna.storages.fail_stale_trials(self._study)
         found: dict[Point, Result] = {}
@@ -211,13 +198,8 @@ class Search:
         self._held -= found.keys()
         self.results = list(found.values())
 
-    def _begin(self) -> OptunaStudy:
+    def _begin(self) -> optuna.Study:
         """The study, new or from an earlier run."""
-        import optuna
-        from optuna.trial import TrialState, create_trial
-
-        from autobrrr.relaunch.search.additive_model import distributions, params
-
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(
@@ -249,9 +231,7 @@ class Search:
                     study.tell(trial.number, state=TrialState.FAIL)
         return study
 
-    def _close(self, trial: OptunaTrial, value: float | None, told: dict[str, object]) -> None:
-        from optuna.trial import TrialState
-
+    def _close(self, trial: optuna.Trial, value: float | None, told: dict[str, object]) -> None:
         for name, each in told.items():
             trial.set_user_attr(name, each)
         if value is None:
@@ -259,8 +239,10 @@ class Search:
         else:
             self._study.tell(trial, value)
 
-    def _patiently(self, action: Callable[[], T]) -> T:
-        return action() if self._storage is None else self._storage.patiently(action)
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        with contextlib.nullcontext() if self._storage is None else self._storage.answering():
+            yield
 
     def _fits(self, point: Point) -> bool:
         """Not with a batch at least as large as one that ran out of memory, or that is expected to."""

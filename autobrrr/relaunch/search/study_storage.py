@@ -1,7 +1,7 @@
 """The database of a study: where it is, how it is opened, what is said when it does not answer.
 
-In: a URL. Out: Optuna's storage, and a way to go on where the connection drops for some seconds. A
-password is in the URL that the driver gets, and in nothing that is shown, kept or raised here.
+In: a URL. Out: Optuna's storage. A password is in the URL that the driver gets, and in nothing that is shown,
+kept or raised here.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+
+import optuna
+from optuna.exceptions import OptunaError, StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
 
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.storages import RDBStorage
-    from optuna.trial import FrozenTrial
-
 BEAT_S, GRACE_S = 15, 120  # a worker that is silent for longer is dead
-PATIENCE_S = 60.0  # without the server; shorter than the grace, in which living workers are silent too
-RETRY_S = 1.0
 MOST_RETRIES = 2  # of a trial whose workers die over it
 RACES = 8  # workers that make the tables of an empty database at one time
 SHAPE = "write postgresql://USER@HOST/DATABASE or sqlite:///FILE"
@@ -53,7 +52,6 @@ OF_THE_USER = (
     "file is not a database",
     "invalid connection option",
 )
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +69,6 @@ def address(text: str) -> Address:
     Raises:
         UsageError: it can't be read, or is of another kind of database.
     """
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # it may hold a password: it is not repeated
@@ -105,81 +100,44 @@ def _file_address(name: str | None) -> Address:
     return Address(url=url, shown=f"sqlite:///{file}")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """An open storage.
-
-    Args:
-        say: Hears that the storage does not answer, and that it does again.
-    """
+    """An open storage."""
 
     address: Address
     rdb: RDBStorage
-    say: Callable[[str], None] = lambda line: None
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
-    def patiently(self, action: Callable[[], T]) -> T:
-        """Do something; again for a while where the connection drops. It must bear being done twice.
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Around what asks the database.
 
         Raises:
-            AutobrrrError: the storage does not answer any more, or refuses.
+            AutobrrrError: it does not answer, or refuses.
         """
-        from optuna.exceptions import StorageInternalError
-        from sqlalchemy.exc import SQLAlchemyError
-
-        silent_since: float | None = None
-        while True:
-            try:
-                found = action()
-            except (StorageInternalError, SQLAlchemyError) as error:
-                now = self.clock()
-                if not _is_of_the_connection(error):
-                    raise unusable(self.address, error) from None
-                self.forget_session()
-                if silent_since is None:
-                    silent_since = now
-                    self.say(f"{self.address.shown} does not answer; retrying for {PATIENCE_S:.0f} s")
-                if now - silent_since > PATIENCE_S:
-                    raise AutobrrrError(
-                        f"{self.address.shown} has not answered for {PATIENCE_S:.0f} s",
-                        "reported results are saved there; run the same command again to resume",
-                    ) from None
-                self.sleep(RETRY_S)
-                continue
-            if silent_since is not None:
-                self.say(f"{self.address.shown} answers again")
-            return found
-
-    def forget_session(self) -> None:
-        """Of this thread: what was under way on a connection that dropped can't be gone on with."""
-        from sqlalchemy.exc import SQLAlchemyError
-
-        with contextlib.suppress(SQLAlchemyError):
-            self.rdb.remove_session()
+        try:
+            yield
+        except (StorageInternalError, SQLAlchemyError) as error:
+            raise unusable(self.address, error) from None
 
     def close(self) -> None:
-        self.forget_session()
+        with contextlib.suppress(SQLAlchemyError):
+            self.rdb.remove_session()
         self.rdb.engine.dispose()
 
 
-def connect(place: Address, say: Callable[[str], None] = lambda line: None) -> Storage:
+def connect(place: Address) -> Storage:
     """Open a storage; an empty database gets Optuna's tables.
 
     Raises:
         UsageError: the driver is missing, or the server does not know the user or the database.
         AutobrrrError: nobody answers, or the tables can't be made.
     """
-    import optuna
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
-
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed")  # we beat ourselves
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     for attempt in range(RACES):
         try:
-            return Storage(address=place, rdb=_open(place), say=say)
+            return Storage(address=place, rdb=_open(place))
         except ImportError:
             raise UsageError(
                 "--storage postgresql needs psycopg, which is not installed here",
@@ -197,18 +155,16 @@ def connect(place: Address, say: Callable[[str], None] = lambda line: None) -> S
 
 
 def _open(place: Address) -> RDBStorage:
-    from optuna import storages
-
     callback, retry = "heartbeat_stale_trial_callback", "RetryHeartbeatStaleTrialCallback"
-    if callback not in inspect.signature(storages.RDBStorage).parameters:  # before Optuna 4.9
+    if callback not in inspect.signature(RDBStorage).parameters:  # before Optuna 4.9
         callback, retry = "failed_trial_callback", "RetryFailedTrialCallback"
-    again = getattr(storages, retry)(max_retry=MOST_RETRIES)
+    again = getattr(optuna.storages, retry)(max_retry=MOST_RETRIES)
 
-    def on_dead(study: Study, trial: FrozenTrial) -> None:
+    def on_dead(study: optuna.Study, trial: FrozenTrial) -> None:
         trial.user_attrs = {}  # of the dead worker
         again(study, trial)
 
-    return storages.RDBStorage(
+    return RDBStorage(
         place.url,
         engine_kwargs={
             "pool_pre_ping": True,
@@ -239,19 +195,8 @@ def unusable(place: Address, error: Exception) -> AutobrrrError:
 
 def _innermost(error: Exception) -> Exception:
     """The database's own error; Optuna wraps it."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     cause = error.__cause__
     return cause if isinstance(cause, SQLAlchemyError) else error
-
-
-def _is_of_the_connection(error: Exception) -> bool:
-    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
-
-    found = _innermost(error)
-    lost = isinstance(found, DBAPIError) and found.connection_invalidated
-    # A second query of one transaction, after the connection dropped in the first.
-    return lost or isinstance(found, OperationalError | InterfaceError | PendingRollbackError)
 
 
 class Beat:
@@ -270,12 +215,6 @@ class Beat:
         self._thread.join(1.0)
 
     def _go_on(self) -> None:
-        from optuna.exceptions import OptunaError
-        from sqlalchemy.exc import SQLAlchemyError
-
         while not self._over.wait(BEAT_S):
-            try:
+            with contextlib.suppress(OptunaError, SQLAlchemyError):  # the next beat, or the worker, will tell
                 self._storage.rdb.record_heartbeat(self._trial_id)
-            except (OptunaError, SQLAlchemyError):
-                self._storage.forget_session()  # the next beat, or the worker itself, will tell
-        self._storage.forget_session()

@@ -195,14 +195,3 @@ def test_steps_of_a_device_whose_clock_is_not_seen_are_told_from_those_of_a_cpu(
     seen.add(records(1, device_ns=MS))
     early.add(records(20))
     assert [each.lack_stamps for each in (unseen, seen, early, host)] == [True, False, False, False]
-
-
-def test_a_step_that_stood_still_for_anothers_turn_was_not_long() -> None:
-    steps = TrialSteps()
-    assert steps.longest_ns(()) == 0.0
-    found = records(10)
-    found["end_ns"][5:] += 1000 * MS
-    found["start_ns"][6:] += 1000 * MS
-    steps.add(found)
-    assert steps.longest_ns(()) == 1005 * MS
-    assert steps.longest_ns([(27 * MS, 1027 * MS), (2000 * MS, 3000 * MS)]) == 5 * MS

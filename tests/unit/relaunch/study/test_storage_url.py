@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from optuna.exceptions import StorageInternalError
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError, PendingRollbackError
+from sqlalchemy.exc import OperationalError
 
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError, UsageError
@@ -90,58 +89,12 @@ def test_a_password_in_the_database_s_own_words_is_struck_out() -> None:
     assert told.message == "postgresql://localhost/studies can't be used: FATAL:  who says ***?"
 
 
-def patient(said: list[str], forgotten: list[str] | None = None) -> study_storage.Storage:
-    """A storage whose time passes only while it sleeps."""
-    sessions = [] if forgotten is None else forgotten
-    place = study_storage.address("postgresql://localhost/studies")
-    now = [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    return study_storage.Storage(
-        address=place,
-        rdb=SimpleNamespace(remove_session=lambda: sessions.append("a session")),  # type: ignore[arg-type]
-        say=said.append,
-        clock=lambda: now[0],
-        sleep=sleep,
-    )
-
-
-def dropped_in_a_transaction() -> Exception:
-    """As Optuna tells what SQLAlchemy says of the second query."""
-    error = StorageInternalError("An exception is raised during the commit.")
-    error.__cause__ = PendingRollbackError("Can't reconnect until invalid transaction is rolled back.")
-    return error
-
-
-def test_a_connection_that_drops_for_some_seconds_is_survived() -> None:
-    said: list[str] = []
-    forgotten: list[str] = []
-    answers = [refused("gone"), dropped_in_a_transaction(), refused("starting up"), None]
-
-    def action() -> str:
-        answer = answers.pop(0)
-        if answer is not None:
-            raise answer
-        return "done"
-
-    assert patient(said, forgotten).patiently(action) == "done"
-    assert forgotten == ["a session"] * 3
-    assert said == [
-        "postgresql://localhost/studies does not answer; retrying for 60 s",
-        "postgresql://localhost/studies answers again",
-    ]
-
-
-def test_a_server_that_stays_away_ends_the_worker_after_a_minute() -> None:
-    tries: list[int] = []
-
-    def action() -> None:
-        tries.append(1)
-        raise refused("gone")
-
-    with pytest.raises(AutobrrrError, match="has not answered for 60 s") as error:
-        patient([]).patiently(action)
-    assert error.value.exit_code == 1
-    assert len(tries) == 62
+def test_a_server_that_does_not_answer_ends_the_worker_with_one_line() -> None:
+    place = study_storage.address("postgresql://me:sesame@localhost/studies")
+    opened = study_storage.Storage(address=place, rdb=None)  # type: ignore[arg-type]
+    dropped = StorageInternalError("An exception is raised during the commit.")
+    dropped.__cause__ = refused("server closed the connection unexpectedly")
+    for error in (refused("server closed the connection unexpectedly"), dropped):
+        with pytest.raises(AutobrrrError, match="used: server closed") as told, opened.answering():
+            raise error
+        assert told.value.exit_code == 1
