@@ -34,12 +34,13 @@ from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
 from autobrrr.relaunch.trial.trial_launch import Kept, Limits, TrialLaunch, Walls
-from autobrrr.relaunch.trial.trial_steps import LATEST, TrialSteps, is_settled
+from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
 KEEP_S = 600.0  # for the copy of what is kept
+LATEST = 64  # silences; longer ago a step may have been of another kind
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[3]
 _PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
@@ -77,12 +78,10 @@ class LiveTrial:
     _said: list[dict[str, object]] = field(default_factory=list)
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
-    _counted: int = 0
-    _came_ns: int = 0  # when the last steps were seen
+    _last_ns: int = 0  # since when no step has ended while it ran
+    _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
     _reader: threading.Thread | None = None
     _closed: bool = False
-    _pauses: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=LATEST))
-    _paused_ns: int = 0
     _coming_on: ComingOn = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,19 +136,22 @@ class LiveTrial:
         self._coming_on.look(steps.count)
         patience_s = self._coming_on.patience_s(steps.count)
         first_step_s = max(self.limits.first_step_s, patience_s)
-        if steps.count != self._counted:
-            self._counted, self._came_ns = steps.count, now
-        told_ns = steps.last_end_ns or self.began_ns  # by the trial, which may say what it likes
-        last_ns = max(min(told_ns, self._came_ns or now), self._alive_ns)
+        before_ns, self._last_ns = self._last_ns, max(steps.last_end_ns or self.began_ns, self._alive_ns)
+        if self.began_ns < before_ns < self._last_ns:  # to the first step it had to come up, too
+            self._silences.append(self._last_ns - before_ns)
+        silent_ns = now - self._last_ns
         if steps.loss_lost:
             self.ending = self._given_up("nan", "its loss is no longer a finite number")
-        elif not steps.count and now - last_ns > first_step_s * 1e9:
+        elif not steps.count and silent_ns > first_step_s * 1e9:
             self.ending = self._given_up(
                 "no_steps", f"no training step was seen within {first_step_s:.0f} s after it started"
             )
-        elif steps.count and self._is_hung(last_ns, now, first_step_s if patience_s else 0.0):
+        elif steps.count and silent_ns > max(
+            (first_step_s if patience_s else self.limits.silence_s) * 1e9,
+            self.limits.silence_steps * max(self._silences, default=0),
+        ):
             self.ending = self._given_up(
-                "hang", f"no step for {(now - last_ns) / 1e9:.0f} s, after {steps.count} steps"
+                "hang", f"no step for {silent_ns / 1e9:.0f} s, after {steps.count} steps"
             )
 
     def warm_up(self, on_look: Callable[[], None] = lambda: None) -> bool:
@@ -196,11 +198,11 @@ class LiveTrial:
         self.witnesses.drain(min(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9, self.limits.first_step_s))
         self.witnesses.look()
         self._ask({"pause": 1}, "paused")
-        self._paused_ns = time.perf_counter_ns()
-        self.ran_ns += 0 if self.paused else self._paused_ns - (self._alive_ns or self.began_ns)
+        now = time.perf_counter_ns()
+        self.ran_ns += 0 if self.paused else now - (self._alive_ns or self.began_ns)
         self.paused = True
         self._see_what_went_off()
-        return self._paused_ns
+        return now
 
     def taken(self) -> Bytes:
         """What it has taken at most, while it stands still."""
@@ -210,9 +212,7 @@ class LiveTrial:
         """Let them go on; the moment."""
         now = time.perf_counter_ns()
         self._ask({"resume": 1}, "resumed")
-        self._alive_ns = time.perf_counter_ns()
-        if self.paused:
-            self._pauses.append((self._paused_ns, self._alive_ns))
+        self._alive_ns = self._last_ns = time.perf_counter_ns()
         self.paused = False
         return now
 
@@ -251,17 +251,6 @@ class LiveTrial:
                 self.kept.problem = str(line["not_kept"])
             elif "kept" in line:
                 self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
-
-    def _is_hung(self, last_ns: int, now_ns: int, least_s: float) -> bool:
-        """After so long without a step; a step in which it stood still for another's turn was no long one.
-
-        Nor was one longer than the trial has lived, whatever it says.
-        """
-        silent_ns, lived_ns = now_ns - last_ns, last_ns - self.began_ns
-        if silent_ns <= max(self.limits.silence_s, least_s) * 1e9:
-            return False
-        longest_ns = min(self.steps.longest_ns(tuple(self._pauses)), lived_ns)
-        return silent_ns > self.limits.silence_steps * longest_ns
 
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]

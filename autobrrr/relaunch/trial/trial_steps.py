@@ -6,8 +6,6 @@ have settled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from autobrrr.agent.wire import ring_layout
@@ -28,7 +26,6 @@ FEWEST_TO_SETTLE = 4
 SETTLING_NS = 250_000_000
 SETTLED = 0.06
 LOSSES = 3
-LATEST = 64
 UNSTAMPED_STEPS, UNSTAMPED_NS = 32, 3_000_000_000  # without a stamp, until it is clear that none will come
 
 
@@ -68,17 +65,6 @@ class TrialSteps:
     def recent(self) -> Durations:
         return durations_ns(timed(self._kept[-1024:], self.clock))
 
-    def longest_ns(self, pauses: Sequence[tuple[int, int]]) -> float:
-        """The longest of the latest steps, without the time for which they were suspended; 0 without one."""
-        latest = self._kept[-LATEST:]
-        if not len(latest):
-            return 0.0
-        starts, ends = latest["start_ns"].astype(np.int64), latest["end_ns"].astype(np.int64)
-        spent = ends - starts
-        for begun, over in pauses:
-            spent -= np.clip(np.minimum(ends, over) - np.maximum(starts, begun), 0, None)
-        return float(spent.max())
-
     @property
     def lack_stamps(self) -> bool:
         """They are those of a device that works asynchronously, and its clock is not seen."""
@@ -107,11 +93,6 @@ class TrialSteps:
             {name: float(np.quantile(each, 0.25)) for name, each in spent.items()},
             {name: float(np.mean(each)) for name, each in spent.items()},
         )
-
-    @property
-    def backwards(self) -> float | None:
-        """Mean backward calls of one step; None where none was seen closely."""
-        return float(self._sampled["backwards"].mean()) if len(self._sampled) else None
 
     @property
     def tokens(self) -> float | None:
