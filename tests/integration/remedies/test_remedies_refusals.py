@@ -31,10 +31,6 @@ class OwnStep(torch.optim.AdamW):
         return super().step(closure)
 
 
-class OwnName(torch.optim.AdamW):
-    """Only another name."""
-
-
 def job_of(optimizer: torch.optim.Optimizer, *roots: nn.Module) -> Job:
     job = Job(torch)
     job.saw_optimizer(optimizer)
@@ -119,16 +115,6 @@ def test_sparse_gradients_are_refused_before_and_after_they_are_there() -> None:
     net(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(Refused, match="sparse gradients"):
         FUSED.apply(job_of(optimizer), {})
-
-
-def test_a_subclass_that_is_only_a_name_is_cured_and_its_class_is_left_as_it_was() -> None:
-    optimizer = OwnName([parameter()])
-    optimizer.step()
-    classes = dict(vars(torch.optim.AdamW)), dict(vars(OwnName))
-    undo = FUSED.apply(job_of(optimizer), {})
-    optimizer.step()
-    undo()
-    assert (dict(vars(torch.optim.AdamW)), dict(vars(OwnName))) == classes
 
 
 def test_rehearsing_is_no_step_of_the_job() -> None:

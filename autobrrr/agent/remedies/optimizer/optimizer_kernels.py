@@ -9,6 +9,7 @@ meanwhile hold the owner's flags: a hook of torch's own puts them into each `sta
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -46,8 +47,7 @@ def foreach(job: Job, options: Mapping[str, object]) -> Undo:
 
 
 def _check_foreach(torch: ModuleType, optimizer: Optimizer) -> None:
-    name = base_class(torch, optimizer, SAME_BITS)
-    if name is None:
+    if not _is_of_torch(torch, optimizer, SAME_BITS):
         raise Refused("torch has no foreach implementation of it that keeps the bits")
     if all(group.get("foreach") for group in optimizer.param_groups):
         raise Refused("foreach already")
@@ -57,7 +57,6 @@ def _check_foreach(torch: ModuleType, optimizer: Optimizer) -> None:
     for each in parameters(optimizer):
         if each.device.type != "cpu" or each.dtype not in (torch.float32, torch.float64):
             raise Refused("it keeps the bits in full precision on a CPU only (on a GPU torch does it)")
-    step_on_scratch(torch, name, optimizer, {"foreach": True})
 
 
 @remedy(
@@ -74,8 +73,7 @@ def fused(job: Job, options: Mapping[str, object]) -> Undo:
 
 
 def _check_fused(torch: ModuleType, optimizer: Optimizer) -> None:
-    name = base_class(torch, optimizer, FUSED)
-    if name is None or "fused" not in optimizer.defaults:
+    if not _is_of_torch(torch, optimizer, FUSED) or "fused" not in optimizer.defaults:
         raise Refused("torch has no fused kernel for it")
     if all(group.get("fused") for group in optimizer.param_groups):
         raise Refused("fused already")
@@ -85,7 +83,7 @@ def _check_fused(torch: ModuleType, optimizer: Optimizer) -> None:
         if "step" in state and not isinstance(state["step"], torch.Tensor):
             raise Refused("its state holds step counts as plain numbers")  # of a very old checkpoint
         _refuse_other_orders(torch, parameter, [parameter.grad, *state.values()])
-    step_on_scratch(torch, name, optimizer, {"fused": True})
+    _step_fused_on_scratch(torch, optimizer)
 
 
 def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[object]) -> None:
@@ -120,31 +118,9 @@ class Optimizer(Protocol):
     def register_state_dict_post_hook(self, hook: Callable[..., object]) -> RemovableHandle: ...
 
 
-def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
-    """The torch.optim class whose arithmetic the optimizer uses; None for others."""
-    for name in names:
-        known = getattr(torch.optim, name, None)
-        if known is None or not isinstance(optimizer, known):
-            continue
-        # The exact class first: AdamW is a subclass of Adam in some versions of torch.
-        if type(optimizer) is known or _same_arithmetic(type(optimizer), known):
-            return name
-    return None
-
-
-def _same_arithmetic(cls: type, known: type) -> bool:
-    return all(
-        unwrapped(getattr(cls, method, None)) is unwrapped(getattr(known, method, None))
-        for method in ("step", "_init_group", "__setstate__", "add_param_group")
-    )
-
-
-def unwrapped(function: object) -> object:
-    """The function below all wraps."""
-    # torch wraps `step` once for each class that was instantiated first: look below the wraps.
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
+def _is_of_torch(torch: ModuleType, optimizer: object, names: Iterable[str]) -> bool:
+    """Whether it is one of these classes of torch.optim; a subclass may update in its own way."""
+    return type(optimizer) in [getattr(torch.optim, name, None) for name in names]
 
 
 def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
@@ -160,7 +136,7 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
         Refused: differentiable or capturable groups, a tensor as learning rate, sparse gradients, odd
             parameters, or a step that the job has compiled.
     """
-    code = getattr(unwrapped(getattr(type(optimizer), "step", None)), "__code__", None)
+    code = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)  # type: ignore[attr-defined]
     if code is not None and holds_code_of(torch, code):
         raise Refused("the job has compiled its step, which torch would compile anew")
     if not hasattr(optimizer, "register_state_dict_post_hook"):
@@ -219,16 +195,15 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
     return fitting
 
 
-def step_on_scratch(torch: ModuleType, name: str, optimizer: Optimizer, flags: Mapping[str, bool]) -> None:
-    """One step of torch's own class with each group's settings and these flags, on a parameter of ours.
+def _step_fused_on_scratch(torch: ModuleType, optimizer: Optimizer) -> None:
+    """One fused step with each group's settings, on a parameter of ours.
 
     If this torch has no such kernel, it says so here and not in the training loop.
 
     Raises:
         Refused: with what torch said.
     """
-    cls: Any = getattr(torch.optim, name)
-    own_step = vars(cls).get("step")  # AdamW has none where an Adam was made before it
+    cls: Any = type(optimizer)
     step = cls.step
     while hasattr(step, "hooked"):
         step = step.__wrapped__  # a global step hook of the job's must not see the scratch step
@@ -238,16 +213,10 @@ def step_on_scratch(torch: ModuleType, name: str, optimizer: Optimizer, flags: M
             try:
                 scratch = torch.nn.Parameter(torch.ones(3, dtype=dtype, device=device))
                 scratch.grad = torch.ones_like(scratch)
-                step(cls([scratch], **settings, **flags))
+                step(cls([scratch], **settings, fused=True))
             except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
                 said = str(error).splitlines()[0][:160]
-                raise Refused(f"torch refuses {', '.join(flags)} for {dtype} on {device}: {said}") from None
-            finally:
-                # The first instance of a class makes torch wrap its step.
-                if own_step is None and "step" in vars(cls):
-                    del cls.step
-                elif own_step is not None and vars(cls)["step"] is not own_step:
-                    cls.step = own_step
+                raise Refused(f"torch refuses fused for {dtype} on {device}: {said}") from None
 
 
 def switch(torch: ModuleType, optimizers: Sequence[Optimizer], flags: Mapping[str, bool]) -> WatchedUndo:
