@@ -42,7 +42,7 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
             raise Refused("its batches are made by a sampler of the job's own")
         state = vars(view.indices)
         size = state["batch_size"]
-        if size * factor > len(view.dataset):  # type: ignore[arg-type]
+        if size * factor > len(view.dataset):
             raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
         sampler = make(state["sampler"], size * factor, state["drop_last"])
         _MADE.add(sampler)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from ...live_torch.live_job import Job
@@ -40,33 +39,31 @@ class LoaderSettings:
         self._job = job
         self._settle = settle
         self._patience_s = 0 if job.planned else PATIENCE_S
-        self._changed: list[tuple[weakref.ref[object], dict[str, object], dict[str, object]]] = []
+        self._changed: MutableMapping[object, tuple[dict[str, object], dict[str, object]]]
+        self._changed = weakref.WeakKeyDictionary()  # by loader: its own settings, and ours
 
     def begins(self, loader: object) -> None:
         """A loader is about to begin an epoch: the first time, change it."""
-        self._changed = [each for each in self._changed if each[0]() is not None]
-        known = any(ref() is loader for ref, _, _ in self._changed)
-        if known or self.trouble or self._job.evaluates:
+        if loader in self._changed or self.trouble or self._job.evaluates:
             return
-        view = view_of(loader)
+        view = LoaderView(loader)
         try:
             settings = dict(_settled(self._settle, view))
         except Refused:
             return
         state = vars(loader)  # not setattr: torch guards some of these names once a loader is made
         forks = {"num_workers", "prefetch_factor"} & settings.keys()
-        if forks and settings.get("num_workers") != 0 and view.in_order and MAKER not in state:
+        if forks and settings.get("num_workers") != 0 and view.in_order is not False and MAKER not in state:
             settings[MAKER] = maker(loader, self._failed, self._patience_s)
-        before = {name: state.get(name, _ABSENT) for name in settings}
+        self._changed[loader] = {name: state.get(name, _ABSENT) for name in settings}, settings
         state.update(settings)
-        self._changed.append((weakref.ref(loader), before, settings))
 
     def give_back(self, loader: object, error: Exception) -> bool:
         """torch can't begin an epoch with these settings: the loader gets its own."""
-        known = any(ref() is loader for ref, _, _ in self._changed)
-        if known:
-            self._failed(error)
-        return known
+        if loader not in self._changed:
+            return False
+        self._failed(error)
+        return True
 
     def undo(self) -> None:
         """All loaders get their own settings from their next epoch on."""
@@ -79,9 +76,9 @@ class LoaderSettings:
 
     def _give_back(self) -> None:
         """What somebody else has set meanwhile stays."""
-        changed, self._changed = self._changed, []
-        for ref, before, settings in changed:
-            state = {} if ref() is None else vars(ref())
+        while self._changed:
+            loader, (before, settings) = self._changed.popitem()
+            state = vars(loader)
             for name, value in before.items():
                 if state.get(name, _ABSENT) is not settings[name]:
                     continue
@@ -122,36 +119,18 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     return WatchedUndo(settings.undo, lambda: settings.trouble)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderView:
-    """One loader, as it is set."""
+    """Settings of a loader, or of its iterator, which keeps them behind a `_`; None for what it has not."""
 
-    dataset: object
-    indices: object  # yields the indices of a batch (or of an item, without automatic collation)
-    map_style: bool
-    in_order: bool
-    num_workers: int
-    prefetch_factor: int | None
-    persistent_workers: bool
-    pin_memory: bool
-    began: bool  # an iterator is there
+    def __init__(self, thing: object) -> None:
+        self._state = vars(thing)
+        self.is_iterator = "num_workers" not in self._state
+        self.began = self.is_iterator or self._state.get("_iterator") is not None
+        self.indices: object = thing._index_sampler  # type: ignore[attr-defined]
+        self.map_style = self._state["_dataset_kind"] == 0
 
-
-def view_of(thing: object) -> LoaderView:
-    """Of a loader, or of its iterator, which keeps the loader's settings behind a `_`."""
-    state = vars(thing)
-    mark = "" if "num_workers" in state else "_"
-    return LoaderView(
-        dataset=state[f"{mark}dataset"],
-        indices=thing._index_sampler,  # type: ignore[attr-defined]
-        map_style=state["_dataset_kind"] == 0,
-        in_order=state.get(f"{mark}in_order", True) is True,
-        num_workers=state[f"{mark}num_workers"],
-        prefetch_factor=state.get(f"{mark}prefetch_factor"),
-        persistent_workers=bool(state.get(f"{mark}persistent_workers")),
-        pin_memory=bool(state.get(f"{mark}pin_memory")),
-        began=bool(mark) or state.get("_iterator") is not None,
-    )
+    def __getattr__(self, name: str) -> Any:
+        return self._state.get(f"_{name}" if self.is_iterator else name)
 
 
 def views(job: Job) -> list[LoaderView]:
@@ -163,7 +142,7 @@ def views(job: Job) -> list[LoaderView]:
     found = job.loaders or ([] if job.iterator is None else [job.iterator])
     if not found:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-    return [view_of(each) for each in found]
+    return [LoaderView(each) for each in found]
 
 
 MAKER = "_get_iterator"  # the DataLoader's method that makes its iterators

@@ -139,8 +139,6 @@ def _set_with_workers(job: Job, name: str, value: object) -> Undo:
 
 
 def _refuse_processes() -> None:
-    if multiprocessing.current_process().daemon:
-        raise Refused("the job is a daemon process, which may have no children")
     method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if method != "fork":
         raise Refused(f"workers would be started by {method}, which needs a script that is written for it")
