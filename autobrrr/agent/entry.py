@@ -7,6 +7,7 @@ it from coming up: whoever started it says so, and training goes on.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import fcntl
 import os
@@ -182,14 +183,14 @@ class Occupied(Exception):
 @contextmanager
 def claimed(boot: dict[str, object], patience_s: float = PATIENCE_S) -> Iterator[None]:
     """No other agent begins a session meanwhile. Raises `Occupied`."""
-    held = _interpreters_own(boot)
-    mine = (os.getpid(), boot.get("token"), boot.get("socket_folder") or "")
+    held = vars(_thread)  # all agents find it, whatever modules they brought; no job looks there
+    mine = (os.getpid(), boot.get("socket_folder") or "")
     end_s = time.monotonic() + patience_s
     while (theirs := held.setdefault(KEY, mine)) is not mine:
         if theirs[0] != mine[0]:  # this process was forked with it: that agent is not here
             held.pop(KEY, None)
         elif time.monotonic() > end_s:
-            raise Occupied(*theirs[2:])
+            raise Occupied(theirs[1])
         else:
             time.sleep(LOOK_S)
     try:
@@ -197,18 +198,3 @@ def claimed(boot: dict[str, object], patience_s: float = PATIENCE_S) -> Iterator
     finally:
         if held.get(KEY) is mine:
             del held[KEY]
-
-
-def _interpreters_own(boot: dict[str, object]) -> dict[str, tuple[object, ...]]:
-    """The dictionary that Python keeps for extensions: the job's code does not see it, all agents find it.
-
-    Its address is read, not the object: a function that gives one is taken to give a reference of our own,
-    and this one lends it.
-    """
-    current = ctypes.pythonapi["PyInterpreterState_Get"]
-    dictionary = ctypes.pythonapi["PyInterpreterState_GetDict"]
-    boot["asked"] = current, dictionary  # they refer to themselves: with all of ours they go
-    current.argtypes, current.restype = (), ctypes.c_void_p
-    dictionary.argtypes, dictionary.restype = (ctypes.c_void_p,), ctypes.c_void_p
-    found: dict[str, tuple[object, ...]] = ctypes.cast(dictionary(current()), ctypes.py_object).value
-    return found

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 
 import pytest
 
-from autobrrr.agent import entry
 from autobrrr.agent.entry import Occupied, claimed
 
 
@@ -57,12 +55,3 @@ def test_a_child_that_was_forked_with_a_claim_is_free() -> None:
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_claims_take_no_reference_of_the_interpreters_dictionary_and_leave_nothing_in_it() -> None:
-    held = entry._interpreters_own({})
-    before = sys.getrefcount(held), dict(held)
-    for _ in range(100):
-        with claimed({}):
-            pass
-    assert (sys.getrefcount(held), dict(held)) == before
