@@ -207,32 +207,6 @@ def test_frozen_or_collection_switched_off_by_the_user_is_refused() -> None:
     assert len(keep) == 5000
 
 
-def test_what_the_job_freezes_itself_while_the_remedy_is_on_stays_frozen() -> None:
-    gc.unfreeze()  # what was there before the tests
-    undo = REGISTRY["gc.freeze"].apply(Job(torch), {})
-    try:
-        keep = [[] for _ in range(5000)]
-        gc.freeze()
-        undo()
-        assert gc.get_freeze_count() > len(keep)
-    finally:
-        gc.unfreeze()
-
-
-def test_it_stays_frozen_where_more_has_died_meanwhile_than_the_job_freezes() -> None:
-    gc.unfreeze()
-    short_lived = [[] for _ in range(50_000)]
-    undo = REGISTRY["gc.freeze"].apply(Job(torch), {})
-    try:
-        short_lived.clear()
-        gc.freeze()
-        frozen = gc.get_freeze_count()
-        undo()
-        assert gc.get_freeze_count() > frozen // 2
-    finally:
-        gc.unfreeze()
-
-
 def test_thresholds_of_older_objects_are_the_jobs_own() -> None:
     before = gc.get_threshold()
     undo = REGISTRY["gc.threshold"].apply(Job(torch), {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 
 from ...live_torch.live_job import Job
@@ -43,15 +44,10 @@ def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     if gc.get_freeze_count() > FROZEN_BY_PYTHON:
         raise Refused("the job has frozen its objects already")
     gc.freeze()
-    witness = [()]  # young: frozen only where the job freezes its objects, too
-    threshold_back = _less_often(wanted)
-
-    def undo() -> None:
-        if any(each is witness for each in gc.get_objects()):
-            gc.unfreeze()  # back into the oldest generation: cheap, whatever their number
-        threshold_back()
-
-    return undo
+    with ExitStack() as undo:
+        undo.callback(_less_often(wanted))
+        undo.callback(gc.unfreeze)  # back into the oldest generation: cheap, whatever their number
+        return undo.pop_all().close
 
 
 @_of_collections(
