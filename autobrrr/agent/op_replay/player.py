@@ -1,8 +1,8 @@
 """Runs the calls of a recorded step on tensors of our own, at any batch size, and times each.
 
-In: a program. Out: the thread's CPU time of each call. Every tensor is made up, and indices are drawn within
-what they index, so that no operator reaches outside of its data. Outputs feed inputs as in the step: caches,
-allocations and lifetimes are as they were there.
+In: a program. Out: the thread's CPU time of each call. Every tensor is made up. Whole numbers are all 0, so
+that no index reaches outside of its data. Outputs feed inputs as in the step: caches, allocations and
+lifetimes are as they were there.
 """
 
 from __future__ import annotations
@@ -16,32 +16,11 @@ from typing import Any
 from .resized import COUNTS, SIZES, VIEWS, Shape, Sizes
 from .step_record import RecordedStep, StepCall, StepValue, tensors_in
 
-MOST_TURNS = 12  # of guesses
-# Where indices stand, what they index, and along which dimension; None: the second argument says it.
-_INDEXING: dict[str, tuple[int, int, int | None]] = {
-    "embedding": (1, 0, 0),
-    "_embedding_bag": (1, 0, 0),
-    "_embedding_bag_forward_only": (1, 0, 0),
-    "nll_loss_forward": (1, 0, -1),
-    "nll_loss2d_forward": (1, 0, 1),
-    "nll_loss_backward": (2, 1, -1),
-    "nll_loss2d_backward": (2, 1, 1),
-    **dict.fromkeys(
-        (
-            "index_select", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce",
-            "index_add", "index_add_", "index_copy", "index_copy_", "index_fill_",
-        ),
-        (2, 0, None),
-    ),
-}  # fmt: skip
-_BY_MASK_OR_INDEX = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
 _SCALAR_TYPES = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     "complex32", "complex64", "complex128", "bool", "", "", "", "bfloat16",
 )  # fmt: skip
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
-
-
 ONE_BY_ONE = "the step handles samples one by one"
 
 
@@ -49,28 +28,16 @@ class Failed(Exception):
     """A call can't be run again."""
 
 
-class _Turn(Exception):
-    """A guess is turned round: from the beginning."""
-
-
 class CallPlayer:
     """One program, at one batch size after the other.
 
-    Args:
-        failed: Calls that can't be run, by index, and why; more are added.
-        begins: Told the index of each call that is about to run for the first time at a size.
+    Attributes:
+        failed: Calls that can't be run, by index, and why.
     """
 
-    def __init__(
-        self,
-        torch: ModuleType,
-        program: RecordedStep,
-        batch: int,
-        failed: dict[int, str],
-        begins: Callable[[int], object] = lambda index: None,
-    ) -> None:
+    def __init__(self, torch: ModuleType, program: RecordedStep, batch: int) -> None:
         self.torch, self.program, self.batch = torch, program, batch
-        self.failed, self.begins = failed, begins
+        self.failed: dict[int, str] = {}
         self._operators: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
 
     def operator(self, name: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -122,62 +89,26 @@ class ReplayedStep:
     """
 
     def __init__(self, player: CallPlayer, width: int) -> None:
-        self.player, self.width = player, width
-        self._turned: dict[object, int] = {}  # by guess: which of its answers
-        for _ in range(MOST_TURNS):
-            try:
-                self._learn()
-                return
-            except _Turn:
-                continue
-        self._turned.clear()
-        self._learn(turning=False)
-
-    def _learn(self, *, turning: bool = True) -> None:
-        player = self.player
-        self.sizes = Sizes(player.batch, self.width)
+        self.player = player
+        self.sizes = Sizes(player.batch, width)
         self.shapes: dict[int, Shape] = {}
         self._given: dict[int, Any] = {}
         self._args: list[tuple[Any, ...]] = []
-        self._guesses: dict[object, int] = {}  # how many answers each has
-        self._behind: dict[int, frozenset[object]] = {}  # by value: the guesses that it follows from
         self._selected: dict[tuple[int, int], set[int]] = {}
         failed: dict[int, str] = {}
         table: dict[int, Any] = {}
         for index, call in enumerate(player.program.calls):
             outputs: Sequence[Any] = ()
             self._args.append(())
-            self._now: set[object] = set()
             if index not in player.failed:
-                player.begins(index)
                 try:
                     outputs = self._first(index, call, table)
                 except Exception as error:  # noqa: BLE001 - whatever an operator says of made-up arguments
-                    if turning and self.width != player.batch and not isinstance(error, Failed):
-                        self._turn(call)
                     text = str(error).strip().partition("\n")[0][:160]
                     failed[index] = f"{call.name}: {type(error).__name__}: {text}"
             self._learn_outputs(call, outputs)
             self._store(call, outputs, table)
         player.failed.update(failed)
-
-    def _turn(self, call: StepCall) -> None:
-        """Turn round the last guess that led to a failure, where one is left."""
-        behind = {
-            *self._now,
-            *(one for value in tensors_in(call.args) for one in self._behind.get(value.number, ())),
-        }
-        for guess in reversed(list(self._guesses)):
-            if guess in behind and self._turned.get(guess, 0) + 1 < self._guesses[guess]:
-                self._turned[guess] = self._turned.get(guess, 0) + 1
-                raise _Turn
-
-    def _guess(self, name: object, answers: Sequence[Any]) -> Any:
-        if len(answers) > 1 and self.width != self.player.batch:
-            self._guesses[name] = len(answers)
-            self._now.add(name)
-            return answers[min(self._turned.get(name, 0), len(answers) - 1)]
-        return answers[0]
 
     def _first(self, index: int, call: StepCall, table: dict[int, Any]) -> Sequence[Any]:
         func, schema = self.player.operator(call.name)
@@ -187,9 +118,8 @@ class ReplayedStep:
             self._tensor(value, table)
             if call.optimizer and self.shapes[value.number] != value.shape:  # fused ones don't look
                 raise ValueError("what the optimizer updates grows with the batch")
-        args = [self._argument(index, call, at, schema[at]) for at in range(len(call.args))]
-        self._draw(call, args, table)
-        self._args[index] = tuple(args)
+        args = tuple(self._argument(call, at, schema[at]) for at in range(len(call.args)))
+        self._args[index] = args
         plain, named = self._ready(schema, args, table)
         outputs = _flat(func(*plain, **named))
         if call.outputs and len(outputs) > len(call.outputs):
@@ -215,8 +145,7 @@ class ReplayedStep:
             if not value.given:
                 shape = self.sizes.like(shape)
             elif not value.owned:
-                shape = self._guess(("given", value.number), self.sizes.grown(shape))
-                self._behind[value.number] = frozenset((("given", value.number),))
+                shape = self.sizes.grown(shape)
             found = self._given[value.number] = self.player.make(value, shape)
             self._note(value, shape)
         return found
@@ -225,7 +154,7 @@ class ReplayedStep:
         self.shapes[value.number] = shape
         self.sizes.saw(value.shape, shape)
 
-    def _argument(self, index: int, call: StepCall, at: int, described: Any) -> Any:
+    def _argument(self, call: StepCall, at: int, described: Any) -> Any:
         """An argument at this size; tensors stay values."""
         given, name, torch = call.args[at], described.name, self.player.torch
         if given is None or isinstance(given, StepValue):
@@ -251,50 +180,21 @@ class ReplayedStep:
                 return given
             if base in VIEWS or (base.startswith("aten::new_") and math.prod(given) == math.prod(before)):
                 return sizes.viewed(given, before, now)
-            answers = sizes.expanded(given, before, now) if base == "aten::expand" else sizes.made(given)
-            return self._guess((index, at), answers)
+            return sizes.expanded(given, before, now) if base == "aten::expand" else sizes.like(tuple(given))
         if type(given) is not int:
             return given
         if name in ("start", "end", "length") and base in ("aten::slice", "aten::narrow"):
             return sizes.part(given, before[call.args[1]], now[call.args[1]])
         if name in ("start", "end") and base == "aten::slice_backward":
             whole, dim = call.args[1], call.args[2]
-            return sizes.part(given, whole[dim], self._guess((index, 1), sizes.made(whole))[dim])
+            return sizes.part(given, whole[dim], sizes.like(tuple(whole))[dim])
         if COUNTS.get(base) == name and given == sizes.batch:
-            return self._guess((index, at), [sizes.width, given])
+            return sizes.width
         out = call.outputs[0] if call.outputs else None
         if (base, name) == ("aten::arange", "end") and out is not None and out.shape == (sizes.batch,):
             start = call.args[0] if len(call.args) > 5 else 0
-            return self._guess((index, at), [start + (given - start) * sizes.width // sizes.batch, given])
+            return start + (given - start) * sizes.width // sizes.batch
         return given
-
-    def _draw(self, call: StepCall, args: list[Any], table: dict[int, Any]) -> None:
-        """Put indices within what they index in place of those of the step."""
-        base = call.name.partition("::")[2].partition(".")[0]
-        if base in _INDEXING:
-            at, source, dim = _INDEXING[base]
-            shape = self.shapes[call.args[source].number]
-            args[at] = self._drawn(
-                args[at], shape[call.args[1] if dim is None else dim] if shape else 1, table
-            )
-            if base.startswith("_embedding_bag"):
-                offsets = self._tensor(call.args[2], table)
-                each = args[1].shape[0] / max(1, offsets.shape[0])
-                ramp = self.player.torch.arange(offsets.shape[0], dtype=self.player.torch.float64)
-                args[2] = (ramp * each).to(offsets.dtype)
-        elif base == "embedding_dense_backward":
-            args[1] = self._drawn(args[1], call.args[2], table)
-        elif base in _BY_MASK_OR_INDEX:
-            shape, dim, drawn = self.shapes[call.args[0].number], 0, []
-            for one in call.args[1]:
-                mask = one is not None and one.dtype in ("bool", "uint8")
-                drawn.append(one if one is None or mask else self._drawn(one, shape[dim], table))
-                dim += len(one.shape) if mask else 1
-            args[1] = drawn
-
-    def _drawn(self, value: StepValue, below: int, table: dict[int, Any]) -> Any:
-        old = self._tensor(value, table)
-        return self.player.torch.randint(0, max(1, below), old.shape, dtype=old.dtype, device=old.device)
 
     def _ready(
         self, schema: list[Any], args: Sequence[Any], table: dict[int, Any]
@@ -318,15 +218,13 @@ class ReplayedStep:
         return thing
 
     def _learn_outputs(self, call: StepCall, outputs: Sequence[Any]) -> None:
-        behind = self._now.union(*(self._behind.get(one.number, ()) for one in tensors_in(call.args)))
-        same = self.width == self.player.batch
+        same = self.sizes.width == self.player.batch
         for at, value in enumerate(call.outputs):
             if value is None or value.number in self.shapes:
                 continue
             shape = tuple(getattr(outputs[at], "shape", ())) if at < len(outputs) else None
             fits = shape is not None and (shape == value.shape if same else len(shape) == len(value.shape))
             self._note(value, shape if shape is not None and fits else self.sizes.like(value.shape))
-            self._behind[value.number] = frozenset(behind)
 
     def _store(self, call: StepCall, outputs: Sequence[Any], table: dict[int, Any]) -> None:
         """Keep outputs; where a call failed or its output depends on data, a tensor of the right shape."""

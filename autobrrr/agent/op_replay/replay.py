@@ -1,8 +1,7 @@
 """What a recorded step's operators do, and what twice the batch would take: a process of its own.
 
-In: a recording of `step_recorder`. Out: the rows `work` of `records.TracedSteps`, and a `ShadowProbe`. Calls
-run in a fork, since an operator may crash on made-up data: that costs this call alone. Times are the thread's
-CPU time, the least of several rounds: other programs only ever lengthen a call.
+In: a recording of `step_recorder`. Out: the rows `work` of `records.TracedSteps`, and a `ShadowProbe`. Times
+are the thread's CPU time, the least of several rounds: other programs only ever lengthen a call.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import mmap
 import os
 import signal
-import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +23,6 @@ from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
 LEAST_COVERAGE = 0.9
-CRASHES = 4
 LIKE_INPUT, DIMENSIONS, CLEARLY = 0.5, (1.0, 0.6), 1.5  # what speaks for a size being B, and how clearly
 BUDGET_NS = 1_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
@@ -39,7 +35,6 @@ UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether i
 NICER = 15  # than the sidecar
 LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
 PICKS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::index_select")
-NEVER = (1 << 32) - 1
 PR_SET_PDEATHSIG = 1
 
 
@@ -58,7 +53,7 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
         found: Mapping[str, Any] = {}
         try:
             batch = _asked(program, recording, steps)
-            found = _uncrashed(torch, program, batch, SWEEP if recording["sweep"] else FACTORS)
+            found = _timed(torch, program, batch, SWEEP if recording["sweep"] else FACTORS)
             probe = _answer(program, batch, found, steps, recording)
         except NoAnswer as refusal:
             probe = {"status": "abstained", "why": str(refusal)}
@@ -87,7 +82,7 @@ def _asked(program: RecordedStep, recording: Mapping[str, Any], steps: Sequence[
 def _alone(torch: ModuleType, program: RecordedStep) -> Mapping[str, Any]:
     """The calls as they were, where nothing can be said of other batches."""
     try:
-        return _uncrashed(torch, program, 1, (1,))
+        return _timed(torch, program, 1, (1,))
     except NoAnswer:
         return {}
 
@@ -110,29 +105,11 @@ def _work(
         for column in zip(*same, strict=True)
     ]
     alone: dict[int, int] = {}
-    for group in found.get("times", {}).get(str(found.get("batch")), ()):
+    for group in found.get("times", {}).get(found.get("batch"), ()):
         for index, ns in enumerate(group):
             if ns:
                 alone[index] = min(ns, alone.get(index, ns))
-    player = CallPlayer(torch, program, 1, {})
-    return work_table(program.calls, times, player.operator, alone)
-
-
-def _uncrashed(
-    torch: ModuleType, program: RecordedStep, batch: int, factors: Sequence[float]
-) -> dict[str, Any]:
-    failed: dict[int, str] = {}
-    for _ in range(CRASHES):
-        found = _forked(torch, program, batch, failed, factors)
-        if "why" in found:
-            raise NoAnswer(found["why"])
-        if "crashed" not in found:
-            return {**found, "batch": batch}
-        index = found["crashed"]
-        if index in failed or index >= len(program.calls):
-            break
-        failed[index] = f"{program.calls[index].name}: it crashed on made-up data"
-    raise NoAnswer("operators crash on made-up data")
+    return work_table(program.calls, times, CallPlayer(torch, program, 1).operator, alone)
 
 
 def _batch(program: RecordedStep, told: int | None) -> int:
@@ -199,35 +176,15 @@ def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any]
     return found
 
 
-def _forked(
-    torch: ModuleType, program: RecordedStep, batch: int, failed: dict[int, str], factors: Sequence[float]
-) -> dict[str, Any]:
-    """The timings of a fork; or which call crashed it."""
-    at = mmap.mmap(-1, 4)
-    at[:] = struct.pack("I", NEVER)
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.close(reader)
-            _end_with_parent()
-            begins = struct.Struct("I").pack_into
-            player = CallPlayer(torch, program, batch, failed, lambda index: begins(at, 0, index))
-            with os.fdopen(writer, "w") as out:
-                json.dump(_timed(player, factors), out)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as told:
-        text = told.read()
-    os.waitpid(pid, 0)
-    return json.loads(text) if text else {"crashed": struct.unpack("I", at[:])[0]}
+def _timed(
+    torch: ModuleType, program: RecordedStep, batch: int, factors: Sequence[float]
+) -> Mapping[str, Any]:
+    """Times of each call at so many times the batch.
 
-
-def _timed(player: CallPlayer, factors: Sequence[float]) -> dict[str, Any]:
-    batch, torch = player.batch, player.torch
+    Raises:
+        NoAnswer: there is too little memory, or the step handles samples one by one.
+    """
+    player = CallPlayer(torch, program, batch)
     with torch.enable_grad():  # some operators keep what their backward needs only then
         count = len(player.program.calls)
         alone = ReplayedStep(player, batch)
@@ -240,11 +197,11 @@ def _timed(player: CallPlayer, factors: Sequence[float]) -> dict[str, Any]:
             width = max(1, int(batch * factor))
             if 1.5 * factor * peak > SPARED * _free_bytes():
                 if factor <= 2:
-                    return {"why": f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory"}
+                    raise NoAnswer(f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory")
             elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
                 runs[width] = ReplayedStep(player, width)
         if any(ONE_BY_ONE in why for why in player.failed.values()):
-            return {"why": ONE_BY_ONE}
+            raise NoAnswer(ONE_BY_ONE)
         groups: list[dict[int, list[list[int]]]] = []
         first: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
         for width, run in runs.items():
@@ -258,10 +215,9 @@ def _timed(player: CallPlayer, factors: Sequence[float]) -> dict[str, Any]:
                 for width in order:
                     runs[width].play(spent[width])
             groups.append(spent)
-    least = {
-        str(width): [[min(times, default=0) for times in spent[width]] for spent in groups] for width in runs
-    }
+    least = {width: [[min(times, default=0) for times in spent[width]] for spent in groups] for width in runs}
     return {
+        "batch": batch,
         "times": least,
         "failed": player.failed,
         "peak": peak,
@@ -277,7 +233,7 @@ def _answer(
     steps: Sequence[TimedStep],
     recording: Mapping[str, Any],
 ) -> dict[str, Any]:
-    failed = {int(index): why for index, why in found["failed"].items()}
+    failed = found["failed"]
     in_job = [median(column) for column in zip(*(step.calls_ns for step in steps), strict=True)]
     covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
@@ -294,9 +250,9 @@ def _answer(
             f"{what} takes {100 * max(loading, held):.0f} % of the step: how it grows is not known"
         )
     times = found["times"]
-    base = [min(column) for column in zip(*times[str(batch)], strict=True)]
+    base = [min(column) for column in zip(*times[batch], strict=True)]
     points = []
-    for width, groups in sorted((int(text), groups) for text, groups in times.items()):
+    for width, groups in sorted(times.items()):
         loads = width / batch - 1
         ratios = [median(_ratio(step, base, group, loads) for step in steps) for group in groups]
         points.append(
@@ -343,11 +299,6 @@ def _free_bytes() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
-    """A replay whose sidecar has ended is killed by the kernel."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def _give_way() -> None:
     """Training comes first. Linux weighs whole sessions where they are groups of their own (autogroups)."""
     os.nice(NICER)
@@ -358,7 +309,7 @@ def _give_way() -> None:
 def main() -> None:
     """Read a recording from standard input, tell the payload on standard output."""
     recording = json.loads(sys.stdin.buffer.read())
-    _end_with_parent()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # its sidecar ends: nobody waits for it
     _give_way()
     sys.path += recording["paths"]
     import torch

@@ -1,8 +1,7 @@
 """What a recorded size is at another batch size.
 
 Only data of the batch grows, and what descends from it. Sizes that an operator takes as numbers follow the
-tensors whose sizes they were. Where a number may or may not count samples, the choice is a guess that can be
-turned round.
+tensors whose sizes they were.
 """
 
 from __future__ import annotations
@@ -29,25 +28,14 @@ class Sizes:
         counts[now] = counts.get(now, 0) + 1
 
     def like(self, shape: Shape) -> Shape:
-        """Of a tensor whose maker failed: as most that had its shape."""
+        """Of a tensor that nobody made yet: as most that had its shape, else as data of the batch."""
         seen = self._seen.get(shape)
-        return max(seen, key=lambda now: seen[now]) if seen else self.grown(shape)[0]
+        return max(seen, key=lambda now: seen[now]) if seen else self.grown(shape)
 
-    def grown(self, shape: Sequence[int]) -> list[Shape]:
-        """Of new data: what is most likely, then what else it may be."""
-        exact = [at for at, size in enumerate(shape) if size == self.batch]
-        folded = [at for at, size in enumerate(shape) if size > self.batch and size % self.batch == 0]
-        plain = tuple(shape)
-        grown = [
-            (*plain[:at], size * self.width // self.batch, *plain[at + 1 :])
-            for at, size in ((at, shape[at]) for at in (*exact, *folded))
-        ]
-        return list(dict.fromkeys((*grown[: len(exact)], plain, *grown[len(exact) :])))
-
-    def made(self, shape: Sequence[int]) -> list[Shape]:
-        """Sizes of a new tensor: as another that had them, else as data of the batch."""
-        seen = self._seen.get(tuple(shape), {})
-        return list(dict.fromkeys((*sorted(seen, key=lambda now: -seen[now]), *self.grown(shape))))
+    def grown(self, shape: Shape) -> Shape:
+        """Of new data: its first dimension that has the size of the batch grows."""
+        at = shape.index(self.batch) if self.batch in shape else len(shape)
+        return (*shape[:at], self.width, *shape[at + 1 :]) if at < len(shape) else shape
 
     def viewed(self, shape: Sequence[int], before: Shape, now: Shape) -> Shape:
         """Sizes for a view of a tensor that had one shape and has another now."""
@@ -65,16 +53,15 @@ class Sizes:
                 found[likely[0]] = found[likely[0]] * has // had
         return tuple(found)
 
-    def expanded(self, shape: Sequence[int], before: Shape, now: Shape) -> list[Shape]:
+    def expanded(self, shape: Sequence[int], before: Shape, now: Shape) -> Shape:
         """Sizes for an expansion."""
         lead = len(shape) - len(before)
         fixed = [at >= lead and before[at - lead] != 1 for at in range(len(shape))]
         kept = tuple(now[at - lead] if fixed[at] and size != -1 else size for at, size in enumerate(shape))
         free = [at for at, size in enumerate(shape) if size == self.batch and not fixed[at]]
-        if not free:
-            return [kept]
-        grown = [(*kept[:at], self.width, *kept[at + 1 :]) for at in free]
-        return [kept, *grown] if before != now else [*grown, kept]
+        if not free or before != now:
+            return kept
+        return (*kept[: free[0]], self.width, *kept[free[0] + 1 :])
 
     def part(self, number: int, size: int, now: int) -> int:
         """A place along a dimension that had one size and has another now."""
