@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
-from support.attach import KINDS, SLEEPS, STANDIN, TRAINS, child, eventually, interpreters
+from support.attach import KINDS, STANDIN, child, eventually, interpreters
 from support.day_cases import by_day
 from support.outside import containers
 from support.outside.containers import (
@@ -203,22 +203,6 @@ def test_the_doctor_names_what_a_container_has_in_the_way(name: str, tmp_path: P
         done = looked.run("-c", GO_IN, str(looked.pid))
         assert failed["detail"] in done.stderr
         assert code == (EXIT_GONE if "there is no process" in failed["detail"] else EXIT_CANNOT_ATTACH)
-
-
-def test_another_c_library_beside_pythons_own_is_left_alone(tmp_path: Path) -> None:
-    """As where musl lies beside glibc: a call into the one that Python does not use would end the job."""
-    trap = tmp_path / "ld-musl-x86_64.so.1"
-    names = ("pthread_create", "pthread_self", "pthread_detach", "munmap")
-    made = "\n".join(f"void {name}(void) {{ __builtin_trap(); }}" for name in names)
-    (tmp_path / "trap.c").write_text(made)
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-o", str(trap), str(tmp_path / "trap.c")],
-        check=True,
-    )
-    source = f"import ctypes; ctypes.CDLL({str(trap)!r})\n" + TRAINS + SLEEPS["join"]
-    with running(Setup(job=()), tmp_path, source) as looked:
-        done = looked.run("-c", GO_IN, str(looked.pid))
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.nightly

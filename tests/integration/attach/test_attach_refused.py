@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -55,36 +53,25 @@ def refusal(target: Child, tmp_path: Path, *, shipped: bool = False) -> CannotAt
     return caught.value
 
 
-CALLS = {"socket": 41, "memfd_create": 319, "openat": 257}
+SOCKET = 41
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_seccomp_filter_is_named_with_what_it_refuses(call: str, tmp_path: Path) -> None:
-    with trains(f"{SECCOMP}refuse({CALLS[call]})", real=True) as target:
+def test_a_seccomp_filter_is_named_with_what_it_refuses(tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse({SOCKET})", real=True) as target:
         said = refusal(target, tmp_path, shipped=True)
         assert "its seccomp filter refuses it" in said.message
-        assert call in said.message
+        assert "socket" in said.message
         assert "seccomp profile" in said.hint
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel shows filters to root alone")
 def test_a_seccomp_filter_that_would_kill_the_job_is_named_and_it_lives(tmp_path: Path) -> None:
-    with trains(f"{SECCOMP}refuse({CALLS['socket']}, action=0x80000000)", real=True) as target:
+    with trains(f"{SECCOMP}refuse({SOCKET}, action=0x80000000)", real=True) as target:
         said = refusal(target, tmp_path, shipped=True)
         assert "kills it for socket" in said.message
 
 
 SYMLINK, SYMLINKAT, PIDFD_OPEN = 88, 266, 434
-
-
-@pytest.mark.parametrize("calls", [(SYMLINK, SYMLINKAT), (PIDFD_OPEN,)])
-def test_a_job_that_may_make_no_link_is_entered_all_the_same(calls: tuple[int, ...], tmp_path: Path) -> None:
-    with trains(f"{SECCOMP}refuse{calls}", real=True) as target:
-        threads = target.threads()
-        link = enter(target.pid, cache=tmp_path / "cache")
-        link.socket.close()
-        os.close(link.ring_fd)
-        eventually(lambda: target.threads() == threads)
 
 
 # Reads everything, writes nowhere.
@@ -97,89 +84,30 @@ libc.syscall(446, rules, 0)  # a kernel without it lets everything pass
 """
 
 
-def test_a_job_that_may_write_nowhere_is_entered_all_the_same(tmp_path: Path) -> None:
-    with trains(LANDLOCK, real=True) as target:
+@pytest.mark.parametrize("first", [f"{SECCOMP}refuse({SYMLINK}, {SYMLINKAT}, {PIDFD_OPEN})", LANDLOCK])
+def test_a_job_that_may_make_no_link_or_write_nowhere_is_entered_all_the_same(
+    first: str, tmp_path: Path
+) -> None:
+    with trains(first, real=True) as target:
+        threads = target.threads()
         link = enter(target.pid, cache=tmp_path / "cache")
         link.socket.close()
         os.close(link.ring_fd)
+        eventually(lambda: target.threads() == threads)
 
 
-@pytest.mark.parametrize("free", [0, 1])
-def test_a_job_out_of_descriptors_is_told_so(
-    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_out_of_descriptors_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take = (
         "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\n"
-        "try:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError: pass\n"
-        f"for _ in range({free}): os.close(held.pop())"
+        "try:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError: pass"
     )
     with trains(take) as target:
-        assert f"has {free or 'no'} file descriptor" in refusal(target, tmp_path / "seen").message
+        assert "has no file descriptor" in refusal(target, tmp_path / "seen").message
         # Where it had more when it was looked at, the agent itself says so.
         monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
         said = refusal(target, tmp_path / "met")
         assert "Too many open files" in said.message
         assert f"autobrrr doctor {target.pid} says which limit" in said.hint
-
-
-def test_a_job_near_its_limit_of_addresses_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = (
-        "import resource\npages = int(open('/proc/self/statm').read().split()[0])\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (5 << 20),) * 2)"
-    )
-    with trains(take) as target:
-        assert "may map" in refusal(target, tmp_path / "seen").message
-        monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
-        said = refusal(target, tmp_path / "met")
-        assert f"autobrrr doctor {target.pid} says which limit" in said.hint
-
-
-def test_a_job_near_its_limit_of_private_memory_is_told_so(tmp_path: Path) -> None:
-    take = (
-        "import resource\n"
-        "size = next(each for each in open('/proc/self/status') if each.startswith('VmData'))\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (int(size.split()[1]) * 1024 + (13 << 20), -1))"
-    )
-    with trains(take) as target:
-        said = refusal(target, tmp_path)
-        assert "more of data (ulimit -d)" in said.message
-        assert said.hint.startswith(f"prlimit --pid {target.pid} --data=")
-
-
-# What `enter` says to root, who is the job's user by then; at last, as it was told of the job's own failure.
-REFUSED = """
-import os, sys, tempfile
-from pathlib import Path
-from autobrrr.attach import door, triage
-from autobrrr.attach.enter import enter
-from autobrrr.errors import CannotAttach
-door.go_through(int(sys.argv[1]))
-for checks in (triage.CHECKS, ()):
-    triage.CHECKS = checks
-    try: enter(int(sys.argv[1]), cache=Path(tempfile.gettempdir()) / "none")
-    except CannotAttach as error: print(error.message, error.hint)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_user_with_no_thread_left_is_told_so() -> None:
-    take = (
-        "import ctypes, os, resource\nos.setgid(23457); os.setuid(23457)\n"
-        "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\nresource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"
-    )
-    source = f"import torch\n{take}\nprint('works', flush=True)\n{KINDS['training']}"
-    with child("theirs", "/usr/bin/python3", source=source, standin=True) as target:
-        assert target.process.stdout is not None
-        assert target.process.stdout.readline() == "works\n"
-        done = subprocess.run(
-            [sys.executable, "-c", REFUSED, str(target.pid)], capture_output=True, text=True, check=False
-        )
-        looked_at, met = done.stdout.splitlines()
-        assert re.match(r"uid 23457 runs \d threads", looked_at), "ours are among them"
-        assert "can't start new thread" in met
-    shutil.rmtree("/tmp/autobrrr-23457", ignore_errors=True)
 
 
 @pytest.fixture
@@ -224,43 +152,6 @@ def test_a_job_at_its_memory_limit_is_refused_and_lives(group: Path, tmp_path: P
         assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
 
-@pytest.mark.parametrize("group", ["pids"], indirect=True)
-def test_a_group_with_no_thread_left_is_told_so(group: Path, tmp_path: Path) -> None:
-    with trains() as target:
-        (group / "cgroup.procs").write_text(str(target.pid))
-        (group / "pids.max").write_text((group / "pids.current").read_text())
-        assert "has no threads left of the 1" in refusal(target, tmp_path).message
-
-
-def test_a_prompt_is_said_to_be_one(tmp_path: Path) -> None:
-    source = "import os, torch\nnobody, types = os.pipe(); os.dup2(nobody, 0)\nos.read(0, 1)"
-    with child("prompt", source=source, standin=True) as target:
-        said = refusal(target, tmp_path)
-        assert target.alive()
-    assert "waits for its standard input, as at a prompt" in said.message
-
-
-def test_another_thread_with_the_interpreter_lock_is_not_blamed_on_the_main_thread(tmp_path: Path) -> None:
-    source = (
-        "import re, threading, torch\n"
-        "hold = lambda: re.match(r'(a?){25}a{25}', 'a' * 25)\n"
-        "threading.Thread(target=hold, daemon=True).start()\nwhile True: beats += 1"
-    )
-    lines: list[str] = []
-    with child("held", source=source, standin=True) as target:
-        link = enter(
-            target.pid,
-            on_wait=lines.append,
-            cache=tmp_path / "cache",
-            entries=probe_bundle(tmp_path / "probe"),
-        )
-        link.socket.close()
-        os.close(link.ring_fd)
-    # Once it is free the call runs, and the agent comes up: that may be said, and nothing of the main thread.
-    true = ("waits for a lock", "the call has run", "other programs have the CPUs")
-    assert not [line for line in lines if not any(each in line for each in true)]
-
-
 @pytest.mark.parametrize("kind", ["a file", "read-only", "somebody else's"])
 def test_a_runtime_folder_that_can_not_be_used_is_named(
     kind: str, tmp_path: Path, job: Callable[..., TrainingJob]
@@ -288,14 +179,12 @@ def test_a_runtime_folder_that_can_not_be_used_is_named(
     assert trained.alive()
 
 
-@pytest.mark.parametrize("verb", ["attach", "diagnose", "tune"])
-def test_ctrl_c_in_the_first_second_leaves_nothing(
-    verb: str, tmp_path: Path, job: Callable[..., TrainingJob]
-) -> None:
+def test_ctrl_c_in_the_first_seconds_leaves_nothing(tmp_path: Path, job: Callable[..., TrainingJob]) -> None:
     trained = job("matmul")
     began = Path(f"/proc/{trained.pid}/task")
     threads = len(os.listdir(began))
-    for wait_s in (0.3, 0.9, 3.0):  # starting, entering, waiting for a verdict
+    # While it starts, enters, and waits for a verdict.
+    for verb, wait_s in (("attach", 0.3), ("diagnose", 0.9), ("tune", 3.0)):
         command = subprocess.Popen(
             [sys.executable, "-c", OWN, verb, str(trained.pid)],
             stdout=subprocess.PIPE,

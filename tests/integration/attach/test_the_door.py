@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
-from autobrrr.client import diagnosing, other_users
+from autobrrr.client import diagnosing
 from autobrrr.client.session_client import join
 from autobrrr.errors import CannotAttach
 from support.attach import STANDIN, child, eventually
@@ -127,6 +126,7 @@ def test_the_jobs_user_can_not_look_into_what_has_become_it(theirs: Path) -> Non
 TRACES = """
 from pathlib import Path
 from autobrrr.machine import same_program
+from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.errors import AutobrrrError
@@ -235,21 +235,6 @@ def test_what_can_not_change_its_user_leaves_other_users_jobs_alone(theirs: Path
     assert not kept_tracer.is_kept()
 
 
-def test_whoever_may_not_become_the_user_is_told_so(theirs: Path) -> None:
-    with job_of(USER, theirs) as pid:
-        words = ["setpriv", "--bounding-set=-setuid", "--inh-caps=-all", sys.executable, "-m", "autobrrr"]
-        done = subprocess.run(
-            [*words, "doctor", str(pid)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            check=False,
-        )
-        assert done.returncode == 3
-        assert f"may not act as uid {USER}" in done.stderr
-        assert "as that user" in done.stderr
-
-
 def test_a_process_of_two_users_is_refused(theirs: Path) -> None:
     """As a set-uid program is: whose rights would be right?"""
     set_uid = theirs / "su"
@@ -281,26 +266,3 @@ def test_a_process_that_shows_nothing_to_its_own_user_is_named(theirs: Path) -> 
         done = behind_the_door(target.pid, "from autobrrr.cli import main\nmain(['doctor', sys.argv[1]])")
         assert "shows its memory to root alone" in done.stdout, done.stderr
         assert target.alive()
-
-
-def test_a_user_whose_files_never_answer_holds_up_no_list(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(other_users, "ANSWER_S", 1.0)
-    hung = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(other_users.own_modules, "command", lambda *words: hung)
-    began_s = time.monotonic()
-    others = other_users.OtherUsers()
-    with job_of(USER, theirs) as pid:
-        assert others.take(pid)
-        assert not others.take(os.getpid())
-        (line,) = others.listed()
-    assert time.monotonic() - began_s < 60
-    assert (line.pid, line.attachable) == (pid, False)
-    assert "don't answer" in str(line.why)
-
-
-def test_roots_own_jobs_have_no_door() -> None:
-    with child("spin") as target:
-        assert door.go_through(target.pid) == target.pid
-        assert not kept_tracer.is_kept()
