@@ -6,12 +6,15 @@ may call `agent.begin()` (see `agent_job.py`).
 
 from __future__ import annotations
 
+import contextlib
+import json
 import mmap
 import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,6 +153,19 @@ class Peer:
         self.link.close()
 
 
+# After a script: what the test tells the job to do next, in one namespace.
+SERVES = """
+import json, sys, traceback
+while line := sys.stdin.readline():
+    try:
+        exec(json.loads(line), globals())
+        print("done", flush=True)
+    except BaseException:
+        traceback.print_exc()
+        print("failed", flush=True)
+"""
+
+
 class AgentJob:
     """A child process that runs a script which starts the agent itself."""
 
@@ -180,6 +196,28 @@ class AgentJob:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+
+    @contextlib.contextmanager
+    def session(self, code: str) -> Iterator[Peer]:
+        """The sidecar of a session that this code begins, in a job whose script ends with `SERVES`."""
+        self.tell(json.dumps(code))
+        peer = self.peer()
+        try:
+            yield peer
+        finally:
+            peer.close()
+            self.said = self.done()
+
+    def done(self) -> str:
+        """What it prints until it has done what it was told; asserts that it could."""
+        assert self.process.stdout is not None
+        said = ""
+        for line in self.process.stdout:
+            if line in ("done\n", "failed\n"):
+                assert line == "done\n", said
+                return said
+            said += line
+        raise AssertionError(said)
 
     def until(self, line: str) -> None:
         """Read what it prints up to this line."""
