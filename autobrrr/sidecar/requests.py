@@ -46,13 +46,10 @@ from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields,
 from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
-MOST_CLIENTS = 64
 EVERY_MS = 500
 FASTEST_NS = 100_000_000
 HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
 CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it is read
-CUT_FRAME_NS = 10_000_000_000  # a frame must be complete after this time
-UNREAD_NS = 60_000_000_000  # nothing was taken for so long: the client is dropped
 MOST_LOG_LINES = 500
 OWNER_NS = 20_000_000_000  # for the command that started the session to join it, on a crowded machine
 
@@ -69,8 +66,7 @@ class Service:
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         self._unowned_until_ns: int | None = None
-        self._stays = False  # until it is detached, whoever owns it
-        self._orphaned = False  # who started it has left it to those who were there
+        self._stays = True  # until it is detached, whoever uses it
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
         self._handlers = {name[3:]: getattr(self, name) for name in vars(Service) if name.startswith("do_")}
@@ -81,16 +77,14 @@ class Service:
         return any(client.every_ns is not None for client in self.clients)
 
     def expect_owner(self) -> None:
-        """End the session unless a client comes soon that owns it: whoever started it may be gone already."""
+        """End the session with the last client that uses it, or where none that owns it comes soon."""
+        self._stays = False
         self._unowned_until_ns = self._clock_ns() + OWNER_NS
 
     def join(self, link: socket.socket) -> ClientConnection:
         """A client has come."""
         client = ClientConnection(wire=Wire(link, HELD_BYTES))
         self.clients.append(client)
-        if len(self.clients) > MOST_CLIENTS:
-            client.send(failure(AutobrrrError(f"{MOST_CLIENTS} clients are connected already")))
-            client.leaving = True
         return client
 
     def readable(self, client: ClientConnection) -> None:
@@ -101,9 +95,9 @@ class Service:
             client.gone = True
             return
         except BadFrame as error:
-            self._throw_out(client, UsageError(f"bad frame: {error}", "use the same version on both sides"))
+            client.send(failure(UsageError(f"bad frame: {error}", "use the same version on both sides")))
+            client.leaving = True
             return
-        client.cut_since_ns = self._clock_ns() if client.wire.inside_frame else None
         for message in messages:
             if client.gone or client.leaving:
                 return
@@ -125,24 +119,12 @@ class Service:
             self._session.detach(False, lambda ending: None)
         snapshot: Fields | None = None
         for client in self.clients:
-            if client.cut_since_ns is not None and now_ns - client.cut_since_ns > CUT_FRAME_NS:
-                self._throw_out(client, UsageError("bad frame: its end did not come"))
-            self._mind_unread(client, now_ns)
             due = client.every_ns is not None and now_ns - client.pushed_ns >= client.every_ns
             if due and not client.leaving and client.wire.waiting_bytes < CROWDED_BYTES:
                 snapshot = snapshot or event_of(self._session.snapshot())
                 client.pushed_ns = now_ns
                 client.send(snapshot)
         return self.free()
-
-    def _mind_unread(self, client: ClientConnection, now_ns: int) -> None:
-        """A client that takes nothing for long is dropped."""
-        if not client.wire.waiting_bytes:
-            client.stuck_since_ns = None
-        elif client.stuck_since_ns is None:
-            client.stuck_since_ns = now_ns
-        elif now_ns - client.stuck_since_ns > UNREAD_NS:
-            client.gone = True
 
     def free(self) -> list[ClientConnection]:
         """Connections that are done; they are no longer served."""
@@ -155,25 +137,15 @@ class Service:
             self.clients.remove(client)
             if self._tuning.asked_by is client:
                 self._tuning.cancel()
-            self._orphaned = self._orphaned or client.owner
-            last = self._orphaned and client.every_ns is not None and not self._has_on
-            if (client.owner or last) and not self._is_wanted(client):
-                self._session.detach(False, lambda ending: None)
+        if done and not self._is_used():
+            self._session.detach(False, lambda ending: None)
         return done
 
-    def _is_wanted(self, leaving: ClientConnection) -> bool:
-        """Whether the session goes on without this client: others own it too, listen, tune or have switched
-        something on, or it was to stay."""
-        tuned = self._tuning.asked is not None and self._tuning.asked_by is not leaving
-        others = [client for client in self.clients if client is not leaving]
-        used = any(one.owner or one.switches or one.every_ns is not None for one in others)
-        return self._stays or tuned or used
-
-    @property
-    def _has_on(self) -> bool:
-        """Whether somebody has switched something on that would go off with the session."""
-        active = self._session.active
-        return active is not None and any(not applied.planned for applied in active.on.values())
+    def _is_used(self, leaving: ClientConnection | None = None) -> bool:
+        """Whether the session goes on without this client: others own it or listen, or it was to stay."""
+        others = (client for client in self.clients if client is not leaving)
+        used = any(one.owner or one.every_ns is not None for one in others)
+        return self._stays or self._unowned_until_ns is not None or used
 
     def say(self, line: ActivityLine) -> None:
         """A line of narration for everybody who listens."""
@@ -191,11 +163,6 @@ class Service:
         for client in self.clients:
             client.send(last)
             client.leaving = True
-
-    def _throw_out(self, client: ClientConnection, error: AutobrrrError) -> None:
-        client.send(failure(error))
-        client.leaving = True
-        client.cut_since_ns = None
 
     def _answer(self, client: ClientConnection, message: Fields) -> None:
         number, do = message.get("id"), str(message.get("do"))
@@ -248,7 +215,7 @@ class Service:
     def do_apply(self, reply: Reply, *, remedies: list[RemedyChoice]) -> Later:
         """Remedies one after the other; a refusal of one is said and does not stop the rest."""
         self._leave_the_tuner_alone()
-        reply.client.switches = True
+        reply.client.owner = True
         outcome: list[Fields] = []
 
         def go_on() -> None:
@@ -299,7 +266,7 @@ class Service:
     def do_tune(self, reply: Reply) -> None:
         """Start a tuning (`TuneRequest`); what comes of it are events."""
         self._tuning.begin(reply.client, as_record(reply.asked, TuneRequest), self.push)
-        reply.client.switches = True
+        reply.client.owner = True
         self._stays = self._stays or self._tuning.asked_by is None
 
     def do_cancel(self, reply: Reply) -> None:
@@ -353,17 +320,14 @@ class Service:
         return explained(name)
 
     def do_own(self, reply: Reply, *, owned: bool = True) -> None:
-        """The session ends with this client, unless it is wanted by then; or stays, whoever owned it."""
+        """The session goes on while this client uses it; or stays, whoever uses it."""
         reply.client.owner, self._stays = owned, self._stays or not owned
         self._unowned_until_ns = None
 
     def do_leave(self, reply: Reply) -> Fields | Later:
-        """A command is through with the session: it ends where nobody else wants it, and who started it is
-        this one, or was one that has left, and nothing is on; else there is no ending."""
-        owned = reply.client.owner or (self._orphaned and not self._has_on)
-        if not owned or self._is_wanted(reply.client):
-            self._orphaned = self._orphaned or reply.client.owner
-            reply.client.owner = False
+        """A command is through: the session ends where nobody else uses it and it was not to stay."""
+        reply.client.owner, reply.client.every_ns = False, None
+        if self._is_used(reply.client):
             return {"ending": None}
         self._session.detach(False, lambda ending: reply.done(ending=self._told(ending)))
         return LATER

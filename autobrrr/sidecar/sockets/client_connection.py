@@ -21,10 +21,7 @@ class ClientConnection:
     wire: Wire
     every_ns: int | None = None  # subscribed, and how often
     pushed_ns: int = 0
-    cut_since_ns: int | None = None  # the beginning of a frame has been here since
-    stuck_since_ns: int | None = None  # something has been waiting to be read since
-    owner: bool = False  # the session ends with this client
-    switches: bool = False  # it has put something on, or tried to
+    owner: bool = False  # the session goes on for this client
     leaving: bool = False  # close once everything is sent
     gone: bool = False
 

@@ -54,11 +54,6 @@ class Wire:
         """What the other side has not taken yet."""
         return len(self._outgoing)
 
-    @property
-    def inside_frame(self) -> bool:
-        """The beginning of a frame came in, its end did not yet."""
-        return bool(self._incoming)
-
     def feed(self, raw: bytes) -> list[dict[str, object]]:
         """The frames that are complete with these bytes.
 
