@@ -11,7 +11,6 @@ from autobrrr.recipe.recipe_reader import load, load_with_text, parse, shipped
 from autobrrr.recipe.recipe_writer import dump, from_tuning
 from autobrrr.recipe.script_flags import (
     NO_PLACE,
-    ignores_environment,
     misplaced,
     overruled,
     own_words,
@@ -37,7 +36,6 @@ __all__ = [
     "load",
     "load_with_text",
     "misfits",
-    "ignores_environment",
     "misplaced",
     "overruled",
     "own_words",
