@@ -117,7 +117,7 @@ def diagnosed(
             if options.window:
                 client.window()
             if options.sweep:
-                client.sweep(options.sweep)
+                client.sweep()
             found = await_verdict(client, patience, say, peaks.look, doing)
             for name, came, there in (
                 ("the profiler window", patience.windowed, not options.window or found.window is not None),

@@ -34,7 +34,7 @@ from autobrrr.records.wire_answers import (
     SessionFacts,
     TuneFailed,
 )
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
     connect,
@@ -178,9 +178,9 @@ class Client:
         """Have a few steps run under the profiler."""
         self._ask("window")
 
-    def sweep(self, along: Sweep) -> None:
-        """Have a step replayed at other sizes of its data, once all else is measured."""
-        self._ask("sweep", along=along)
+    def sweep(self) -> None:
+        """Have a step replayed at other batch sizes, once all else is measured."""
+        self._ask("sweep")
 
     def hold(self) -> None:
         """Have the session measure nothing until `compare`, or for a minute."""

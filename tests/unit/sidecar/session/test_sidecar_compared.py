@@ -28,7 +28,7 @@ def timed(stage: Stage) -> None:
 
 
 def test_a_session_that_is_held_begins_nothing_for_a_minute(stage: Stage) -> None:
-    stage.session.hold()
+    stage.session.course.hold()
     stage.event("anatomy", anatomy())
     assert stage.run(12, seconds=30) is State.WATCHING
     assert stage.run(4, seconds=29) is State.WATCHING
@@ -38,7 +38,7 @@ def test_a_session_that_is_held_begins_nothing_for_a_minute(stage: Stage) -> Non
 
 def test_steps_are_timed_before_all_else_and_not_once_more(stage: Stage) -> None:
     found: list[CollectiveWaits] = []
-    stage.session.hold()
+    stage.session.course.hold()
     stage.event("anatomy", anatomy())
     stage.run(12)
     assert stage.session.compare(0, found.append) is None
@@ -57,7 +57,7 @@ def test_steps_are_timed_before_all_else_and_not_once_more(stage: Stage) -> None
 
 def test_as_many_steps_are_timed_as_the_time_holds(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
-    stage.session.hold()
+    stage.session.course.hold()
     stage.run(12)
     step_ns = stage.session.findings.window.median_ns
     assert step_ns
@@ -69,7 +69,7 @@ def test_as_many_steps_are_timed_as_the_time_holds(stage: Stage) -> None:
 def test_what_is_being_measured_comes_to_its_end_first_and_goes_on_afterwards(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.TRACING
-    stage.session.hold()
+    stage.session.course.hold()
     stage.agent.answer("trace")
     stage.event("traced", traced(stage.model))
     assert stage.run(4, seconds=5) is State.TRACING, "held"
@@ -98,7 +98,7 @@ def test_a_session_that_has_measured_all_is_compared_and_watches_on(stage: Stage
 
 
 def test_a_rank_that_can_not_be_timed_says_so_and_goes_on(stage: Stage) -> None:
-    stage.session.hold()
+    stage.session.course.hold()
     stage.event("anatomy", anatomy())
     stage.run(12)
     found: list[CollectiveWaits] = []
@@ -112,7 +112,7 @@ def test_a_rank_that_can_not_be_timed_says_so_and_goes_on(stage: Stage) -> None:
 
 def test_a_session_that_changes_nothing_is_not_compared(tmp_path: Path) -> None:
     readonly = Stage(tmp_path, readonly=True)
-    assert readonly.session.compare(0, lambda found: None) == "nothing of the session is in the job"
+    assert readonly.session.compare(0, lambda found: None) == "the session is attaching"
     readonly.enter(rank=0, world_size=2)
     assert readonly.session.compare(0, lambda found: None) == "the session is read-only"
 
@@ -134,7 +134,7 @@ def test_a_session_shows_what_came_of_a_comparison_until_its_job_is_changed(stag
 
 
 def test_a_comparison_of_the_job_before_it_was_changed_is_not_taken(stage: Stage) -> None:
-    stage.session.hold()
+    stage.session.course.hold()
     stage.event("anatomy", anatomy())
     stage.run(12)
     assert stage.session.compare(0, lambda found: None) is None

@@ -101,7 +101,7 @@ def test_a_window_that_is_refused_or_never_comes_does_not_hold_the_course_up(sta
     assert stage.session.findings.profile == ProfilerWindow(
         status="abstained", why="refused: the session is read-only"
     )
-    assert stage.session.open_window() is None
+    stage.session.course.open_window()
     assert stage.run(12) is State.PROFILING
     assert stage.run(12, seconds=60) is State.JUDGED
     assert stage.session.findings.profile.why == "the window did not come in time"  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def test_a_window_is_opened_on_request_after_what_is_under_way(stage: Stage) -> 
     stage.enter()
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.TRACING
-    assert stage.session.open_window() is None
+    stage.session.course.open_window()
     stage.agent.answer("trace")
     stage.event("traced", traced(stage.model))
     assert stage.run(24) is State.PROFILING
@@ -126,10 +126,10 @@ def test_no_window_is_opened_read_only_or_while_tuning(tmp_path: Path) -> None:
     readonly = Stage(tmp_path, readonly=True).enter(compiled=True)
     readonly.event("anatomy", anatomy())
     assert readonly.run(12) is State.JUDGED
-    assert readonly.session.open_window() == "the session is read-only"
+    assert readonly.session.busy == "the session is read-only"
     tuned = Stage(tmp_path).measured()
     assert tuned.session.begin_tuning() is None
-    assert tuned.session.open_window() == "the session is tuning"
+    assert tuned.session.busy == "the session is tuning"
 
 
 @pytest.mark.parametrize("longest", [100, 180])

@@ -13,7 +13,7 @@ from support.sessions.sidecar import anatomy, probed
 
 def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage) -> None:
     stage.enter()
-    assert stage.session.sweep("batch") is None
+    stage.session.course.sweep()
     stage.traced()
     stage.run(24)
     stage.event("probed", probed(stage.model))
@@ -33,7 +33,7 @@ def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage)
 @pytest.mark.parametrize("answer", ["refused: busy", None])
 def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, answer: str | None) -> None:
     stage.measured()
-    assert stage.session.sweep("batch") is None
+    stage.session.course.sweep()
     assert stage.run(4) is State.SWEEPING
     if answer is not None:
         stage.agent.answer("trace", ok=False, why=answer)
@@ -44,37 +44,22 @@ def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, a
     assert (answer or "in time") in (found.why or "")
 
 
-def test_sweeps_of_two_clients_are_made_one_after_the_other_and_shown_until_the_next(stage: Stage) -> None:
-    stage.measured()
-    for along in ("batch", "length", "batch"):
-        assert stage.session.sweep(along) is None
-    for along in ("batch", "length"):
-        assert stage.run(4) is State.SWEEPING
-        assert stage.agent.commands[-1] == ("trace", {"sweep": along})
-        stage.event("probed", {**probed(stage.model), "sweep": along})
-        assert stage.run(1) is State.JUDGED
-        found = stage.session.snapshot().sweep
-        assert found is not None
-        assert found.along == along
-    assert stage.run(8) is State.JUDGED, "asked for twice before it began, made once"
-
-
 def test_a_sweep_that_is_asked_for_again_is_not_answered_with_the_old_one(stage: Stage) -> None:
     stage.measured()
-    assert stage.session.sweep("batch") is None
+    stage.session.course.sweep()
     assert stage.run(4) is State.SWEEPING
     stage.event("probed", {**probed(stage.model), "sweep": "batch"})
     assert stage.run(1) is State.JUDGED
-    assert stage.session.sweep("batch") is None
+    stage.session.course.sweep()
     assert stage.session.snapshot().sweep is None
     assert stage.run(4) is State.SWEEPING
 
 
 def test_no_sweep_is_made_read_only_or_outside(tmp_path: Path) -> None:
     stage = Stage(tmp_path, readonly=True)
-    assert stage.session.sweep("batch") == "nothing of the session is in the job"
+    assert stage.session.course.refusal == "nothing of the session is in the job"
     stage.enter()
-    assert stage.session.sweep("batch") == "the session is read-only"
+    assert stage.session.course.refusal == "the session is read-only"
 
 
 def test_collectives_are_timed_after_the_trace_where_ranks_share_gradients(stage: Stage) -> None:
