@@ -104,6 +104,22 @@ def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     assert facts(Loop(table)) == {}
 
 
+class Sharded(torch.Tensor):
+    """As a DTensor: an operator on it would talk to the other ranks."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: object, *_: object) -> None:
+        raise AssertionError(f"{func} ran")
+
+
+def test_no_operator_runs_on_what_is_sharded() -> None:
+    shard = torch.Tensor._make_wrapper_subclass(Sharded, (1 << 10, 1 << 10))
+    table = SimpleNamespace(grad=shard, dtype=torch.float32, numel=lambda: 1 << 20, dim=lambda: 2)
+    assert facts(Loop(table, exp_avg=shard)) == {}  # type: ignore[arg-type]
+
+
 def test_compiling_the_same_again_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(ago_s: float, cache_size: int) -> SimpleNamespace:
         return SimpleNamespace(
