@@ -104,7 +104,7 @@ def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     assert facts(Loop(table)) == {}
 
 
-class Sharded(torch.Tensor):
+class Sharded(torch.Tensor):  # type: ignore[misc]
     """As a DTensor: an operator on it would talk to the other ranks."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -117,7 +117,7 @@ class Sharded(torch.Tensor):
 def test_no_operator_runs_on_what_is_sharded() -> None:
     shard = torch.Tensor._make_wrapper_subclass(Sharded, (1 << 10, 1 << 10))
     table = SimpleNamespace(grad=shard, dtype=torch.float32, numel=lambda: 1 << 20, dim=lambda: 2)
-    assert facts(Loop(table, exp_avg=shard)) == {}  # type: ignore[arg-type]
+    assert facts(Loop(table, exp_avg=shard)) == {}
 
 
 def test_compiling_the_same_again_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
