@@ -53,7 +53,6 @@ class Candidate:
 
     choice: Choice
     predicted: float | None  # factor on speed
-    rare: bool  # acts on rare long steps
     cls: ExactnessClass  # at best
     interval: tuple[float, ...] | None = None  # of `predicted`, where it is an estimate
 
@@ -91,8 +90,11 @@ def check_names(only: Sequence[str]) -> None:
             near = nearest(name, REGISTRY)
             hint = f"did you mean {near}?" if near else "autobrrr explain lists all remedies"
             raise UsageError(f"--only {name}: no such remedy", hint)
-        if not _can_be_tried(REGISTRY[name]):
-            raise UsageError(f"--only {name}: not possible on a running job ({REGISTRY[name].reach})")
+        if REGISTRY[name].reach != "live":
+            raise UsageError(
+                f"--only {name}: not possible on a running job ({REGISTRY[name].reach})",
+                f"autobrrr tune --param {name} -- COMMAND tries it from the start on",
+            )
 
 
 def class_named(name: str | None) -> ExactnessClass:
@@ -175,7 +177,6 @@ def _candidate(choice: Choice, advice: Advice | None) -> Candidate:
         choice=choice,
         predicted=None if advice is None else advice.expected,
         interval=None if advice is None or advice.interval is None else tuple(advice.interval),
-        rare=remedy.rare,
         cls=class_named(remedy.cls),
     )
 
@@ -186,22 +187,12 @@ def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
     return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
 
 
-def switches_by_epoch(choice: Choice) -> bool:
-    """True where a choice takes effect with the next epoch."""
-    return REGISTRY[choice.remedy].reach == "next_epoch"
-
-
-def _can_be_tried(remedy: Remedy) -> bool:
-    """Steps tell its gain: those of a larger batch do more work."""
-    return remedy.reach != "relaunch" and "loader.batch_size" not in remedy.targets
-
-
 def _may_be_tried(
     remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str], unproven: bool
 ) -> bool:
     named = remedy.name in only
     return (
-        _can_be_tried(remedy)
+        remedy.reach == "live"
         and remedy.undo_safe
         and remedy.cls in allowed
         and (named or not (only or (remedy.unproven and not unproven) or remedy.only_named))

@@ -31,10 +31,9 @@ from autobrrr.tuner.ab_blocks import (
     settled,
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
-from autobrrr.tuner.candidate_space import switches_by_epoch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import JobUnderTest, LongEpochs, RemedyLost, Steps, durations_ns, timed
-from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule
+from autobrrr.tuner.job_under_test import JobUnderTest, RemedyLost, Steps, durations_ns, timed
+from autobrrr.tuner.stop_rules import Decision, PairStanding, StopRule
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
 LONGEST_SLICE_NS = 500_000_000
@@ -86,10 +85,10 @@ class Comparing:
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
     may_lose_ns: float = math.inf
-    rare: bool = False
+    rare: bool = False  # the remedy acts on rare long steps: plain means decide, over longer blocks
     switch_ns: float = 0.0  # as the comparison before has found it
     seed: int = 0
-    on_pair: Callable[[PairStanding, Interval | None, int], None] = field(default=lambda *_: None)
+    on_pair: Callable[[PairStanding, int], None] = field(default=lambda *_: None)
 
 
 class _Over(Exception):
@@ -130,11 +129,6 @@ class _Run:
         self.price_ns = 0
         self.slower_ns = 0.0  # what blocks with the remedy took longer
         self.next_seq = 0
-        on_in_turn = set(asked.with_it) ^ set(asked.without)
-        by_epoch = [switches_by_epoch(choice) for choice in on_in_turn]
-        self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
-        self.epoch_seq: int | None = None  # where the epoch that is to be counted began
-        self.epoch_ns = 0.0
         self.by_length = ByLength()
         self.last_side: Side | None = None
         self.suspicions = 0
@@ -170,9 +164,7 @@ class _Run:
     def pairs(self) -> _Over:
         """Pair after pair, until the rule or the deadline ends it."""
         orders = pair_orders(random.Random(self.asked.seed))
-        upcoming = next(orders)
         while True:
-            order, upcoming = upcoming, next(orders)
             over = self.asked.rule(self.standing())
             if over is not None:
                 return _Over(*over)
@@ -180,27 +172,17 @@ class _Run:
             end_ns = self.bench.now_ns() + self.pair_ns()
             if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
                 return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
-            self.pair(order, upcoming[0])
-            standing = self.standing()
-            self.asked.on_pair(standing, self.interval(standing), self.steps)
+            self.pair(next(orders))
+            self.asked.on_pair(self.standing(), self.steps)
             if self.bench.paused:  # the job goes on as it was before this comparison, however long that is
                 self.board.go(self.asked.without)
                 self.bench.rest_while_paused()
-                self.epoch_seq = None
 
-    def pair(self, order: tuple[Side, Side], upcoming: Side) -> None:
-        """Two neighbouring blocks; a pair without enough representative steps does not count.
-
-        Args:
-            upcoming: Of the next pair, the first.
-        """
+    def pair(self, order: tuple[Side, Side]) -> None:
+        """Two neighbouring blocks; a pair without enough representative steps does not count."""
         try:
-            if self.by_epoch:
-                blocks = self.epochs(order, upcoming)
-            else:
-                blocks = {side: self.block(side) for side in order}
+            blocks = {side: self.block(side) for side in order}
         except _Suspected as suspected:
-            self.epoch_seq = None
             self.look_without(suspected)
             return
         without, with_it = blocks["A"], blocks["B"]
@@ -260,50 +242,6 @@ class _Run:
         changes = found[found["flags"] & ring_layout.SWITCHED != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
         return block_of(counted)
-
-    def epochs(self, order: tuple[Side, Side], upcoming: Side) -> dict[Side, TokenBlock]:
-        """Two whole epochs. Each arm is switched on in the epoch before its own, where that shows nothing."""
-        if self.epoch_seq is None:
-            self.epoch_seq = self.begin_epoch(order[0])
-        blocks: dict[Side, TokenBlock] = {}
-        for side, following in zip(order, (order[1], upcoming), strict=True):
-            first = self.epoch_seq
-            # What switches at once must not do so within the epoch: it gets one that does not count.
-            end = None if self.only_by_epoch else self.next_epoch(side, first + 1)
-            self.epoch_seq = self.begin_epoch(following, first + 1)
-            count = (self.epoch_seq if end is None else end) - first
-            counted = self.bench.steps(first, count, 0)[:count]
-            self.mind_loss(side, counted)
-            blocks[side] = block_of(counted)
-            if not self.epoch_ns:
-                self.epoch_ns = float(durations_ns(counted).sum())
-                self.mind_length(self.epoch_ns)
-        return blocks
-
-    def begin_epoch(self, side: Side, first: int = 0) -> int:
-        """The first step of the next epoch, which this arm gets."""
-        seq, _ = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
-        return self.next_epoch(side, max(seq, first))
-
-    def next_epoch(self, side: Side, first: int) -> int:
-        """Wait for the step that begins an epoch, from a step on."""
-        count, began_ns = 1, self.bench.now_ns()
-        while True:
-            found = self.wait(side, first, count)
-            begins = found["seq"][found["flags"] & ring_layout.EPOCH != 0]
-            if len(begins):
-                return int(begins[0])
-            if not self.epoch_ns:
-                self.mind_length(self.bench.now_ns() - began_ns)
-            count = len(found) + 1
-
-    def mind_length(self, epoch_ns: float) -> None:
-        """Raises LongEpochs where the fewest pairs of such epochs end after the deadline."""
-        if self.bench.now_ns() + 2 * FEWEST_PAIRS * epoch_ns > self.asked.deadline_ns:
-            raise LongEpochs(
-                f"takes effect with an epoch, and {2 * FEWEST_PAIRS} epochs of {epoch_ns / 1e9:.1f} s or "
-                "more do not fit into the time; autobrrr tune -- COMMAND tries it from the start on"
-            )
 
     def steps_of(self, side: Side, first: int, settle: int) -> tuple[Steps, Steps]:
         """All steps of a block, and those of them that count: on a device, since its queue is in balance."""
@@ -379,7 +317,7 @@ class _Run:
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
         found = self.throughput if self.asked.rare else self.typical
-        interval = self.interval(self.standing())
+        interval = self.standing().interval
         if interval is not None and interval.low > 0:
             return False
         if len(found) < 3:
@@ -392,29 +330,26 @@ class _Run:
         return plan_block(step_ns, rare=self.asked.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
 
     def pair_ns(self) -> float:
-        if self.by_epoch:
-            return self.epoch_ns * (2 if self.only_by_epoch else 4)
         steps = 2 * (self.plan.steps + self.plan.settle)
         return steps * self.step_ns + 2 * self.switch_ns
 
     def standing(self) -> PairStanding:
+        throughput = mean_interval(self.throughput, self.asked.alpha, winsorise=False)
+        typical = mean_interval(self.typical, self.asked.alpha)
         return PairStanding(
             pairs=len(self.typical),
-            typical=mean_interval(self.typical, self.asked.alpha),
-            throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
+            interval=throughput if self.asked.rare else typical,
+            throughput=throughput,
             pause_ns=max(self.pause_ns, self.price_ns),
             whole=self.all_steps.log_speed_ratio(),
             in_doubt=self.all_steps.in_doubt(PERHAPS),
         )
 
-    def interval(self, standing: PairStanding) -> Interval | None:
-        return standing.throughput if self.asked.rare else standing.typical
-
     def outcome(self, over: _Over) -> Comparison:
         found = Comparison(
             decision=over.decision,
             why=over.why,
-            interval=self.interval(self.standing()),
+            interval=self.standing().interval,
             pairs=len(self.typical),
             steps=self.steps,
             duration_ns=self.bench.now_ns() - self.began_ns,

@@ -7,7 +7,6 @@ a short comparison of all-on against all-off; that decides.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from autobrrr.records import Reverted
 from autobrrr.tuner.arm_switch import ArmSwitch
@@ -16,44 +15,37 @@ from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied
 from autobrrr.tuner.stop_rules import proof
 
 CHECK_NS = 10_000_000_000
+ALPHA = 0.02  # of one check
 
 
-@dataclass(slots=True)
-class GainGuard:
-    """Guards the remedies of one switchboard.
+def undo_losses(
+    bench: JobUnderTest, board: ArmSwitch, step_ns: float, *, budget_ns: int = CHECK_NS
+) -> list[Reverted]:
+    """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
 
     Args:
+        board: Whose active remedies are guarded.
         step_ns: Mean step with all of them off, from the closing run of the tuning.
-        alpha: Of one check.
+
+    Returns:
+        What was undone.
     """
-
-    bench: JobUnderTest
-    board: ArmSwitch
-    step_ns: float
-    alpha: float = 0.02
-
-    def check(self, budget_ns: int = CHECK_NS) -> list[Reverted]:
-        """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
-
-        Returns:
-            What was undone.
-        """
-        on = tuple(applied.choice for applied in self.board.active)
-        if not on:
-            return []
-        asked = Comparing(
-            without=(),
-            with_it=on,
-            rule=proof(0.0, math.inf, rare=False),
-            alpha=self.alpha,
-            deadline_ns=self.bench.now_ns() + budget_ns,
-            step_ns=self.step_ns,
-        )
-        try:
-            found = compare(self.bench, self.board, asked)
-        except NotApplied:
-            found = None
-        if found is None or found.decision not in ("hopeless", "harmful"):
-            return [Reverted(remedy=each.remedy, why=why) for each, why in self.board.hold(on).items()]
-        self.board.hold(())
-        return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
+    on = tuple(applied.choice for applied in board.active)
+    if not on:
+        return []
+    asked = Comparing(
+        without=(),
+        with_it=on,
+        rule=proof(0.0, math.inf),
+        alpha=ALPHA,
+        deadline_ns=bench.now_ns() + budget_ns,
+        step_ns=step_ns,
+    )
+    try:
+        found = compare(bench, board, asked)
+    except NotApplied:
+        found = None
+    if found is None or found.decision not in ("hopeless", "harmful"):
+        return [Reverted(remedy=each.remedy, why=why) for each, why in board.hold(on).items()]
+    board.hold(())
+    return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -27,14 +27,12 @@ from autobrrr.records import (
 )
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import SWITCH_ATTEMPTS, Arm, ArmRemedy, ArmSwitch
-from autobrrr.tuner.candidate_queue import CandidateQueue
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
     candidates,
     is_rare,
     misfit,
-    switches_by_epoch,
     unasked,
     widest,
 )
@@ -42,16 +40,18 @@ from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
-    LongEpochs,
     NotApplied,
     RemedyLost,
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, PairStanding, precision, proof, times_as_fast
+from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, PairStanding, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
+
+if TYPE_CHECKING:
+    from autobrrr.tuner.tuning_study import TuningStudy
 
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
@@ -97,6 +97,8 @@ def tune(
         AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
+    from autobrrr.tuner.tuning_study import TuningStudy
+
     asked = settings or TuneSettings()
     listed = candidates(
         facts=bench.facts,
@@ -109,7 +111,7 @@ def tune(
     on = [applied.choice for applied in (*already, *standing)]
     run = _LiveTuning(bench, asked, on_progress, on_trial, already)
     run.standing = tuple(standing)
-    run.queue = CandidateQueue([each for each in listed if each.choice not in on], asked.horizon_ns / 1e9)
+    run.study = TuningStudy([each for each in listed if each.choice not in on], asked.horizon_ns / 1e9)
     for each, why in unasked(
         verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
     ):
@@ -132,7 +134,7 @@ class _LiveTuning:
         self.board = ArmSwitch(bench, settings.allowed, already)
         self.kept: Arm = tuple(applied.choice for applied in already)
         self.standing: tuple[ArmRemedy, ...] = ()
-        self.queue: CandidateQueue
+        self.study: TuningStudy
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
         self.step_ns = 0.0
@@ -174,7 +176,7 @@ class _LiveTuning:
 
     def claims_nothing(self) -> Tuning:
         """Nothing is tried on a device whose time is not seen."""
-        while (candidate := self.queue.ask()) is not None:
+        while (candidate := self.study.ask()) is not None:
             self.end(candidate, "skipped", UNSTAMPED)
         self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
         return self.result(None)
@@ -212,11 +214,11 @@ class _LiveTuning:
 
     def try_again(self, refused: Sequence[Candidate]) -> None:
         for candidate in list(refused):
-            self.queue.again(candidate)
+            self.study.again(candidate)
         self.try_all()
 
     def try_all(self) -> None:
-        while (candidate := self.queue.ask()) is not None:
+        while (candidate := self.study.ask()) is not None:
             choice = candidate.choice
             odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
             if odd is not None:
@@ -232,7 +234,7 @@ class _LiveTuning:
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
             left_ns = self.search_deadline() - self.bench.now_ns()
-            self.trial(candidate, max(left_ns * self.queue.share_of_time(candidate), shortest_ns))
+            self.trial(candidate, max(left_ns * self.study.share_of_time(candidate), shortest_ns))
 
     def sure_speed(self) -> float:
         """What is kept surely gains, as a factor on the job's own speed."""
@@ -263,13 +265,12 @@ class _LiveTuning:
                 with_it=arm,
                 deadline_ns=self.search_deadline(),
                 slot_ns=int(slot_ns),
-                rare=candidate.rare,
             )
         except NotApplied as refused:
             self.settle()
             if refused.code is RefusalCode.NOT_MET:
                 self.not_met.append(against)
-            self.end(against, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
+            self.end(against, "refused", str(refused))
             return
         if self.has_lost(found):
             self.trial(candidate, slot_ns)
@@ -312,7 +313,6 @@ class _LiveTuning:
                     without=without,
                     with_it=self.kept,
                     deadline_ns=deadline_ns,
-                    rare=is_rare(choice),
                 )
             except NotApplied:
                 self.settle()
@@ -359,7 +359,6 @@ class _LiveTuning:
                     with_it=self.kept,
                     deadline_ns=self.budget.deadline(CLOSING_SHARE),
                     slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
-                    rare=all(map(is_rare, self.kept)) or any(map(switches_by_epoch, self.kept)),
                 )
             except NotApplied:
                 self.settle()
@@ -390,7 +389,6 @@ class _LiveTuning:
         without: Arm,
         with_it: Arm,
         deadline_ns: int,
-        rare: bool,
         slot_ns: int | None = None,
     ) -> Comparison:
         self.comparisons += 1
@@ -399,10 +397,10 @@ class _LiveTuning:
         if choice is None or not self.budget.price_ns(choice):
             self.say(stage, doing, choice)
 
-        def on_pair(now: PairStanding, interval: Interval | None, steps: int) -> None:
-            figure = "" if interval is None else f": {times_as_fast(interval)}"
+        def on_pair(now: PairStanding, steps: int) -> None:
+            figure = "" if now.interval is None else f": {times_as_fast(now.interval)}"
             text = f"{doing}{figure}, {now.pairs} A/B pairs"
-            self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
+            self.say(stage, text, choice, interval=now.interval, pairs=now.pairs, steps=steps)
 
         found = compare(
             self.bench,
@@ -410,15 +408,13 @@ class _LiveTuning:
             Comparing(
                 without=without,
                 with_it=with_it,
-                rule=precision(rare)
-                if stage == "final"
-                else proof(settings.worthwhile, settings.horizon_ns, rare),
+                rule=PRECISION if stage == "final" else proof(settings.worthwhile, settings.horizon_ns),
                 alpha=settings.alpha,
                 deadline_ns=deadline_ns,
                 slot_ns=slot_ns,
                 may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
                 step_ns=self.step_ns,
-                rare=rare,
+                rare=all(is_rare(each) for each in with_it if each not in without),
                 switch_ns=self.budget.switch_ns,
                 seed=settings.seed + self.comparisons,
                 on_pair=on_pair,
@@ -457,6 +453,7 @@ class _LiveTuning:
 
     def end(self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
         cls = self.board.cls_of(candidate.choice) or candidate.cls
+        self.study.tell(None if found is None or found.interval is None else found.interval.mean)
         self.ledger.enter(candidate, outcome, why, cls, found)
 
     def say(

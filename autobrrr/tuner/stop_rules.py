@@ -26,7 +26,9 @@ class PairStanding:
     """What is known after some pairs."""
 
     pairs: int
-    typical: Interval | None  # log-ratio of speeds, outlying steps capped
+    interval: (
+        Interval | None
+    )  # log-ratio of speeds; outlying steps are capped, unless they are what it is for
     throughput: Interval | None  # the same from plain means: all steps at their full length
     pause_ns: int  # longest own work of the agent at a change of remedies
     whole: float | None = None  # log-ratio over all steps, where long ones surely come more often with it
@@ -37,20 +39,19 @@ StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
 
 
 def proof(
-    worthwhile: float, horizon_ns: float, rare: bool, *, fewest: int = FEWEST_PAIRS, precise: bool = False
+    worthwhile: float, horizon_ns: float, *, fewest: int = FEWEST_PAIRS, precise: bool = False
 ) -> StopRule:
     """Better once the interval excludes zero; hopeless once it excludes a gain worth having, or time is lost.
 
     Args:
         worthwhile: Smallest gain worth having; 0.01 is 1 %.
         horizon_ns: The pause of applying must be earned back within it.
-        rare: The remedy acts on rare long steps: plain means decide.
         fewest: Pairs, before anything is decided.
         precise: Better only once the interval is narrow, too, against what it shows.
     """
 
     def rule(now: PairStanding) -> tuple[Decision, str] | None:
-        interval = now.throughput if rare else now.typical
+        interval = now.interval
         if now.pairs < fewest or interval is None:
             return None
         least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
@@ -72,9 +73,8 @@ def proof(
     return rule
 
 
-def precision(rare: bool) -> StopRule:
-    """For the confirmation run: on until the interval is narrow."""
-    return proof(0.0, math.inf, rare, fewest=2 * FEWEST_PAIRS, precise=True)
+PRECISION = proof(0.0, math.inf, fewest=2 * FEWEST_PAIRS, precise=True)
+"""For the confirmation run: on until the interval is narrow."""
 
 
 def times_as_fast(interval: Interval) -> str:

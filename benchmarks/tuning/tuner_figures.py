@@ -65,7 +65,7 @@ def run(kind: Kind, speed: float, seed: int) -> Comparison:
         Comparing(
             without=(),
             with_it=(CHOICE,),
-            rule=proof(WORTHWHILE, 30 * MINUTES_NS, rare=False),
+            rule=proof(WORTHWHILE, 30 * MINUTES_NS),
             alpha=ALPHA,
             deadline_ns=job.now_ns() + 60 * MINUTES_NS,
             step_ns=kind.base_ns,

@@ -39,11 +39,11 @@ def tune(
 
 
 def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
-    """Whether what is on still pays; see `GainGuard.check`."""
-    from autobrrr.tuner.gain_guard import GainGuard
+    """Whether what is on still pays; see `undo_losses`."""
+    from autobrrr.tuner.gain_guard import undo_losses
 
     board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
-    return GainGuard(bench, board, step_ns).check()
+    return undo_losses(bench, board, step_ns)
 
 
 def _settings(request: TuneRequest) -> TuneSettings:

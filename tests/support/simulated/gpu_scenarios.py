@@ -101,7 +101,7 @@ def compared(
         Comparing(
             without=(),
             with_it=(CHOICE,),
-            rule=proof(0.01, HORIZON_NS, rare=False),
+            rule=proof(0.01, HORIZON_NS),
             alpha=0.02,
             deadline_ns=int(120_000 * MS),
             step_ns=truth_ns(scenario.without, 50),

@@ -10,7 +10,7 @@ import pytest
 from autobrrr.records import NoClaim, Tuning
 from autobrrr.tuner.ab_blocks import in_balance
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.gain_guard import GainGuard
+from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import STEP, Steps, durations_ns, timed
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
@@ -107,7 +107,7 @@ def test_the_guard_looks_at_the_device_and_undoes_what_has_turned_bad() -> None:
     board = ArmSwitch(job, ("rounding",))
     board.go((CHOICE,))
     job.slower = 2.4
-    assert [each.remedy for each in GainGuard(job, board, truth_ns(plain)).check()] == [CHOICE.label]
+    assert [each.remedy for each in undo_losses(job, board, truth_ns(plain))] == [CHOICE.label]
     assert job.names_on == []
 
 

@@ -11,7 +11,7 @@ from autobrrr.agent.wire import ring_layout
 from autobrrr.records import ExactnessClass
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.gain_guard import GainGuard
+from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
@@ -95,7 +95,7 @@ def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     token = job.apply(FUSED, {}).token
     on = [ArmRemedy(choice=Choice(remedy=FUSED), token=token, cls="rounding")]
     board = ArmSwitch(job, ("rounding",), on)
-    assert GainGuard(job, board, 1e6).check(60 * SECOND_NS) == []
+    assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
 
 

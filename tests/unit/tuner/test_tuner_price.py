@@ -13,11 +13,11 @@ from autobrrr.records import (
     TuneProgress,
     Tuning,
 )
-from autobrrr.tuner.candidate_queue import MOST_OF_TIME
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr.tuner.tuning_budget import WINDOW_NS
+from autobrrr.tuner.tuning_study import MOST_OF_TIME
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000

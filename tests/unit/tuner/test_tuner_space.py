@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.tuner.arm_switch import ArmSwitch
-from autobrrr.tuner.candidate_queue import CandidateQueue
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
     allowed_classes,
     allows_unproven,
     candidates,
+    is_rare,
     thread_counts,
     widest,
 )
-from autobrrr.tuner.gain_guard import GainGuard
+from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
+from autobrrr.tuner.tuning_study import TuningStudy
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
@@ -49,7 +50,7 @@ def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
         "optimizer.foreach",
         "threads.intra_op(threads=1)",
     } <= set(names(found))
-    rare = [candidate.rare for candidate in found]
+    rare = [is_rare(candidate.choice) for candidate in found]
     assert rare == sorted(rare)
 
 
@@ -130,9 +131,9 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
     assert not set(REGISTRY[compiled.remedy].targets) & set(REGISTRY[ONE_THREAD.remedy].targets)
 
 
-def test_the_queue_gives_every_candidate_once_in_order() -> None:
+def test_the_study_gives_every_candidate_once_in_order() -> None:
     listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
-    assert list(iter(CandidateQueue(listed, 1800.0).ask, None)) == listed
+    assert list(iter(TuningStudy(listed, 1800.0).ask, None)) == listed
 
 
 def test_the_switchboard_only_switches_what_differs() -> None:
@@ -186,21 +187,22 @@ def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Ch
     assert job.on == {}
 
 
-def guarded(speed: float) -> tuple[SimulatedJob, GainGuard]:
+def guarded(speed: float) -> tuple[SimulatedJob, list[str]]:
+    """A job with a remedy on, after the guard has looked; and what it undid."""
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=speed)})
     board = ArmSwitch(job, BOTH)
     board.go((FUSED,))
-    return job, GainGuard(job, board, 1e6)
+    return job, [each.remedy for each in undo_losses(job, board, 1e6)]
 
 
 def test_the_guard_undoes_what_has_turned_bad() -> None:
-    job, guard = guarded(0.85)
-    assert [each.remedy for each in guard.check()] == ["optimizer.fused"]
+    job, undone = guarded(0.85)
+    assert undone == ["optimizer.fused"]
     assert job.names_on == []
 
 
 def test_the_guard_leaves_what_still_pays_and_what_makes_no_difference() -> None:
     for speed in (1.2, 1.0):
-        job, guard = guarded(speed)
-        assert guard.check() == []
+        job, undone = guarded(speed)
+        assert undone == []
         assert job.names_on == ["optimizer.fused"]
