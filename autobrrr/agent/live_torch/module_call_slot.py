@@ -2,8 +2,7 @@
 
 In: a module, what to call around its calls, what to call in place of its code. Out: one object in
 `_compiled_call_impl` that does both, over whatever stands there. torch leaves that out when the module is
-copied or pickled, and never scripts it; hooks would be copied, pickled and scripted with the module. Where a
-module calls itself, its inner calls are plain.
+copied or pickled, and never scripts it; hooks would be copied, pickled and scripted with the module.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ class InSlot:
         watches: The outermost first.
         layers: Called in place of the module's own code; None: that is called.
         theirs: What the job has put there before.
-        inside: Threads on which a call of the module is under way.
     """
 
-    __slots__ = ("_enter", "_leave", "_maker", "_module", "inside", "layers", "theirs", "watches")
+    __slots__ = ("_enter", "_leave", "_maker", "_module", "layers", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
@@ -45,7 +43,6 @@ class InSlot:
         self.watches: tuple[Watch, ...] = ()
         self.layers: Call | None = None
         self.theirs = theirs
-        self.inside = set[int]()
 
     @property
     def module(self) -> object | None:
@@ -68,21 +65,14 @@ class InSlot:
             if vars(called).get(SLOT) is self and vars(called) is not vars(module):
                 _fill(called, call)
             return (called._call_impl if call is None else call)(*args, **kwargs)
-        thread, inside = get_ident(), self.inside
-        if inside and thread in inside:
-            return (module._call_impl if call is None else call)(*args, **kwargs)
-        try:
-            inside.add(thread)
-            if self._enter is not None:
-                self._enter(module, args, kwargs)
-            if self.layers is not None:
-                call = self.layers
-            result = (module._call_impl if call is None else call)(*args, **kwargs)
-            if self._leave is not None:
-                self._leave(module, args, result)
-            return result
-        finally:
-            inside.discard(thread)
+        if self._enter is not None:
+            self._enter(module, args, kwargs)
+        if self.layers is not None:
+            call = self.layers
+        result = (module._call_impl if call is None else call)(*args, **kwargs)
+        if self._leave is not None:
+            self._leave(module, args, result)
+        return result
 
     def settle(self) -> None:
         """Be in the slot where there is something to do; what the job has put there meanwhile stays.

@@ -61,26 +61,15 @@ def parameter_device(job: Job) -> Device | None:
 
 
 def event_source(torch: ModuleType, device: Device) -> EventSource | None:
-    """Where the events of a device come from; None where torch has none with a time."""
-    if device.type == "cuda":
-        cuda = torch.cuda
-        return EventSource(
-            make=lambda: cuda.Event(enable_timing=True),
-            stream=lambda: cuda.current_stream(device),
-            capturing=partial(capturing, torch),
-            synchronise=lambda: cuda.synchronize(device),
-        )
-    event = getattr(torch, "Event", None)
-    accelerator = getattr(torch, "accelerator", None)
-    stream = getattr(accelerator, "current_stream", None)
-    wait = getattr(accelerator, "synchronize", None)
-    if event is None or stream is None or wait is None:
+    """Where the events of a CUDA device come from; None for others."""
+    if device.type != "cuda":
         return None
+    cuda = torch.cuda
     return EventSource(
-        make=lambda: event(device=device, enable_timing=True),
-        stream=lambda: stream(device),
-        capturing=lambda: False,
-        synchronise=lambda: wait(device),
+        make=lambda: cuda.Event(enable_timing=True),
+        stream=lambda: cuda.current_stream(device),
+        capturing=partial(capturing, torch),
+        synchronise=lambda: cuda.synchronize(device),
     )
 
 

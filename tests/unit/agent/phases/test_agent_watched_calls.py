@@ -7,7 +7,6 @@ import io
 import pickle
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from threading import get_ident
 
 import pytest
@@ -17,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from autobrrr.agent.live_torch.compiled_code import is_compiled
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.module_call_slot import SLOT, InSlot, Watch, beneath, unwatch, watch
+from autobrrr.agent.live_torch.module_call_slot import SLOT, InSlot, beneath, unwatch, watch
 from autobrrr.agent.loop.fallback_marks import FallbackMarks
 from autobrrr.agent.phases.batch_shapes import batch_size, token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch
@@ -241,58 +240,6 @@ class Tree(nn.Module):
         return self.lin(x)
 
 
-def led(below: Call) -> Call:
-    def call(*args: object, **kwargs: object) -> object:
-        return below(*args, **kwargs)
-
-    return call
-
-
-def test_of_a_module_that_calls_itself_the_outermost_call_is_watched_each_time_and_one_that_fails_too() -> (
-    None
-):
-    seen: list[str] = []
-
-    def bottom() -> None:
-        seen.append("bottom")
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-
-    model = Tree(bottom)
-    ours = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
-    slot = vars(model)[SLOT]
-    for _ in range(3):
-        with suppress(KeyboardInterrupt):
-            model(torch.ones(2, 4), 3)
-        assert vars(model)[SLOT] is slot
-    assert seen == ["enter", "bottom", *["enter", "bottom", "leave"] * 2]
-    unwatch(ours)
-    assert SLOT not in vars(model)
-
-
-def test_what_goes_on_and_off_while_a_module_calls_itself_is_so_when_its_call_has_ended() -> None:
-    seen: list[str] = []
-
-    def bottom() -> None:
-        unwatch(first)
-        undos.append(lead_through(model, Rank.CODE, led))
-        watches.append(watch(model, lambda *_: seen.append("second"), None))
-
-    model = Tree(bottom)
-    undos: list[Callable[[], None]] = []
-    watches: list[Watch] = []
-    first = watch(model, lambda *_: seen.append("first"), lambda *_: seen.append("left"))
-    model(torch.ones(2, 4), 2)
-    model.bottom = lambda: None
-    assert beneath(model) is not None
-    model(torch.ones(2, 4), 2)
-    assert seen == ["first", "second"]
-    undos[0]()
-    model.bottom = lambda: unwatch(watches[0])
-    model(torch.ones(2, 4), 2)
-    assert SLOT not in vars(model)
-
-
 def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
     """From the agent's thread: the dict keeps its length meanwhile."""
     model = Tree(lambda: None)
@@ -318,32 +265,6 @@ def test_what_the_job_puts_into_the_slot_while_a_module_calls_itself_stays() -> 
     assert is_taken(model)
     unwatch(ours)
     assert vars(model)[SLOT] is theirs
-
-
-def test_two_modules_that_call_each_other_and_another_thread_are_each_watched_by_themselves() -> None:
-    seen: list[str] = []
-    there, go_on = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        if get_ident() != main:
-            there.set()
-            assert go_on.wait(20)
-
-    main = get_ident()
-    model, other = Tree(wait), Tree()
-    other.bottom = lambda: model(torch.ones(2, 4), 2)
-    watch(model, lambda *_: seen.append("model"), None)
-    watch(other, lambda *_: seen.append("other"), None)
-    beside = threading.Thread(target=model, args=(torch.ones(2, 4), 0))
-    beside.start()
-    assert there.wait(20)
-    other(torch.ones(2, 4), 2)
-    go_on.set()
-    beside.join()
-    other(torch.ones(2, 4), 2)
-    assert seen == ["model", "other", "model", "other", "model"]
-    assert isinstance(vars(model)[SLOT], InSlot)
-    assert isinstance(vars(other)[SLOT], InSlot)
 
 
 class Noted(TorchFunctionMode):
