@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
-import json
 import lzma
 import pickle
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.reading import event_splitting
 from autobrrr.trace.reading.trace_columns import Trace
-from autobrrr.trace.reading.trace_reader import read_blocks
-from autobrrr.trace.reading.trace_source import BLOCK_BYTES, Blocks
+from autobrrr.trace.reading.trace_source import BLOCK_BYTES
 from autobrrr.trace.timeline.launches import find_calls
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
 from support.trace import Scene, busy_scene, read
@@ -74,12 +69,6 @@ def test_one_odd_entry_costs_itself_and_is_counted_and_said(tmp_path: Path, odd:
     assert f"at byte {first}" in warned(trace)
 
 
-def test_a_number_in_quotes_is_a_number(tmp_path: Path) -> None:
-    scene, sound = long_scene('{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":"1","dur":"5"}')
-    trace = scene.read(tmp_path)
-    assert (len(trace.host), trace.unread) == (sound + 1, 0)
-
-
 def test_a_byte_that_is_no_utf_8_costs_nothing_and_is_said(tmp_path: Path) -> None:
     scene, sound = long_scene()
     text = bytearray(scene.text())
@@ -92,18 +81,6 @@ def test_a_byte_that_is_no_utf_8_costs_nothing_and_is_said(tmp_path: Path) -> No
     assert f"at byte {at}: a byte that is no UTF-8" in warned(trace)
 
 
-@pytest.mark.parametrize("value", [b"]", b"[", b"\x00", b"{", b"}", b"x", b'"'])
-def test_a_byte_edited_between_two_events_costs_at_most_these_two(tmp_path: Path, value: bytes) -> None:
-    scene, sound = long_scene()
-    text = scene.text()
-    at = text.index(b"},\n{", 10_000) + 1
-    path = tmp_path / "byte.json"
-    path.write_bytes(text[:at] + value + text[at + 1 :])
-    trace = read(path)
-    assert len(trace.host) >= sound - 2
-    assert trace.unread or trace.irregular
-
-
 def test_what_stands_behind_the_end_of_the_list_is_said_and_the_metadata_are_kept(tmp_path: Path) -> None:
     scene, sound = long_scene("null")
     text = scene.text()[:-1] + b', "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}]}'
@@ -113,69 +90,10 @@ def test_what_stands_behind_the_end_of_the_list_is_said_and_the_metadata_are_kep
     assert len(read(path).host) == sound
 
 
-def test_a_second_list_of_events_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "twice.json"
-    one = busy_scene(1, 3).text()
-    path.write_bytes(one[:-1] + b", " + busy_scene(1, 5).text()[1:])
-    trace = read(path)
-    assert (len(trace.gpu), trace.unread) == (3, 1)
-    assert "behind the end of their list" in warned(trace)
-
-
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "marked.json"
     path.write_bytes(busy_scene(1, 3).text().decode().encode("utf-8-sig"))
     assert len(read(path).gpu) == 3
-
-
-def test_a_wrong_checksum_is_said_and_nearly_everything_is_read(tmp_path: Path) -> None:
-    scene, sound = long_scene()
-    data = bytearray(gzip.compress(scene.text()))
-    data[-6] ^= 1
-    path = tmp_path / "sum.json.gz"
-    path.write_bytes(data)
-    trace = read(path)
-    assert len(trace.host) > 0.8 * sound  # but what came with the checksum
-    assert "checksum" in warned(trace)
-
-
-def test_members_follow_each_other_and_garbage_behind_them_is_said(tmp_path: Path) -> None:
-    text = busy_scene(1, 3).text()
-    path = tmp_path / "members.json.gz"
-    path.write_bytes(gzip.compress(text[:500]) + b"\0" * 512 + gzip.compress(text[500:]) + b"<html>")
-    trace = read(path)
-    assert (len(trace.gpu), trace.damage) == (3, None)
-    assert "stands something else" in warned(trace)
-
-
-def test_a_stretch_of_a_compressed_file_that_is_lost_is_said(tmp_path: Path) -> None:
-    scene, sound = long_scene()
-    data = gzip.compress(scene.text())
-    path = tmp_path / "cut.json.gz"
-    path.write_bytes(data[: len(data) // 2])
-    trace = read(path)
-    assert 0 < len(trace.host) < sound
-    assert trace.damage is not None
-    assert "ends in the middle" in trace.damage
-
-
-@pytest.mark.parametrize("padding", [b" ", b"\n", b"\0"])
-def test_padding_that_expands_a_thousandfold_is_refused_in_little_memory(
-    tmp_path: Path, padding: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_splitting, "_SPACE_LIMIT_BYTES", 16 << 20)
-    path = tmp_path / "bomb.json.gz"
-    with gzip.open(path, "wb", compresslevel=6) as out:
-        out.write(b'{"traceEvents": [' if padding != b"\0" else b"")
-        for _ in range(48):
-            out.write(padding * (1 << 20))
-    tracemalloc.start()
-    try:
-        with pytest.raises(UsageError, match=r"white space|no JSON|binary"):
-            read(path)
-        assert tracemalloc.get_traced_memory()[1] < 16 << 20
-    finally:
-        tracemalloc.stop()
 
 
 def _zipped(data: bytes) -> bytes:
@@ -218,48 +136,3 @@ def test_a_file_of_another_kind_is_called_what_it_is(tmp_path: Path, kind: str) 
     assert kind in caught.value.message
     assert hint in caught.value.hint
     assert "\n" not in caught.value.message
-
-
-def test_an_entry_that_is_broken_last_is_counted_and_said() -> None:
-    text = json.dumps({"traceEvents": [{"ph": "M"}, {"ph": "X"}], "distributedInfo": {"rank": 3}}).encode()
-    broken = text.replace(b'{"ph": "X"}', b'{"ph": }')
-    trace = read_blocks("broken", Blocks(io.BufferedReader(io.BytesIO(broken)), 16))
-    assert (trace.unread, trace.events) == (1, 1)
-    assert "nothing of it could be read" in (trace.damage or "")
-
-
-ABOUT = {
-    "deviceProperties": [{"id": 0, "name": "GPU", "numSms": 132}, {"id": 1, "name": "GPU", "numSms": 132}],
-    "distributedInfo": {"rank": 3, "world_size": 8},
-    "config": {"max_norm": 1.0},
-}
-
-
-@pytest.mark.parametrize(
-    ("sound", "odd", "said"),
-    [
-        ("1.0", "Infinity", ""),  # as json.dumps writes it into add_metadata_json
-        ('"rank": 3', '"rank": "3"', ""),
-        ('"world_size": 8', '"world_size": []', "world_size"),
-        ('"world_size": 8', r'"world_size": "\ud800"', "world_size"),
-        ('{"id": 1', 'null, {"id": 1', "DeviceProperties"),
-        ('{"id": 1', '{"id": "x", "name": "other"}, {"id": 1', "id"),
-        ('"config"', '"ERROR"', "ERROR"),
-    ],
-)
-def test_an_odd_value_around_the_events_costs_itself_and_is_said(sound: str, odd: str, said: str) -> None:
-    text = json.dumps({**ABOUT, "traceEvents": []})
-    assert sound in text
-    blocks = Blocks(io.BufferedReader(io.BytesIO(text.replace(sound, odd, 1).encode())))
-    trace = read_blocks("odd", blocks)
-    assert {(each.name, each.sms) for each in trace.metadata.devices} == {("GPU", 132)}
-    assert trace.metadata.distributed is not None
-    assert trace.metadata.distributed.rank == 3
-    assert any("can't be read" in each and said in each for each in trace.irregular) == bool(said)
-
-
-@pytest.mark.parametrize("category", ['"cat":"py-spy",', ""])
-def test_spans_in_two_events_of_another_program_are_no_trace_of_the_profiler(category: str) -> None:
-    halves = (f'{{{category}"ph":"{phase}","name":"f","pid":1,"tid":1,"ts":1}}' for phase in "BE")
-    with pytest.raises(UsageError, match="not a trace of torch"):
-        read_blocks("other", Blocks(io.BufferedReader(io.BytesIO(f"[{','.join(halves)}]".encode()))))

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.trace_flops import flops_rows, note
+from autobrrr.report.pages.trace_flops import flops_rows
 from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
@@ -60,11 +60,6 @@ def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> No
     assert matmul.flops_per_s == pytest.approx(100e12)
     assert pointwise.times_slower == pytest.approx(100e12 / 0.16e12)
     assert (norms.flops_share, norms.flops_per_s, norms.times_slower) == (None, None, None)
-
-
-def test_what_is_not_the_whole_truth_says_so(bert: Analysis) -> None:
-    notes = [note(row) for row in flops_rows(device_of(bert))]
-    assert notes == ["", "50 % of it counted *", "work not recorded"]
 
 
 def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading.column_collector import Collector
 from autobrrr.trace.reading.event_splitting import Splitter
-from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Growing, HostColumns, Trace
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
 from autobrrr.trace.reading.trace_reader import WORKED_OUT_BYTES, read_blocks
 from autobrrr.trace.reading.trace_source import Blocks, TraceFile, named_traces, open_blocks
 from support.trace import Scene, busy_scene, read
@@ -39,27 +39,11 @@ def test_the_columns_do_not_depend_on_how_the_file_is_cut_into_blocks(size: int)
     assert figures(in_blocks(text, size)) == figures(in_blocks(text, len(text)))
 
 
-def test_an_argument_that_is_a_list_of_objects_does_not_mislead_the_cut() -> None:
-    scene = Scene()
-    for index in range(200):
-        nested = [{"a": 1}, {"b": [{"c": 2}, {"name": "} , {"}]}]
-        scene.operator(index * 10, 5, "aten::add", nested=nested)
-    for size in (64, 1000, 5000):
-        assert len(in_blocks(scene.text(), size).host) == 200
-
-
 def test_a_bare_list_is_a_trace() -> None:
     scene = busy_scene(1, 3)
     bare = ("[" + ",".join(scene.events) + "]").encode()
     assert len(in_blocks(bare, 500).gpu) == 3
     assert in_blocks(bare, 500).damage is None
-
-
-@pytest.mark.parametrize("between", [b" " * 200_000, b"\n"])
-def test_events_behind_the_end_of_their_list_are_counted(between: bytes) -> None:
-    more = b"[" + ",".join(busy_scene(1, 3).events).encode() + b"]"
-    for first in (more, b'{"traceEvents":' + more + b"}"):
-        assert in_blocks(first + between + more, 500).unread >= 1
 
 
 def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> None:
@@ -114,15 +98,6 @@ def test_an_empty_list_of_events_is_a_trace_without_anything() -> None:
     trace = in_blocks(b'{"traceEvents": [ ], "deviceProperties": [{"id": 3, "name": "X"}]}', 10)
     assert trace.events == 0
     assert trace.metadata.devices[0].name == "X"
-
-
-def test_metadata_before_and_after_the_events_is_kept() -> None:
-    text = (
-        b'{"schemaVersion": 1, "traceEvents": [{"ph":"M"}], "distributedInfo": {"rank": 3, "world_size": 8}}'
-    )
-    trace = in_blocks(text, 7)
-    assert trace.metadata.distributed is not None
-    assert trace.metadata.distributed.rank == 3
 
 
 def test_strings_for_numbers_control_characters_and_bad_utf8_are_read_event_by_event() -> None:
@@ -188,12 +163,6 @@ def test_missing_negative_and_zero_durations_are_counted_and_last_nothing() -> N
     assert (trace.gpu.end - trace.gpu.start).tolist() == [0, 0, 0, 5]
 
 
-def test_an_event_without_a_time_is_passed_over_and_counted() -> None:
-    text = b'{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"dur":3}]}'
-    trace = in_blocks(text, 100)
-    assert (len(trace.gpu), trace.unread) == (0, 1)
-
-
 def test_folders_hold_traces_and_files_named_twice_are_read_once(tmp_path: Path) -> None:
     inner = tmp_path / "ranks"
     inner.mkdir()
@@ -222,59 +191,3 @@ def test_a_trace_that_the_memory_can_t_take_is_refused_before_it_is_worked_out(t
     with pytest.raises(UsageError, match=rf"its first {events} need .* GB are free") as caught:
         read_blocks("trace.json", opened(tmp_path, text), lambda: enough - 1, 1)
     assert "fewer steps" in caught.value.hint
-
-
-def test_columns_that_grow_in_many_steps_are_those_of_one() -> None:
-    parts = [busy_scene(steps=1, kernels=count) for count in (1, 2, 40)]
-    grown = Growing(HostColumns)
-    traces = [in_blocks(part.text(), 500) for part in parts]
-    for trace in traces:
-        grown.add(trace.host)
-    found = grown.finished()
-    assert len(found) == sum(len(trace.host) for trace in traces)
-    for name in found.__struct_fields__:
-        together = [value for trace in traces for value in getattr(trace.host, name).tolist()]
-        assert getattr(found, name).tolist() == together
-        assert getattr(found, name).dtype == getattr(traces[0].host, name).dtype
-
-
-@pytest.mark.parametrize("before", ["", '"x", '])
-def test_spans_that_stand_in_two_events_are_counted_and_said(before: str) -> None:
-    scene = busy_scene(1, 3)
-    plain = in_blocks(scene.text(), 300)
-    halves = [
-        json.dumps({"ph": ph, "cat": cat, "name": "aten::add", "pid": 1, "tid": 1, "ts": 7.5})
-        for cat in ("cpu_op", "nobody_knows", 5, "kernel")
-        for ph in "BE"
-    ]
-    scene.events[:0] = [before + halves[0], *halves[1:]]
-    text = scene.text()
-    trace = in_blocks(text, 300)
-    assert (len(trace.gpu), len(trace.host)) == (len(plain.gpu), len(plain.host))
-    assert "4 spans that stand in two events are not read" in trace.irregular
-    assert plain.irregular == []
-
-
-def test_a_trace_of_such_spans_alone_is_refused(tmp_path: Path) -> None:
-    halves = [{"ph": ph, "cat": "cpu_op", "name": "a", "ts": 1} for ph in "BE"]
-    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": halves}))
-    with pytest.raises(UsageError, match="none is of a kind"):
-        read(tmp_path / "trace.json")
-
-
-@pytest.mark.parametrize(
-    ("category", "gpu", "host"),
-    [
-        ("cpu_op,foo", 0, 1),
-        ("foo, CPU_OP", 0, 1),
-        ("kernel,cuda", 1, 0),
-        (",cuda_runtime", 0, 1),
-        ("foo,bar", 0, 0),
-        ("cpu_opfoo", 0, 0),
-    ],
-)
-def test_of_several_categories_the_first_known_counts(category: str, gpu: int, host: int) -> None:
-    scene = Scene()
-    scene.event(0, 5, category, "aten::add")
-    trace = in_blocks(scene.text(), 1000)
-    assert (len(trace.gpu), len(trace.host)) == (gpu, host)

@@ -8,35 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autobrrr.records import StepStats, TuneProgress
+from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
-from autobrrr.records.wire_answers import TuneFailed
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.text_plot import whisker
 from autobrrr_tui import text_bars
-from autobrrr_tui.panes import glance_parts, job_header
-from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
-from autobrrr_tui.text_boxes import beside, boxed, cut, fitted
+from autobrrr_tui.panes import glance_parts
+from autobrrr_tui.text_boxes import cut, fitted
 from autobrrr_tui.text_rows import Row, piece, plain
 from autobrrr_tui.view_reducer import left_on, take
 from autobrrr_tui.view_state import Mark, ScreenStanding, View
 from support.screens import tui
-from support.screens.tui_screen import text_after
 
 S = 1_000_000_000
 
 
 def text_of(rows: list[Row]) -> str:
     return "\n".join(plain(line) for line in rows)
-
-
-def test_a_curve_rises_and_is_cut_at_the_top() -> None:
-    low, high = text_bars.curve([1.0, 1.0], 1, 2, 8.0), text_bars.curve([99.0, 99.0], 1, 2, 8.0)
-    assert low == [" ", "⣀"]
-    assert high == ["⠉", " "]
-    up = text_bars.curve([1.0, 8.0], 1, 2, 8.0)
-    assert all(line.strip() for line in up), "a jump is joined"
-    assert text_bars.curve([1.0, None, None, 1.0], 2, 1, 4.0) == ["⡀⢀"]
 
 
 @given(st.lists(st.none() | st.floats(0, 1e12), max_size=50), st.integers(1, 20), st.integers(1, 6))
@@ -59,14 +47,6 @@ def test_a_row_is_fitted_in_cells(text: str, cells: int) -> None:
     line = (piece(text), piece("xyz"))
     assert sum(cell_len(each) for each, _, _ in fitted(line, cells)) == cells
     assert sum(cell_len(each) for each, _, _ in cut(line, cells)) <= cells
-
-
-def test_boxes_have_straight_edges() -> None:
-    left = boxed("A TITLE", [(piece("字 inside"),)], 20, 5, "note")
-    both = beside(left, boxed("B", [], 12, 4), 20)
-    assert {sum(cell_len(text) for text, _, _ in line) for line in both[:4]} == {32}
-    assert plain(left[0]).startswith("┌ A TITLE ─")
-    assert plain(left[0]).endswith(" note ─┐")
 
 
 def test_a_gain_reads_the_same_everywhere_and_never_as_none_where_it_is_one() -> None:
@@ -104,20 +84,6 @@ def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:
     )
 
 
-def test_a_remedy_that_is_kept_is_marked_once_and_its_end_too() -> None:
-    view = take(tui.judged(), tui.snapshot(t_ns=50 * S, state="tuning"))
-    view = take(take(view, tui.trial()), tui.trial())
-    view = take(view, tui.trial(outcome="undone"))
-    assert [mark.text for mark in view.marks] == ["tuning", "+fused", "-fused"]
-
-
-def test_the_chart_names_what_it_cuts_off_and_shows_the_step_before() -> None:
-    shown = text_of(chart(tui.kept(), 100, 12))
-    assert "↑30.0 ms" in shown
-    assert "4.20 ms before" in shown
-    assert "before" not in text_of(chart(tui.judged(), 100, 12))
-
-
 def test_nothing_is_called_on_once_the_session_is_over() -> None:
     kept = tui.kept()
     assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60).rows)
@@ -137,25 +103,12 @@ def test_right_after_a_tuning_what_it_kept_is_on_and_the_next_step_is_to_save_it
     assert "trying" not in text_of(glance_parts.now_line(view, 60))
 
 
-def test_right_after_a_tuning_that_failed_no_key_says_it_goes_on() -> None:
-    view = take(tui.trying(), TuneFailed(message="the job ended"))
-    assert not view.tuning
-    assert "the job ended" in text_of(glance_parts.gain(view, 60).rows)
-
-
 @pytest.mark.parametrize("room", [48, 56, 68, 96])
 def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int) -> None:
     rows = glance_parts.gain(tui.judged(), room).rows
     assert "batch.larger" in text_of(rows[1:2])
     assert "[changes training]" in text_of(rows[1:2])
     assert max(len("".join(text for text, _, _ in line)) for line in rows) <= room
-
-
-def test_what_is_predicted_is_called_so_and_may_be_gained() -> None:
-    assert text_of(glance_parts.gain(tui.judged(), 68).rows).count("predicted") == 2
-    found = glance_parts.gain(tui.judged(), 56)
-    assert (found.head, found.note) == ("may gain", "predicted, not tried yet")
-    assert glance_parts.gain(tui.kept(), 56).head == "gain"
 
 
 def test_next_says_what_to_do_in_each_state() -> None:
@@ -175,22 +128,6 @@ def test_next_says_what_to_do_in_each_state() -> None:
         "judged": "t", "kept": "e", "trying": "space", "measuring": "nothing",
         "recorded": "try", "over": "q", "readonly": "attach",
     }  # fmt: skip
-
-
-def test_a_quiet_machine_is_told_beside_the_verdict_and_a_busy_one_in_the_banner() -> None:
-    host = tui.snapshot().host
-    assert host is not None
-    busy = tui.snapshot(host=msgspec.structs.replace(host, run_delay_share=0.36))
-    assert glance_parts.machine(busy) == []
-    assert "machine busy" in text_of(job_header.banner(tui.judged(snapshot=busy), 80))
-    assert job_header.banner(tui.judged(), 80) == []
-    assert text_of(glance_parts.machine(tui.snapshot())) == "machine quiet"
-    assert glance_parts.machine(tui.snapshot(host=None)) == []
-
-
-def test_a_budget_of_nothing_draws() -> None:
-    view = take(tui.trying(), TuneProgress(stage="trial", text="x", remedy="optimizer.fused"))
-    assert "0 of 0 s" in text_of(glance_parts.gain(view, 60).rows)
 
 
 def advised(remedy: str, reach: str, class_: str = "bitwise") -> View:
@@ -217,47 +154,6 @@ def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
     for more in ({"standing": ScreenStanding.RECORDED}, {"readonly": True}):
         view = tui.judged(snapshot=changed, **more)
         assert "try optimizer.fused" in glance_parts.next_step(view)[0]
-
-
-def test_the_line_above_a_mode_says_what_happens_where_there_is_room_for_it() -> None:
-    view = tui.trying()
-    assert "trying optimizer.fused" in plain(job_header.brief(view, 100))
-    for width in range(73, 110):
-        said = plain(job_header.brief(view, width))
-        assert len(said) <= width
-        assert said.endswith("tuning") or "trying optimizer" in said
-    assert plain(job_header.brief(tui.judged(), 80)).endswith("watching")
-
-
-def test_a_remedy_that_failed_in_its_trial_shows_no_prediction() -> None:
-    failed = msgspec.structs.replace(
-        tui.trial(), outcome="undone", achieved=None, interval=None, predicted=1.4, why="it can't be held"
-    )
-    shown = text_of(glance_parts.remedies(tui.judged(trials=(failed,)), 80, 9))
-    assert "reverted" in shown
-    assert "1.4" not in shown
-
-
-def test_a_banner_comes_and_goes_without_moving_what_is_below() -> None:
-    host = tui.snapshot().host
-    assert host is not None
-    busy = tui.snapshot(host=msgspec.structs.replace(host, run_delay_share=0.36))
-    rows = [
-        text_after(tui.judged(snapshot=each), size=(120, 40)).splitlines() for each in (busy, tui.snapshot())
-    ]
-    assert ["machine busy" in "".join(each) for each in rows] == [True, False]
-    assert [next(i for i, line in enumerate(each) if "regime:" in line) for each in rows] == [3, 3]
-
-
-@pytest.mark.parametrize(("seconds", "room", "said"), [(40, 100, "last 40 s"), (600, 100, "last 180 s")])
-def test_a_chart_names_the_time_that_it_shows(seconds: int, room: int, said: str) -> None:
-    history = msgspec.structs.replace(tui.history(), median_ns=[4_000_000] * seconds)
-    assert seconds_shown(tui.judged(details=tui.details(history=history)), room) == said
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_the_newest_slow_step_is_in_sight_with_its_cursor(size: tuple[int, int]) -> None:
-    assert any(line.startswith(">") for line in text_after(tui.judged(), "1", size=size).splitlines())
 
 
 def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:

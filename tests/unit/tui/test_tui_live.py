@@ -170,14 +170,6 @@ def test_a_session_that_may_not_act_makes_a_screen_that_does_not(facts: dict[str
     client.inbox.put(SessionEnding(kind="detached", why="detached"))
 
 
-def test_readonly_of_the_command_holds_on_a_session_that_could_act() -> None:
-    client = FakeClient()
-    client.inbox.put(tui.snapshot())
-    watcher = Watcher(client, readonly=True).start()
-    assert not watcher.until(lambda view: view.snapshot is not None).acting
-    client.inbox.put(SessionEnding(kind="detached", why="detached"))
-
-
 def test_what_was_logged_before_is_there_from_the_start() -> None:
     client = FakeClient()
     client.logged = [
@@ -202,20 +194,6 @@ def test_a_job_that_ends_leaves_its_last_picture() -> None:
     assert client.left.wait(PATIENCE_S)
 
 
-def test_what_a_detach_undid_is_not_shown_as_on() -> None:
-    client = FakeClient()
-    client.details = lambda: tui.details(**tui.fused_on())  # type: ignore[method-assign]
-    watcher = Watcher(client).start()
-    client.inbox.put(tui.snapshot(active=["optimizer.fused"]))
-    on = watcher.until(lambda view: view.details is not None and bool(view.details.active))
-    assert on.details is not None
-    client.inbox.put(tui.snapshot(active=[]))
-    client.inbox.put(SessionEnding(kind="detached", why="detached"))
-    over = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
-    assert over.details is not None
-    assert over.details.active == []
-
-
 def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
     client = FakeClient()
     client.inbox.put(TargetGone("the session is over: the sidecar closed the connection"))
@@ -237,19 +215,6 @@ def test_a_sidecar_that_is_gone_is_waited_for_and_joined_again() -> None:
     again = watcher.until(lambda view: view.standing is ScreenStanding.LIVE)
     assert again.why == ""
     second.inbox.put(SessionEnding(kind="detached", why="detached"))
-
-
-def test_a_job_that_ends_while_its_sidecar_is_gone_ends_the_search() -> None:
-    client = FakeClient()
-    client.inbox.put(AutobrrrError("the sidecar is gone"))
-
-    def nowhere(pid: int) -> None:
-        raise TargetGone(f"there is no process {pid}")
-
-    watcher = Watcher(client, rejoined=nowhere)
-    watcher.source._open = lambda on_wait: client  # type: ignore[assignment, return-value]
-    view = watcher.start().until(lambda view: view.standing is ScreenStanding.ENDED)
-    assert view.why == "there is no process 8091"
 
 
 def test_a_job_that_can_not_be_entered_says_why() -> None:
@@ -338,19 +303,5 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
     assert hand.calls == [(call, None)]
     go.set()
     assert told.get(timeout=PATIENCE_S) == "x is off"
-    watcher.source.close()
-    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
-
-
-def test_a_meaning_is_asked_of_the_session() -> None:
-    listener, hand = FakeClient(), FakeClient()
-    watcher = Watcher(listener, hand).start()
-    listener.inbox.put(tui.snapshot())
-    watcher.until(lambda view: view.snapshot is not None)
-    told: SimpleQueue[Explained | str] = SimpleQueue()
-    watcher.source.explain(["op_cost"], told.put)
-    found = told.get(timeout=PATIENCE_S)
-    assert isinstance(found, Explained)
-    assert found.name == "op_cost"
     watcher.source.close()
     listener.inbox.put(SessionEnding(kind="detached", why="detached"))

@@ -16,10 +16,10 @@ from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import ListChoice, page_rows
-from autobrrr_tui.panes import glance_pane, glance_parts, job_header, recipe_pane, steps_pane, tuning_pane
+from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
-from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
+from autobrrr_tui.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.view_reducer import take
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
@@ -90,34 +90,9 @@ def test_the_phase_bar_is_the_whole_step() -> None:
     assert "data" not in " ".join(lines), "what was not measured is not shown as nothing"
 
 
-def test_the_phase_bar_says_what_lies_in_other() -> None:
-    phases = Phases(data_wait=10, backward=30, other=60)
-    lines = [plain(line) for line in glance_parts.phases(phases, 70)]
-    assert "other with forward and optimizer 60 %" in " ".join(lines)
-
-
 def test_a_share_that_was_not_measured_is_no_zero() -> None:
     assert quantities.share(None) == quantities.duration(None) == quantities.size(None) == "-"
     assert (quantities.clock(3_723e9), quantities.size(61 << 30)) == ("1:02:03", "61.0 GB")
-
-
-def test_a_sparkline_keeps_small_noise_flat_and_shows_a_spike_and_a_hole() -> None:
-    line = text_bars.sparkline([100.0, 101.0, 99.0, None, 300.0], 10)
-    assert line[0] == line[1] == line[2] == "▄"
-    assert line[3:] == " █"
-    assert text_bars.sparkline([1.0] * 50, 10) == "▄" * 10
-    assert text_bars.sparkline([None], 5) == ""
-
-
-def test_columns_fill_from_below() -> None:
-    assert text_bars.columns([0.0, 50.0, 100.0], 2, 100.0) == ["  █", " ██"]
-
-
-def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
-    figures = {"power_w": 412.0, "sm_clock_mhz": 1755, "gpu_util_share": 0.5, "temperature_c": None}
-    words = glance_parts.device_words(tui.snapshot(device={"name": "H100", **figures}))
-    assert words[:4] == ["H100", "GPU-Util 50 %", "power 412 W", "clock 1755 MHz"]
-    assert not any("temperature" in word for word in words)
 
 
 def test_the_slowest_rank_is_named_and_one_without_a_figure_is_not_counted() -> None:
@@ -148,42 +123,11 @@ def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int)
     assert len(columns) == -(-count // -(-count // 67)) <= 67
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("train\x1b[2J.py", "train\\x1b[2J.py"),
-        ("two\nlines.py", "two\\nlines.py"),
-        ("bell\x07.py", "bell\\x07.py"),
-        ("\udcff.py", "\\xff.py"),
-    ],
-)
-def test_a_script_s_name_can_t_steer_the_terminal(name: str, shown: str) -> None:
-    line = job_header.job_line(tui.judged(snapshot=tui.snapshot(job=tui.job(script=f"/x/{name}"))), 80)
-    assert plain(line).isprintable()
-    assert shown in plain(line)
-
-
-def test_what_tells_names_apart_is_left_when_they_are_cut() -> None:
-    kinds = ("flash", "math", "mem_efficient", "cudnn")
-    cut = {middled(f"attention.sdpa(kernel={kind})", 24) for kind in kinds}
-    assert len(cut) == 4
-    assert all(len(each) <= 24 for each in cut)
-    assert middled("注意注意注意注意", 9) == "注意…注意"
-
-
 def test_a_figure_and_its_unit_stay_on_one_line() -> None:
     assert wrapped("the median is 5.89 ms)", 17) == ["the median is", "5.89 ms)"]
     assert wrapped("it takes 12 steps more", 11) == ["it takes 12", "steps more"]
     assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
     assert wrapped("it waits (71 %) of it", 12) == ["it waits", "(71 %) of it"]
-
-
-def test_a_wide_script_name_is_cut_in_cells() -> None:
-    facts = tui.job(script="/データ/訓練スクリプトの長い長い長い名前の例です.py")
-    for width in (60, 80, 120):
-        line = job_header.job_line(tui.judged(snapshot=tui.snapshot(job=facts)), width)
-        assert width_of(line) <= width
-        assert "訓練" in plain(line)
 
 
 def test_a_job_that_stands_still_is_said_to() -> None:
@@ -217,41 +161,10 @@ def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: i
     assert max(width_of(each) for each in rows) <= width
 
 
-def test_a_prediction_without_a_column_of_its_own_is_called_one() -> None:
-    for width, said in ((120, "1.84x predicted"), (80, "1.84x predicted")):
-        rows = [plain(each) for each in page_rows(tuning_pane.parts(tui.kept(), 20), width).rows]
-        assert said in next(each for each in rows if "batch.larger" in each)
-
-
-def test_what_waits_for_its_trial_is_queued_only_while_there_is_a_tuning() -> None:
-    for view, state in ((tui.trying(), "queued"), (tui.judged(), "not tried"), (tui.kept(), "not tried")):
-        assert {line.key: line.state for line in tuning_pane.lines(view)}[
-            "threads.intra_op(threads=2)"
-        ] == state
-
-
 @pytest.mark.parametrize("width", range(40, 90))
 def test_the_line_above_a_mode_never_cuts_a_figure_from_its_unit(width: int) -> None:
     said = plain(job_header.brief(tui.judged(), width))
     assert ("4.20 ms/step" in said) == ("4.20" in said)
-
-
-def test_no_page_of_a_recording_names_a_key_that_needs_a_job() -> None:
-    for standing in (ScreenStanding.LIVE, ScreenStanding.RECORDED):
-        rows = page_rows(recipe_pane.parts(tui.judged(standing=standing), 12), 60).rows
-        assert any("t tunes" in plain(each) for each in rows) == (standing is ScreenStanding.LIVE)
-
-
-def test_what_is_said_of_a_remedy_is_cut_with_a_mark() -> None:
-    for line in tuning_pane.lines(tui.kept()):
-        said = plain(tuning_pane.note(line, 30))
-        assert said.endswith("…") or line.remedy.doc in said or line.why in said
-
-
-def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:
-    on = msgspec.structs.replace(tui.details(remedies=[]), **tui.fused_on())
-    lines = tuning_pane.lines(tui.judged(details=on))
-    assert [(line.key, line.state, line.token) for line in lines] == [("optimizer.fused", "on", 1)]
 
 
 def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
@@ -265,34 +178,8 @@ def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
     assert not any("slowest" in plain(line) for line in glance_parts.verdict(view, 56))
 
 
-def test_two_intervals_on_one_screen_say_whose_they_are() -> None:
-    text = "\n".join(plain(line) for line in glance_pane.page(tui.kept(), 120, 36).rows)
-    assert "all kept together against none, 98 % interval" in text
-    mode = "\n".join(plain(line) for line in page_rows(tuning_pane.parts(tui.kept(), 36), 120).rows)
-    assert "with the remedy against without it [98 % interval]; tuned: all kept together against none" in mode
-    for view in (tui.judged(), tui.measuring()):
-        assert "98 %" not in "\n".join(plain(line) for line in glance_pane.page(view, 120, 36).rows)
-
-
 def test_the_level_of_the_intervals_is_the_tuner_s() -> None:
     assert f"{100 * (1 - TuneSettings().alpha):.0f} % interval" == SURE
-
-
-def test_a_slow_step_has_a_reason_or_a_dash_that_is_explained() -> None:
-    rows = [plain(line) for line in page_rows(steps_pane.parts(tui.judged(), 20), 80).rows]
-    assert any(line.split() == ["5120", "0:20", "30.0", "ms", "7.1x", "-"] for line in rows)
-    assert rows.count(f"  {steps_pane.DASH}") == 1
-    history = tui.history()
-    known = msgspec.structs.replace(history, slow=[step for step in history.slow if step.why is not None])
-    view = replace(tui.judged(), details=tui.details(history=known))
-    assert steps_pane.DASH not in "\n".join(
-        plain(line) for line in page_rows(steps_pane.parts(view, 20), 80).rows
-    )
-
-
-def test_many_ranks_of_which_none_has_a_step_yet_are_counted() -> None:
-    ranks = [RankLine(rank=rank, pid=100 + rank) for rank in range(64)]
-    assert [plain(line) for line in strip(ranks, 67)] == ["64 ranks"]
 
 
 def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:

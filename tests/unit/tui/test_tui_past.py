@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from pathlib import Path
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.records import Shares, Verdict
-from autobrrr.records.log_lines import LogLine, LogLines
+from autobrrr.records.log_lines import LogLine
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.sources.recorded_view import ViewReader, read, timed
+from autobrrr_tui.sources.recorded_view import ViewReader, read
 from autobrrr_tui.sources.replay_source import ReplaySource
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -67,20 +66,6 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
     assert "gc.freeze was lost: it was taken off" in said
 
 
-def test_the_lines_of_a_log_stand_in_the_order_of_their_times() -> None:
-    """What snapshots say counts from the attach, what else is said by the clock of the log."""
-    reader = ViewReader()
-    at = [tui.snapshot(t_ns=t_s * 1_000_000_000, activity=f"tracing at {t_s}") for t_s in (3, 9)]
-    reader.feed(
-        [line(101.0, "snapshot", at[0]), line(105.0, "verdict", VERDICT), line(107.0, "snapshot", at[1])]
-    )
-    assert [(each.number, each.t_ns) for each in reader.view.log] == [
-        (1, 3_000_000_000),
-        (2, 7_000_000_000),
-        (3, 9_000_000_000),
-    ]
-
-
 def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
     reader = ViewReader()
     lines = [
@@ -102,21 +87,6 @@ def test_a_torn_line_costs_that_line_only() -> None:
     reader.feed(lines)
     assert reader.view.tuned is not None
     assert reader.ended
-
-
-@pytest.mark.parametrize("at", [b"1e999", b"NaN", b"-1e300"])
-def test_a_moment_that_no_clock_shows_is_not_waited_for(at: bytes) -> None:
-    odd = b'{"at": ' + at + b', "kind": "note", "body": {"text": "x"}}'
-    moments = [
-        [each.at_s for each in timed(LogLines(lines))] for lines in ([odd, *session()[:2]], session()[:2])
-    ]
-    assert moments[0] == moments[1]
-
-
-def test_a_line_without_end_is_kept_short() -> None:
-    reader = ViewReader()
-    reader.feed([line(1.0, "note", {"text": "A" * 10_000_000})])
-    assert len(reader.view.log[-1].text) < 10_000
 
 
 @given(
@@ -152,12 +122,6 @@ def test_a_file_that_holds_no_session_says_so(tmp_path: Path) -> None:
         read(tmp_path / "gone.jsonl")
 
 
-def test_a_log_and_a_packed_recording_read_alike(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(session())))
-    assert read(tmp_path / "a.jsonl") == read(tmp_path / "a.jsonl.gz")
-
-
 def test_the_end_of_a_session_is_shown_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
     views = seen(ReplaySource(read(tmp_path / "a.jsonl"), title="a.jsonl"))
@@ -177,13 +141,6 @@ def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Pa
     assert waits == [0.25, 0.75, 0.5, 2.5, 2.5, 0.5, 2.5, 0.5]
     assert len(views) == len(waits) + 1
     assert views[-1].tuned is not None
-
-
-def test_playing_ends_when_the_screen_leaves(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
-    source = ReplaySource(read(tmp_path / "a.jsonl"), title="a", speed=1.0)
-    source.close()
-    assert len(seen(source)) == 1
 
 
 def test_nothing_can_be_wished_of_the_past() -> None:

@@ -85,9 +85,8 @@ def shown(app: AutobrrrApp) -> str:
     return "\n".join("".join(part.text for part in [line]).rstrip() for line in lines)
 
 
-@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_script_state_regime_and_the_way_out_are_seen_at_every_width(size: tuple[int, int]) -> None:
-    text, _, _ = after(size=size)
+def test_script_state_regime_and_the_way_out_are_seen_at_a_narrow_width() -> None:
+    text, _, _ = after(size=(60, 16))
     attached, ready, odd = (
         next(line for line in text.splitlines() if f" {pid} " in line) for pid in (101, 102, 103)
     )
@@ -141,24 +140,6 @@ def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_
     assert "│ stopped" in text
 
 
-def test_columns_in_which_nothing_stands_leave_their_room_to_the_script() -> None:
-    script, where = "pretrain_long_name.py", "/home/a"
-    ready = msgspec.structs.replace(JOBS[1], pid=104, script=f"{where}/{script}")
-    alone, _, _ = after(size=(60, 16), jobs=lambda: [ready])
-    assert script in alone
-    assert "verdict" not in alone
-    beside, _, _ = after(size=(60, 16), jobs=lambda: [*JOBS, ready])
-    assert "verdict" in beside
-
-
-def test_a_job_that_is_not_attached_shows_whose_it_is_and_since_when() -> None:
-    ready = msgspec.structs.replace(JOBS[1], pid=105, script="fit.py", user="mara", age_ns=65_000_000_000)
-    text, _, _ = after(size=(80, 24), jobs=lambda: [ready])
-    assert "Enter attaches" in text
-    assert "mara" in text
-    assert "1:05" in text
-
-
 def test_jobs_can_be_searched_and_sorted() -> None:
     aged = [msgspec.structs.replace(job, age_ns=age_ns) for job, age_ns in zip(JOBS, (5, 9, 7), strict=True)]
     text, _, _ = after(*["s"] * 3, size=(100, 30), jobs=lambda: aged)
@@ -168,10 +149,8 @@ def test_jobs_can_be_searched_and_sorted() -> None:
     text, _, _ = after("slash", *"fit", "enter")
     assert "1 of 3 hold 'fit'" in text
     assert " 101 " not in text
-    text, entered, deep = after("slash", *"fit", "enter", "enter")
+    _, entered, deep = after("slash", *"fit", "enter", "enter")
     assert (entered, deep) == ([102], 1)
-    text, _, _ = after("slash", *"fit", "escape")
-    assert " 101 " in text
 
 
 def test_ranks_of_one_job_stand_together() -> None:

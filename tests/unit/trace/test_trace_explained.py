@@ -1,62 +1,23 @@
-"""Files that were made, or damaged, to do harm: one line or a report, no traceback, and an end."""
+"""What a damaged stream, long operators and a waiting rank look like in the report."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
-from autobrrr.readable import readable
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.trace_page import trace_page
-from autobrrr.trace.reading.trace_source import TraceFile, named_traces, open_blocks
+from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene, read
-
-ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
 def report(path: Path) -> str:
     return page_text(trace_page(analyse([TraceFile(name=str(path), path=path)]), {}))
-
-
-def test_names_can_t_steer_the_terminal_nor_break_a_line(tmp_path: Path) -> None:
-    scene = Scene(
-        head={"deviceProperties": [{"id": 0, "name": f"GPU{ESCAPE}"}], "WARNING": [f"lost{ESCAPE}"]}
-    )
-    for at in range(0, 50_000, 10_000):
-        scene.kernel(at, 1_000, f"kernel{ESCAPE}\nregime: compute", launch=(at - 5_000, 1_000))
-    text = report(scene.write(tmp_path))
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert not any(line.startswith("regime: compute") for line in text.splitlines())
-
-
-def test_names_that_are_no_utf_8_are_written_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scene = Scene()
-    scene.kernel(0, 1_000, "first")
-    scene.kernel(5_000, 1_000, "second")
-    path = tmp_path / "latin.json"
-    path.write_bytes(scene.text().replace(b"second", b"sec\xffnd"))
-    parser = argparse.ArgumentParser()
-    analyze.prepare_parser(parser)
-    page = tmp_path / "page.html"
-    assert analyze.run(parser.parse_args([str(path), "--json", "--html", str(page)])) == 0
-    assert json.loads(capsys.readouterr().out)["traces"][0]["devices"][0]["kernel_count"] == 2
-    assert "sec\ufffdnd" in page.read_text(encoding="utf-8")
-
-
-def test_a_readable_name_is_left_as_it_is() -> None:
-    assert readable("void cutlass::Kernel<名前, 3>(int)") == "void cutlass::Kernel<名前, 3>(int)"
 
 
 def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: Path) -> None:
@@ -64,12 +25,6 @@ def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: P
     path.write_bytes(gzip.compress(busy_scene(1, 3).text())[:5] + b"\xff" * 5_000)
     with pytest.raises(UsageError, match="compressed stream"):
         read(path)
-
-
-def test_standard_input_that_is_closed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(UsageError, match="closed"):
-        open_blocks(named_traces(["-"])[0])
 
 
 def test_idle_inside_long_operators_is_explained(tmp_path: Path) -> None:
