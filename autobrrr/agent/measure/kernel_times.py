@@ -6,7 +6,8 @@ In: profiled steps, plain ones, floors. Out: the payload of `traced`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median, quantiles
 
 from ..phases.phase_clock import NAMES
@@ -20,33 +21,33 @@ EVEN_STEPS, EVEN_KERNELS = 0.25, 0.15  # range of the middle half, over the medi
 LONG_STEP_NS = 2_000_000  # from here on the phase hooks are less than half a percent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenStep:
+    """One ordinary step: under the profiler, with its phases, or plain."""
+
+    ns: int
+    delay_ns: int = 0  # that its thread waited for a CPU
+    timed: ProfiledStep | None = None
+    phases: dict[str, int] | None = None
+
+
 class KernelTimes:
-    """What the steps have shown so far.
+    """What steps have shown."""
 
-    Args:
-        floors: Of today, as they get surer with each step.
-        dropped: Timed steps at the beginning, in which the profiler does much for the first time.
-    """
-
-    def __init__(self, floors: Callable[[], Floors], dropped: int) -> None:
-        self.dropped = dropped
-        self.floors = floors
-        self._timed: list[tuple[ProfiledStep, int]] = []
-        self.plain_ns: list[int] = []
-        self.sampled_ns: list[int] = []
-        self.phases: list[dict[str, int]] = []
-
-    @property
-    def timed(self) -> list[tuple[ProfiledStep, int]]:
-        """Each step under the profiler, and what it took."""
-        return self._timed[self.dropped :] or self._timed
+    def __init__(self, taken: Sequence[TakenStep], floors: Floors | None = None) -> None:
+        self.floors = floors or Floors()
+        self.timed = [(each.timed, each.ns) for each in taken if each.timed is not None]
+        untimed = [each for each in taken if each.timed is None]
+        self.plain_ns = [each.ns for each in untimed if each.phases is None]
+        self.sampled_ns = [each.ns for each in untimed if each.phases is not None]
+        self.phases = [each.phases for each in untimed if each.phases is not None]
 
     def own_ns(self) -> list[list[float]]:
         """Of each of them, what the kernel of each operator did, at the speed of the usual step.
 
         A call that took more than twice its usual time in steps of the same operators was interrupted.
         """
-        timed, floor = self.timed, self.floors().of
+        timed, floor = self.timed, self.floors.of
         usual_ns = median(step_ns for _, step_ns in timed)
         alike: dict[tuple[str, ...], list[list[int]]] = defaultdict(list)
         for step, _ in timed:
@@ -71,18 +72,7 @@ class KernelTimes:
 
     def enough(self, steps: int) -> bool:
         """So many steps were timed, plain ones have been seen too, and their phases in some."""
-        timed = len(self._timed) - self.dropped
-        return timed >= steps and len(self.untraced_ns) >= FEWEST_PLAIN and bool(self.phases)
-
-    @property
-    def seen(self) -> int:
-        """Steps timed."""
-        return len(self._timed)
-
-    @property
-    def events(self) -> int:
-        """What began in the timed steps, all together."""
-        return sum(len(step.names) for step, _ in self._timed)
+        return len(self.timed) >= steps and len(self.untraced_ns) >= FEWEST_PLAIN and bool(self.phases)
 
     @property
     def untraced_ns(self) -> list[int]:
@@ -93,22 +83,12 @@ class KernelTimes:
 
     @property
     def steady(self) -> bool:
-        """Steps, and the kernels in them, vary little from one to the next."""
+        """Steps, and the operators in them, vary little from one to the next."""
         usual = median(self.untraced_ns)
-        kernels = list(map(sum, self.own_ns()))
-        return _width(self.untraced_ns) <= EVEN_STEPS * usual and _width(kernels) <= EVEN_KERNELS * usual
-
-    def add_timed(self, step: ProfiledStep, step_ns: int) -> None:
-        """A step under the profiler."""
-        self._timed.append((step, step_ns))
-
-    def add_plain(self, step_ns: int, phases: dict[str, int] | None) -> None:
-        """A step between them, with its phases where they were sampled."""
-        if phases is None:
-            self.plain_ns.append(step_ns)
-        else:
-            self.sampled_ns.append(step_ns)
-            self.phases.append(phases)
+        usual_timed = median(ns for _, ns in self.timed)
+        spent = [sum(map(step.spent_ns.__getitem__, step.operators)) for step, _ in self.timed]
+        operators = [one * usual_timed / max(1, ns) for one, (_, ns) in zip(spent, self.timed, strict=True)]
+        return _width(self.untraced_ns) <= EVEN_STEPS * usual and _width(operators) <= EVEN_KERNELS * usual
 
     def record(self, *, op_cost_ns: int | None, run_delay_share: float | None) -> dict[str, object]:
         """The payload of `traced`."""

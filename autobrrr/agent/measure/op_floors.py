@@ -2,7 +2,7 @@
 
 An operator that takes scalars, or writes in place, or differentiates, has a dearer way to its kernel
 than a plain addition: one floor for all would call that way "kernel work". So the common ones are
-timed one by one, under the same profiler, on tensors of 8 elements, after each step that was timed: a machine
+timed one by one, under the same profiler, on tensors of 8 elements, between steps that are timed: a machine
 runs faster and slower, and floors are most of what short operators take. For the rest, and for a call that
 takes another way, the floor follows from how many calls it makes within. Draws no random number, leaves no
 tensor.
@@ -49,13 +49,12 @@ class FloorMeter:
         self.op_cost_ns: int | None = None
 
     def time(self) -> None:
-        """Time all of them once more: some milliseconds."""
+        """Time all of them once more, one after the other, as in a step: some milliseconds."""
         with unwatched(self._torch):
             if self.op_cost_ns is None:
                 with OF_TORCH:
                     self.op_cost_ns = op_cost_ns(self._torch)
-            # One after the other, as in a step: at once again, each would find all of it in the caches.
-            for program in (*self._programs, *self._programs):
+            for program in self._programs:
                 self._found_in(program)
 
     @property

@@ -22,7 +22,7 @@ from .op_floors import Floors
 from .torch_log import RECORDER, quiet
 
 MOST_BYTES = 64 << 20
-MOST_TIMED = 4  # steps that are sent along
+MOST_TIMED = 3  # steps that are sent along
 Sent = tuple[dict[str, object], int | None]
 
 

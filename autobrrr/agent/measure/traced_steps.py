@@ -2,13 +2,12 @@
 
 In: step boundaries. Out: the event `traced` (`records.TracedSteps`): what the kernels did, by phase and by
 operator, and how long the same steps take untraced. And the event `recorded`, an open file from which another
-process tells the operators' work and what other batch sizes would take. On a busy machine steps are taken
-until enough of them ran undisturbed, by the scheduler's clock, and only these count.
+process tells the operators' work and what other batch sizes would take. On a busy machine only steps count
+that ran undisturbed, by the scheduler's clock, where there are enough of them.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -23,9 +22,9 @@ from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
-from .cpu_contention import ForeignLoad, scheduled_ns
+from .cpu_contention import scheduled_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
-from .kernel_times import KernelTimes
+from .kernel_times import KernelTimes, TakenStep
 from .op_floors import FloorMeter
 from .step_recorder import StepRecorder, abstained
 
@@ -33,9 +32,8 @@ _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 LONG_STEP_NS = 200_000_000  # from here on neither does what the profiler does for the first time
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
-MOST_MORE = 6  # as many times the steps asked for, where they vary,
-MORE_NS = 4_000_000_000  # ... within this time,
-MORE_EVENTS = 50_000  # ... and with no more events than can be added up in a tenth of a second
+MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # so long there may be more steps, where they vary
+FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
@@ -72,12 +70,10 @@ class TraceTask:
         self._meter: FloorMeter | None = None
         self._kind = ""
         self._turn = self._tries = self._records = 0
-        self._all: KernelTimes | None = None
-        self._quiet: KernelTimes | None = None  # of these, the steps that nobody disturbed
-        self._quiet_ns = self._quiet_delay_ns = self._step_delay_ns = 0
+        self._dropped = 0  # timed steps to come in which the profiler does much for the first time
+        self._taken: list[TakenStep] = []
         self._told = False
-        self._delay_ns = self._began_ns = 0
-        self._foreign: ForeignLoad | None = None
+        self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0
 
     @property
     def pending(self) -> bool:
@@ -94,13 +90,13 @@ class TraceTask:
                 recorded = self._ended(kind, found, boundary)
         else:
             self._prepare(boundary)
-        every, quiet = self._readings
         self._tries += 1
+        every = KernelTimes(self._taken)
         done = every.enough(self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
             self._finish("" if recorded else "no ordinary step came while one was to be recorded")
             return None
-        if done and not self._worth_more(every, quiet):
+        if done and not self._worth_more(every):
             why = self._unrecordable(boundary)
             if why is not None:
                 self._finish(why)
@@ -110,7 +106,7 @@ class TraceTask:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
             self._records += 1
             self._begin("recorded", boundary)
-        elif not done and self._tries > MOST_TRIES * len(SHORT_STEPS) * (self._steps + every.dropped):
+        elif not done and self._tries > MOST_TRIES * len(SHORT_STEPS) * (self._steps + 1):
             raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
         else:
             kinds = ("timed", "phases") if boundary.last_step_ns > SLOW_STEP_NS else SHORT_STEPS
@@ -126,32 +122,26 @@ class TraceTask:
         self._loop.phases.traced = False
 
     @property
-    def _readings(self) -> tuple[KernelTimes, KernelTimes]:
-        if self._all is None or self._quiet is None:
-            raise Abstain("no step was timed")
-        return self._all, self._quiet
+    def _quiet(self) -> list[TakenStep]:
+        """Steps in which the thread hardly waited for a CPU, or nobody knows."""
+        return [each for each in self._taken if each.delay_ns <= QUIET_STEP * each.ns]
 
     def _prepare(self, boundary: Boundary) -> None:
         self._check(boundary.job)
         meter = self._meter = FloorMeter(self._torch)
         meter.time()
-        dropped = int(boundary.last_step_ns < LONG_STEP_NS)
-        self._all, self._quiet = (KernelTimes(lambda: meter.floors, dropped) for _ in range(2))
-        self._began_ns = perf_counter_ns()
+        self._dropped = int(boundary.last_step_ns < LONG_STEP_NS)
+        self._began_ns, self._spent_ns = perf_counter_ns(), self._loop.measuring.spent_ns
         self._delay_ns = run_delay_ns(self._loop.train_tid)
-        if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
-            self._foreign = ForeignLoad()
 
-    def _worth_more(self, every: KernelTimes, quiet: KernelTimes) -> bool:
+    def _worth_more(self, every: KernelTimes) -> bool:
         """More steps would make what they show surer: these vary, or others disturbed some of them."""
-        sure = quiet.steady if quiet.enough(self._steps) else every.steady and not quiet.seen
-        most = MOST_MORE * (self._steps + every.dropped)
+        quiet = KernelTimes(self._quiet)
+        sure = quiet.steady if quiet.enough(self._steps) else every.steady and not quiet.timed
         return (
             not self._records
             and not sure
-            and every.seen < most
-            and self._tries < len(SHORT_STEPS) * most
-            and every.events < MORE_EVENTS
+            and self._loop.measuring.spent_ns - self._spent_ns < MORE_PAUSE_NS
             and perf_counter_ns() - self._began_ns < MORE_NS
         )
 
@@ -168,40 +158,32 @@ class TraceTask:
 
     def _ended(self, kind: str, found: object, boundary: Boundary) -> bool:
         """Take in what an ordinary step has shown; whether it was recorded."""
-        step_ns, phases = boundary.last_step_ns, self._loop.phases
-        every, quiet = self._readings
         if kind == "unlike" or (kind in ("timed", "recorded") and found is None):
             return False  # it does not count, or had to give way
         if kind == "recorded":
             return True
+        if kind == "timed" and self._dropped:
+            self._dropped -= 1
+            return False
+        ns, loop = boundary.last_step_ns, self._loop
         step: ProfiledStep | None = None
+        delay_ns = max(0, run_delay_ns(loop.train_tid) - self._step_delay_ns)
         if kind == "timed":
-            events, began_ns = cast("tuple[list[object], int]", found)
+            (events, began_ns), phases = cast("tuple[list[object], int]", found), loop.phases
             step = read_step(
-                self._torch, events, began_ns, step_ns=step_ns, moves=phases.moves, pauses=phases.pauses
+                self._torch, events, began_ns, step_ns=ns, moves=phases.moves, pauses=phases.pauses
             )
-            if self._meter is not None:
+            if self._meter is not None and len(KernelTimes(self._taken).timed) % FLOORS_EVERY:
                 self._meter.time()
-        for readings in (every, quiet) if self._undisturbed(boundary) else (every,):
-            if step is not None:
-                readings.add_timed(step, step_ns)
-            else:
-                readings.add_plain(step_ns, self._loop.last_phases if kind == "phases" else None)
+        self._taken.append(
+            TakenStep(
+                ns=ns,
+                delay_ns=delay_ns,
+                timed=step,
+                phases=(loop.last_phases or {}) if kind == "phases" else None,
+            )
+        )
         return False
-
-    def _undisturbed(self, boundary: Boundary) -> bool:
-        """Whether the thread hardly waited for a CPU in the step that just ended, or nobody knows.
-
-        Where threads outnumber the CPUs it waits for its own: that is how the job runs, and no disturbance.
-        """
-        if self._foreign is not None:
-            return False
-        delay_ns = max(0, run_delay_ns(self._loop.train_tid) - self._step_delay_ns)
-        if self._step_delay_ns >= 0 and delay_ns > QUIET_STEP * boundary.last_step_ns:
-            return False
-        self._quiet_ns += boundary.last_step_ns
-        self._quiet_delay_ns += delay_ns
-        return True
 
     def _check(self, job: Job) -> None:
         loop = self._loop
@@ -219,7 +201,7 @@ class TraceTask:
             raise Abstain(short)
 
     def _unrecordable(self, boundary: Boundary) -> str | None:
-        nodes = max(len(step.names) for step, _ in self._readings[0].timed)
+        nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
         if nodes * NODE_NS <= max(MOST_RECORDING_NS, boundary.last_step_ns):
             return None
         return f"to record a step of {nodes} operators and ranges would hold training up"
@@ -242,26 +224,24 @@ class TraceTask:
             "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
         }
         self._emit(
-            {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors())}
+            {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors)}
         )
 
     @property
     def _chosen(self) -> tuple[KernelTimes, float | None]:
         """The readings that count, and the part of their time in which the thread waited for a CPU."""
-        every, quiet = self._readings
-        now_ns = run_delay_ns(self._loop.train_tid)
-        known = min(now_ns, self._delay_ns) >= 0
+        now_ns, taken = run_delay_ns(self._loop.train_tid), self._quiet
+        floors = self._meter.floors if self._meter is not None else None
+        known, quiet = min(now_ns, self._delay_ns) >= 0, KernelTimes(taken, floors)
         if known and quiet.enough(self._steps):
-            return quiet, self._quiet_delay_ns / max(1, self._quiet_ns)
+            return quiet, sum(each.delay_ns for each in taken) / max(1, sum(each.ns for each in taken))
         wall_ns = max(1, perf_counter_ns() - self._began_ns)
-        return every, (now_ns - self._delay_ns) / wall_ns if known else None
+        return KernelTimes(self._taken, floors), (now_ns - self._delay_ns) / wall_ns if known else None
 
     def _found(self) -> dict[str, object]:
         readings, delay = self._chosen
         cost_ns = self._meter.op_cost_ns if self._meter is not None else None
-        traced = readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
-        traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
-        return traced
+        return readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
 
 
 def run_delay_ns(tid: int) -> int:

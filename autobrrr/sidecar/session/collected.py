@@ -35,6 +35,7 @@ from autobrrr.sidecar.session.step_history import Buckets
 from autobrrr.sidecar.session.step_window import StepWindow
 
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
+LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
 SMALL = ("cost", "census", "frames", "probed")  # measurements that hardly grow the job's memory
 
@@ -127,8 +128,9 @@ class Collected:
             self.know(found)
         elif not isinstance(found, ShadowProbe):
             before = self.traced
-            if isinstance(found, TracedSteps) and before is not None and not found.work:
-                found = msgspec.structs.replace(found, work=before.work)  # until its own has been read
+            if isinstance(found, TracedSteps):
+                work = found.work or ([] if before is None else before.work)  # until its own has been read
+                found = msgspec.structs.replace(found, work=work, foreign_cores=self._foreign_cores)
             setattr(self, event, found)
             if event == "traced":
                 self.tracing = None
@@ -142,6 +144,14 @@ class Collected:
     def _threads_at_once(self) -> int | None:
         threads = self.facts.threads if self.facts is not None else None
         return threads if threads is None or self.cores is None else min(threads, self.cores)
+
+    @property
+    def _foreign_cores(self) -> float | None:
+        """What others ran lately, where threads outnumber CPUs: else nobody but others is waited for."""
+        threads = self.facts.threads if self.facts is not None else None
+        known = [each.foreign_cores for each in self.host if each.foreign_cores is not None]
+        crowded = threads is not None and self.cores is not None and threads > self.cores
+        return max(known[-LATELY:]) if crowded and known else None
 
     def took_memory(self) -> None:
         """We have just measured: growth of the job's memory until now may be ours."""

@@ -18,7 +18,7 @@ from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuri
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
-from autobrrr.agent.measure.kernel_times import KernelTimes
+from autobrrr.agent.measure.kernel_times import KernelTimes, TakenStep
 from autobrrr.agent.measure.op_floors import Floors
 from autobrrr.agent.measure.traced_steps import TraceTask
 from autobrrr.agent.phases.phase_clock import PhaseClock
@@ -34,10 +34,9 @@ def told() -> list[dict[str, object]]:
 def task(told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> Iterator[TraceTask]:
     """About to begin its first step; nothing of its own keeps it from doing so."""
     loop = SimpleNamespace(torch=torch, phases=PhaseClock(), train_tid=1, last_phases={"forward": 500_000})
-    loop.job, loop.last_sample = Job(torch), ()
+    loop.job, loop.last_sample, loop.measuring = Job(torch), (), SimpleNamespace(spent_ns=0)
     made = TraceTask(cast(TrainLoop, loop), 6, told.append)
-    made._all, made._quiet = KernelTimes(Floors, 1), KernelTimes(Floors, 1)
-    monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: None)
+    monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: setattr(self, "_dropped", 1))
     monkeypatch.setattr(TraceTask, "_check", lambda self, job: None)
     yield made
     made.cancel()
@@ -64,7 +63,7 @@ def profiling() -> bool:
 def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
     task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
     kinds = list[str]()
     at = boundary()
     while task.at_boundary(at) is not None:
@@ -84,7 +83,7 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
 def test_the_times_of_long_steps_are_told_before_one_is_recorded(
     step_ns: int, task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
     while task._kind != "recorded":
         task.at_boundary(boundary(step_ns=step_ns))
         torch.ones(4) + 1
@@ -95,7 +94,7 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
     task: TraceTask, told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traced_steps, "NODE_NS", 1 << 40)
-    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every, quiet: False)
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self, every: False)
     while task.at_boundary(boundary()) is not None:
         torch.ones(4) + 1
     assert [event["event"] for event in told] == ["traced", "recorded"]
@@ -132,7 +131,7 @@ def test_a_step_that_lasts_too_long_is_cut_off_and_dropped_and_the_task_goes_on(
     task.cancel()
     assert not profiling()
     assert not measuring.slice(traced)
-    assert (task._readings[0].seen, told) == (0, [])
+    assert (task._taken, told) == ([], [])
 
 
 def test_a_step_in_which_the_job_profiled_itself_does_not_count(task: TraceTask) -> None:
@@ -140,7 +139,7 @@ def test_a_step_in_which_the_job_profiled_itself_does_not_count(task: TraceTask)
     with torch.autograd.profiler.profile():
         torch.ones(2)
     task.at_boundary(boundary(ring_layout.TRACED))
-    assert task._readings[0].seen == 0
+    assert task._taken == []
 
 
 def test_without_ordinary_steps_it_gives_up(task: TraceTask) -> None:
@@ -166,8 +165,7 @@ def test_of_steps_that_others_disturbed_only_the_quiet_ones_count(
 ) -> None:
     run_steps(task, [600_000, 0, 20_000] * 6, monkeypatch)
     found = task._found()
-    assert task._readings[0].seen == 18
-    assert len(cast("list[int]", found["kernel_ns"])) == 12 - 1  # the first is dropped
+    assert len(cast("list[int]", found["kernel_ns"])) == 12
     assert found["run_delay_share"] == pytest.approx(0.01)
 
 
@@ -177,39 +175,31 @@ def test_where_too_few_were_quiet_all_count_and_the_wait_is_told(
     monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 27_000_000)
     run_steps(task, [600_000, 600_000, 0] * 3, monkeypatch)
     found = task._found()
-    assert len(cast("list[int]", found["kernel_ns"])) == 9 - 1
+    assert len(cast("list[int]", found["kernel_ns"])) == 9
     assert found["run_delay_share"] == pytest.approx(0.4)
 
 
-def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet(
+def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet_and_training_was_paused_little(
     task: TraceTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def worth_more() -> bool:
+        return task._worth_more(KernelTimes(task._taken))
+
     task._began_ns = traced_steps.perf_counter_ns()
     run_steps(task, [600_000] * 7, monkeypatch)
-    assert task._readings[0].enough(6)
-    assert not task._worth_more(*task._readings)
+    assert KernelTimes(task._taken).enough(6)
+    assert not worth_more()
     run_steps(task, [0] + [600_000] * 3, monkeypatch)
-    assert task._worth_more(*task._readings)
-
-
-def test_where_threads_outnumber_the_cpus_their_waits_are_the_jobs_own(
-    task: TraceTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task._foreign = traced_steps.ForeignLoad()
-    run_steps(task, [600_000, 0, 0] * 6, monkeypatch)
-    assert not task._readings[1].seen
-    assert len(cast("list[int]", task._found()["kernel_ns"])) == 18 - 1
+    assert worth_more()
+    task._loop.measuring.spent_ns = traced_steps.MORE_PAUSE_NS
+    assert not worth_more()
 
 
 def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
     def results(kernels: list[int], plain: list[int]) -> KernelTimes:
-        found = KernelTimes(Floors, 0)
-        for ns in kernels:
-            found.add_timed(step(ns), 100_000)
-        for ns in plain:
-            found.add_plain(ns, None)
-        found.add_plain(int(median(plain)), {"forward": 1})
-        return found
+        timed = [TakenStep(ns=100_000, timed=step(ns)) for ns in kernels]
+        sampled = TakenStep(ns=int(median(plain)), phases={"forward": 1})
+        return KernelTimes([*timed, *(TakenStep(ns=ns) for ns in plain), sampled])
 
     assert results([1_000] * 6, [100_000, 101_000, 99_000] * 3).steady
     assert not results([1_000] * 6, [60_000, 100_000, 160_000] * 3).steady
@@ -217,7 +207,6 @@ def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
 
 
 def test_a_call_that_was_interrupted_counts_twice_its_usual_time_and_a_slow_step_as_a_usual_one() -> None:
-    found = KernelTimes(lambda: Floors(usual_ns=100), 0)
-    for kernel_ns, step_ns in ((1_000, 10_000), (1_000, 10_000), (90_000, 10_000), (1_000, 20_000)):
-        found.add_timed(step(kernel_ns), step_ns)
-    assert found.own_ns() == [[900], [900], [1_900], [450]]
+    seen = ((1_000, 10_000), (1_000, 10_000), (90_000, 10_000), (1_000, 20_000))
+    taken = [TakenStep(ns=step_ns, timed=step(kernel_ns)) for kernel_ns, step_ns in seen]
+    assert KernelTimes(taken, Floors(usual_ns=100)).own_ns() == [[900], [900], [1_900], [450]]

@@ -8,6 +8,8 @@ import pytest
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import ProfilerWindow
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import State
 from support.judged import diagnosis
 from support.machines.devices import AbsentDevice
@@ -23,7 +25,7 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.session.activity == "finding out how the loop is built"
     stage.event("anatomy", anatomy())
     assert stage.run() is State.TRACING
-    assert stage.agent.commands[-1] == ("trace", {"steps": 6, "probe": True})
+    assert stage.agent.commands[-1] == ("trace", {"steps": 4, "probe": True})
 
 
 def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path
     stage.run(2)
     assert stage.run(2) is State.JUDGED
     assert stage.run(2, seconds=6) is State.TRACING
-    assert stage.agent.commands[-1] == ("trace", {"steps": 6, "probe": False})
+    assert stage.agent.commands[-1] == ("trace", {"steps": 4, "probe": False})
 
 
 def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
@@ -135,3 +137,15 @@ def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     stage.run(100, seconds=400)
     assert stage.agent.asked.count("window") == 1
     assert len(stage.journal("window")) == 1
+
+
+@pytest.mark.parametrize(("threads", "foreign_cores"), [(4, 0.7), (2, None)])
+def test_what_others_ran_beside_traced_steps_is_told_where_threads_outnumber_the_cpus(
+    threads: int, foreign_cores: float | None
+) -> None:
+    findings = Collected(42, SessionOptions(), cores=2)
+    findings.facts = diagnosis.facts(threads=threads)
+    findings.host.extend(diagnosis.machine(foreign_cores=0.7))
+    assert findings.take("traced", {"traced": traced(StepModel())})
+    assert findings.traced is not None
+    assert findings.traced.foreign_cores == foreign_cores
