@@ -93,17 +93,3 @@ def test_the_wait_for_a_slow_rank_is_told_by_two_clocks(tmp_path: Path) -> None:
         peer.wait_steps(peer.steps()[-1].seq + 4)
         assert peer.ask("detach", keep=False)["left"] == []  # in the middle of it
         assert "rates [1, 100, 1, 100]" in running.output()
-
-
-def test_without_ddp_what_the_loop_calls_is_timed(tmp_path: Path) -> None:
-    with job(tmp_path, wrapped=False) as running:
-        peer = running.peer()
-        peer.wait_steps(30)
-        assert peer.ask("collectives", steps=6)["ok"]
-        waits = peer.event("collectives")["collectives"]
-        assert isinstance(waits, dict)
-        assert waits["status"] == "ok", waits
-        assert waits["calls"] == 1
-        assert median(waits["exposed_ns"]) > 15_000_000
-        assert peer.ask("detach", keep=False)["left"] == []
-        assert "rates []" in running.output()
