@@ -64,10 +64,8 @@ KINDS = (
     *("scaler", "gan", "lstm", "sparse", "by_hand", "loader"),
 )
 SENSITIVE = "largest_sign"  # it computes other bits under a dispatch mode
-STRANGE = (  # traced or not: their bits stay what they were
-    *("gradient_penalty", "functional_gradients", "optimizer_in_backward", "covered", "scripted"),
-    *("retained", "own_function", "spawned_loader", SENSITIVE),
-)
+# Traced or not: their bits stay what they were.
+STRANGE = ("gradient_penalty", "functional_gradients", "optimizer_in_backward", "scripted", SENSITIVE)
 BITWISE = ("optimizer.foreach", "gc.freeze", "gc.threshold")
 Seen = dict[str, dict[str, object]]
 

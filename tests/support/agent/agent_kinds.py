@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -250,33 +248,6 @@ def optimizer_in_backward():
     return step, (model, *optimizers.values())
 
 
-def covered():
-    """Line by line under a trace function of the user's, as coverage tools and debuggers set one."""
-    model = nn.Linear(6, 6)
-    optimizer = torch.optim.Adam(model.parameters())
-    seen = nn.BatchNorm1d(1)  # counts lines
-
-    def watch(frame, event, _):
-        if event == "line":
-            seen.num_batches_tracked.add_(1)
-        return watch if frame.f_code is inner.__code__ else None
-
-    def step():
-        before = sys.gettrace()
-        sys.settrace(watch)
-        try:
-            inner()
-        finally:
-            sys.settrace(before)
-
-    def inner():
-        optimizer.zero_grad()
-        model(torch.randn(4, 6)).square().sum().backward()
-        optimizer.step()
-
-    return step, (model, optimizer, seen)
-
-
 def scripted():
     model = torch.jit.script(nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -284,79 +255,6 @@ def scripted():
     def step():
         optimizer.zero_grad()
         model(torch.randn(5, 6)).square().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def retained():
-    """Two losses over one graph, and gradients changed by hooks."""
-    model = nn.Sequential(nn.Linear(5, 10), nn.Softplus(), nn.Linear(10, 2))
-    optimizer = torch.optim.ASGD(model.parameters())
-    model[0].weight.register_hook(lambda grad: grad * 0.5)
-    model[2].register_full_backward_hook(lambda module, grads, outs: tuple(grad * 2 for grad in grads))
-
-    def step():
-        out = model(torch.randn(4, 5))
-        optimizer.zero_grad()
-        out[:, 0].square().mean().backward(retain_graph=True)
-        out[:, 1].abs().mean().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def own_function():
-    """An autograd function of the user's that goes through NumPy, under a random source of its own."""
-
-    class Clipped(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.from_numpy(x.detach().numpy().clip(-1, 1))
-
-        @staticmethod
-        def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            return grad * (x.abs() < 1)
-
-    model = nn.Linear(6, 6)
-    optimizer = torch.optim.Rprop(model.parameters())
-    source = torch.Generator().manual_seed(7)
-
-    def step():
-        x = torch.randn(4, 6, generator=source)
-        optimizer.zero_grad()
-        Clipped.apply(model(x)).square().sum().backward()
-        optimizer.step()
-
-    return step, (model, optimizer)
-
-
-def spawned_loader():
-    """Workers of a loader that are new processes, not forks."""
-    model = nn.Linear(6, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    numbers = torch.utils.data.TensorDataset(torch.arange(240.0).view(40, 6))
-    data = torch.utils.data.DataLoader(
-        numbers,
-        batch_size=10,
-        shuffle=True,
-        num_workers=1,
-        multiprocessing_context="spawn",
-        persistent_workers=True,
-    )
-
-    def batches():
-        while True:
-            yield from data
-
-    source = batches()
-
-    def step():
-        (x,) = next(source)
-        optimizer.zero_grad()
-        model(x / 240).square().mean().backward()
         optimizer.step()
 
     return step, (model, optimizer)
@@ -402,11 +300,7 @@ STRANGE = {
         gradient_penalty,
         functional_gradients,
         optimizer_in_backward,
-        covered,
         scripted,
-        retained,
-        own_function,
-        spawned_loader,
         largest_sign,
     )
 }
