@@ -23,6 +23,7 @@ from typing import cast
 from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY
 from ..live_torch.patches import Patch, first, patched, take_off_all
+from ..live_torch.torch_log import PROFILER, quiet
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
@@ -30,7 +31,6 @@ from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
 from .cupti_users import cupti_user
-from .torch_log import PROFILER, quiet
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 from ..live_torch.dispatch_modes import unwatched
+from ..live_torch.torch_log import RECORDER, quiet
 from ..live_torch.torch_types import Tensor
 from ..loop.train_loop import TrainLoop
 from ..op_replay.step_record import STATE, WEIGHTS, Times
 from ..phases.phase_clock import NAMES
 from .cpu_profiler import ProfiledStep, StepWatch
 from .op_floors import Floors
-from .torch_log import RECORDER, quiet
 
 MOST_BYTES = 64 << 20
 MOST_TIMED = 3  # steps that are sent along

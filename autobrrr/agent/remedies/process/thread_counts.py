@@ -6,13 +6,12 @@ every physical core helps, a second thread on the same core seldom.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
 from collections.abc import Mapping
 from types import ModuleType
 
 from ...live_torch.live_job import Job
+from ...live_torch.torch_log import loaded
 from ..registry import Option, Refused, Undo, remedy, switch
 
 
@@ -56,7 +55,7 @@ class MklThreads:
     """Whether MKL, where torch has it inside, takes fewer threads than it may for small products."""
 
     def __init__(self, torch: ModuleType) -> None:
-        self._library = _loaded(os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libtorch_cpu.so"))
+        self._library = loaded(torch, "libtorch_cpu.so")
 
     def read(self) -> int | None:
         """1 or 0; None where there is no MKL to ask."""
@@ -68,15 +67,6 @@ class MklThreads:
         put = getattr(self._library, "mkl_serv_set_dynamic", None)
         if put is not None:
             put(value)
-
-
-@functools.cache
-def _loaded(file: str) -> ctypes.CDLL | None:
-    """A handle of a library that is already loaded. Cached, because each CDLL creates a class."""
-    try:
-        return ctypes.CDLL(file, os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
-        return None
 
 
 @remedy(

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from autobrrr.agent.measure import torch_log
-from autobrrr.agent.measure.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
+from autobrrr.agent.live_torch import torch_log
+from autobrrr.agent.live_torch.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
 
 
 @pytest.mark.parametrize("kind", [PROFILER, RECORDER])

@@ -44,14 +44,18 @@ def quiet(torch: ModuleType, kind: LogLevel) -> Iterator[None]:
 
 def level_of(torch: ModuleType, kind: LogLevel) -> ctypes.c_int | None:
     """The level; None where this torch has no such symbol."""
-    folder = os.path.join(os.path.dirname(str(torch.__file__)), "lib")
     for name in kind.libraries:
-        with contextlib.suppress(OSError, ValueError):
-            return ctypes.c_int.in_dll(_loaded(os.path.join(folder, name)), kind.symbol)
+        with contextlib.suppress(ValueError):
+            if (library := loaded(torch, name)) is not None:
+                return ctypes.c_int.in_dll(library, kind.symbol)
     return None
 
 
 @functools.cache
-def _loaded(file: str) -> ctypes.CDLL:
-    """A handle of a library that is already loaded. Cached, because each CDLL creates a class."""
-    return ctypes.CDLL(file, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+def loaded(torch: ModuleType, name: str) -> ctypes.CDLL | None:
+    """A handle of a library of torch's that is already loaded. Cached, because each CDLL creates a class."""
+    try:
+        file = os.path.join(os.path.dirname(str(torch.__file__)), "lib", name)
+        return ctypes.CDLL(file, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
