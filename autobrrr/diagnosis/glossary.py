@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
+from autobrrr.agent.op_replay import replay
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Option, Remedy
 from autobrrr.diagnosis import thresholds
@@ -43,6 +44,7 @@ SOURCES = {
     "term": "documentation and messages",
 }
 CONSTANTS = {
+    "replay": replay,
     "thresholds": thresholds,
     "host_slack": host_slack,
     "uneven_steps": uneven_steps,

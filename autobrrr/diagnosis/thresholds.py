@@ -86,7 +86,6 @@ PARTS_AGREE = 2.0  # the phases' means together, over the median step: at most t
 TRACED_STEPS = 3  # and as many plain ones
 OPERATION_SPREAD = 0.25  # steps that dispatch different work can't be compared
 
-RECONSTRUCTION = (0.75, 1.25)  # (replay + optimizer) / step
 LINEAR_ERROR = 0.10
 REPLAYS_AGREE = 0.15  # of the fastest replay: so near is the lower quartile of a size that counts
 PROBE_POINTS = 3

@@ -177,8 +177,6 @@ class ShadowProbe(Record, frozen=True, kw_only=True):
     why: str | None = None
     batch: int | None = None
     points: list[ShadowPoint] = []
-    optimizer_ns: int | None = None  # median, from sampled real steps meanwhile
-    step_ns: int | None = None  # median plain real step meanwhile
     operations: int | None = None
     notes: list[str] = []
     sweep: Literal["batch", "length", "width"] | None = None

@@ -1,16 +1,13 @@
 """Step time against batch size, from the replays of a recorded step: t(B) = fixed + per_sample * B.
 
-t(B) is the replay's lower quartile, plus the optimizer, plus what the replay leaves of a real step.
-Other processes only ever lengthen a replay: a size counts where its fastest quarter agrees, whatever the
-slower ones took. Guards: enough such sizes, reconstruction, linearity. Two sizes, B and 2B, are enough
-where what they show is far from every limit: nothing checks their line. Where replays leave out more of
-the step, as a framework's own Python, half of it must be fixed even if all of that grows. The prediction
-for 2B is shown only where they pass.
+t(B) is a whole step, by the lower quartile of its replays. Other processes only ever lengthen a replay: a
+size counts where its fastest quarter agrees, whatever the slower ones took. Guards: enough such sizes,
+linearity. Two sizes, B and 2B, are enough where what they show is far from every limit: nothing checks
+their line. The prediction for 2B is shown only where they pass.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import msgspec
@@ -67,7 +64,7 @@ def _fit(probe: ShadowProbe) -> BatchFit | BatchProbe:
 
 
 def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
-    times, why = step_times(probe, for_fit=True)
+    times, why = step_times(probe, two_sizes=True)
     points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
     if why is not None or probe.batch is None:
         return BatchProbe(
@@ -91,14 +88,6 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
             why = f"{of_one(share)} of the step is fixed by B and 2B alone: too near a limit for two sizes"
             return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     ratio, interval = _doubled(probe, times)
-    made_up = _reconstruction(probe)
-    if made_up < thresholds.RECONSTRUCTION[0]:
-        share -= 1 - made_up
-        ratio = None  # nobody knows what the rest does
-        if share < thresholds.NAMED_AT:
-            return BatchProbe(
-                status="abstained", why=_not_the_step(made_up), batch=probe.batch, points=points
-            )
     return BatchFit(
         share=share,
         error=error,
@@ -115,42 +104,19 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
     )
 
 
-def step_times(probe: ShadowProbe, *, for_fit: bool = False) -> tuple[dict[int, float], str | None]:
+def step_times(probe: ShadowProbe, *, two_sizes: bool = False) -> tuple[dict[int, float], str | None]:
     """t(B) of every size that counts, and the guard that fails.
 
     Args:
-        for_fit: B and 2B alone are enough, and how little replays may make up is left to the fit.
+        two_sizes: B and 2B alone are enough.
     """
-    step_ns = positive(probe.step_ns)
-    replays = _replays(probe)
-    if step_ns is None or probe.batch is None or probe.batch not in replays:
+    times = _replays(probe)
+    if probe.batch is None or probe.batch not in times:
         return {}, _apart(probe) or "the replay at the job's own batch is missing"
-    optimizer_ns = max(0, probe.optimizer_ns or 0)
-    rest_ns = step_ns - replays[probe.batch] - optimizer_ns
-    times = {batch: ns + optimizer_ns + rest_ns for batch, ns in replays.items()}
-    made_up = _reconstruction(probe)
-    low, high = thresholds.RECONSTRUCTION
-    if not (0.0 if for_fit else low) <= made_up <= high:
-        return times, _not_the_step(made_up)
-    least = 2 if for_fit and 2 * probe.batch in times else thresholds.PROBE_POINTS
+    least = 2 if two_sizes and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
         return times, _apart(probe) or f"{len(times)} of {least} batch sizes measured"
-    if min(times.values()) <= 0:
-        return times, "replay and optimizer take longer than the step"
     return times, None
-
-
-def _reconstruction(probe: ShadowProbe) -> float:
-    """Replay and optimizer over a real step; the replay at the job's own batch counts."""
-    replay_ns = _replays(probe)[probe.batch or 0]
-    return (replay_ns + max(0, probe.optimizer_ns or 0)) / (positive(probe.step_ns) or math.inf)
-
-
-def _not_the_step(made_up: float) -> str:
-    low, high = thresholds.RECONSTRUCTION
-    return (
-        f"replay and optimizer make up {of_one(made_up)} of the step ({of_one(low)} to {of_one(high)} needed)"
-    )
 
 
 def _replays(probe: ShadowProbe) -> dict[int, float]:
@@ -184,21 +150,15 @@ def _fastest(probe: ShadowProbe) -> dict[int, tuple[float, float]]:
 
 
 def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None, list[float] | None]:
-    """t(2B) / t(B) with its interval: the rest of the step constant, or growing with the batch.
-
-    Both ends are widened by the standard errors of the two replays.
-    """
+    """t(2B) / t(B), give or take the standard errors of the two replays."""
     points = {point.batch: point for point in probe.points}
     batch = probe.batch or 0
     single, double = points.get(batch), points.get(2 * batch)
     if single is None or double is None or 2 * batch not in times:
         return None, None
-    step_ns = times[batch]
-    rest_ns = max(0.0, step_ns - _replays(probe)[batch] - max(0, probe.optimizer_ns or 0))
-    error = (_standard_error_ns(single) + _standard_error_ns(double)) / step_ns
-    constant = times[2 * batch] / step_ns
-    scaling = (times[2 * batch] + rest_ns) / step_ns
-    return constant, [max(0.0, constant - error), scaling + error]
+    error = (_standard_error_ns(single) + _standard_error_ns(double)) / times[batch]
+    ratio = times[2 * batch] / times[batch]
+    return ratio, [max(0.0, ratio - error), ratio + error]
 
 
 def _standard_error_ns(point: ShadowPoint) -> float:

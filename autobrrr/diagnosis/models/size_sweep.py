@@ -1,7 +1,6 @@
 """Step time against a size of the data, from a sweep that was asked for: batch, length or width.
 
-t(S) = replay + optimizer + what the replay leaves of a real step. Guards as for the batch probe, but for
-the line: work may grow with the square of a length.
+Guards as for the batch probe, but for the line: work may grow with the square of a length.
 """
 
 from __future__ import annotations

@@ -65,8 +65,6 @@ ABSURD_PROBES = st.builds(
         st.builds(ShadowPoint, batch=st.integers(-4, 128), shadow_ns=NUMBERS),
         max_size=6,
     ),
-    optimizer_ns=st.none() | NUMBER,
-    step_ns=st.none() | NUMBER,
 )
 ABSURD_FRAMES = st.builds(
     FrameSamples,
@@ -203,7 +201,6 @@ def possible(draw: st.DrawFn, trace: bool = True) -> Measurements:
     probe = diagnosis.probed(
         step_ns,
         fixed=draw(UNIT),
-        reconstruction=draw(st.sampled_from([0.4, 0.9, 1.0])),
         noise=draw(st.sampled_from([0.01, 0.01, 0.4])),
     )
     stacks = diagnosis.frames(

@@ -155,7 +155,7 @@ def test_without_flags_a_loop_that_accumulates_is_named_and_two_losses_are_not()
 
 
 def test_accumulation_is_not_advised_where_twice_the_samples_take_twice_the_time() -> None:
-    job = measured(stacks=stacks("accumulates", 50), trace=traced(), probe=probed(fixed=0.0, optimizer=0.0))
+    job = measured(stacks=stacks("accumulates", 50), trace=traced(), probe=probed(fixed=0.0))
     assert "batch.accumulation" not in edits(with_backwards(job, 4))
     cheap = measured(stacks=stacks("accumulates", 50), trace=traced(), probe=probed(fixed=0.6))
     assert "times as long" in edits(with_backwards(cheap, 4))["batch.accumulation"].why
