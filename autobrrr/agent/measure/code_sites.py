@@ -43,7 +43,7 @@ CALLS = {  # names whose call at a line says what it does there
     "tensor": "makes tensors",
 }
 ANYWHERE = ("picks rows",)  # in the function: what is picked is worked on in its other lines
-IN_C, MOSTLY_IN_C = ("makes tensors",), 2 / 3  # what calls no Python; of the looks at its line
+IN_C, MOSTLY_IN_C = ("makes tensors", "loops"), 2 / 3  # what calls no Python; of the looks at its line
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
@@ -190,8 +190,8 @@ def sites_on(
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in dict.fromkeys(_sites(read, offset)):
             line = code, _line(code, offset)
-            elsewhere = what in IN_C and in_c[line] < MOSTLY_IN_C * lines[line]
-            found[what, where] += samples if inside and not elsewhere else 0
+            if what not in IN_C or in_c[line] >= MOSTLY_IN_C * lines[line]:
+                found[what, where] += samples * inside
     return [
         {"what": what, "where": where, "samples": samples}
         for (what, where), samples in found.most_common(MOST_SITES)
@@ -254,8 +254,12 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
-        if len(names & IN_PLACE) >= (1 if one_is_enough else 2) and not {"backward", "step"} & names:
+        if {"backward", "step"} & names:
+            pass  # it trains
+        elif len(names & IN_PLACE) >= (1 if one_is_enough else 2):
             yield "updates", read.where(loop.first), True
+        elif names.isdisjoint(CALLS.keys() | COPIES | READS_BACK):
+            yield "loops", read.where(loop.first), True
     if _accumulates(read, region):
         yield "accumulates", read.where(region.first), True
     attention = _attention(read.code, read)

@@ -7,7 +7,7 @@ Among them edits of the script itself (`script_edits`, `ledger_edits`, `job_sett
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -31,7 +31,9 @@ from autobrrr.records import (
     Verdict,
 )
 
+CHANGES: Final = "changes-training"
 WORTH_SAYING = 1.03
+MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
 
 def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
@@ -47,7 +49,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         worth = expected is not None and expected >= WORTH_SAYING
         fits = not treated.isdisjoint(remedy.treats) and (expected is None or worth)
         # A larger batch changes the training: only a verdict that asks for it brings it up.
-        shown = worth and remedy.cls != "changes-training"
+        shown = worth and remedy.cls != CHANGES
         why = remedy_fit.why(name, measured) if fits or shown else None
         if why is not None:
             found.append(
@@ -66,8 +68,14 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
     first = [one for one in settings if one.expected is None]
     rest = [one for one in settings if one.expected is not None] + edits + found
-    rest.sort(key=lambda one: -(one.expected or 1.0))
-    return sorted(first + rest, key=lambda one: one.class_ == "changes-training")
+    own = max(
+        (one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES), default=1.0
+    )
+    most = own if own >= MEASURED_AT else HIGHEST
+    rest.sort(
+        key=lambda one: (-min(one.expected or 1.0, most if one.interval else HIGHEST), bool(one.interval))
+    )
+    return sorted(first + rest, key=lambda one: one.class_ == CHANGES)
 
 
 def _edit(name: str, cls: ExactnessClass, why: str, gain: float | None) -> Advice:

@@ -20,13 +20,17 @@ from autobrrr.diagnosis.ledger import (
     wheres,
 )
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
+from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice
 
 Found = tuple[str, float] | None  # the user's line, its share of the step
+LOOPS = "loops"
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
+MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
+ITSELF = "makes tensors"  # a kind whose edit makes one call cheaper, and nothing around it
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -48,7 +52,7 @@ def costly_line(measured: Measurements, what: str) -> Found:
         row = where_of(measured, site.where)
         looks = 0 if frames is None else frames.samples
         if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
-            return site.where, row.share
+            return site.where, min(row.share, site.samples / looks) if what == ITSELF else row.share
     return None
 
 
@@ -68,14 +72,30 @@ def _grows(measured: Measurements) -> Found:
 def _python(measured: Measurements) -> Found:
     """Python of the user's between the phases, of no kind known here."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
-    known = {*rows_beside(__file__), "updates"}  # that kind has its edit in `script_edits`
+    known = {*rows_beside(__file__), "updates"} - {LOOPS}  # "updates" have their edit in `script_edits`
     sites = [] if measured.frames is None else [each for each in measured.frames.code if each.what in known]
-    if row is None or _grows(measured) or row in [where_of(measured, site.where) for site in sites]:
+    places, looped = [site.where for site in sites], _loops(measured)
+    if looped is not None:
+        places.append(looped[0])
+    if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
         return None
     return row.place, row.share
 
 
+def _loops(measured: Measurements) -> Found:
+    """A loop of operators: they are many, and dispatching them explains enough of the loop's phase."""
+    found, traced, parts = costly_line(measured, LOOPS), measured.traced, step_parts(measured)
+    row = None if found is None else where_of(measured, found[0])
+    if row is None or traced is None or parts is None or row.phase not in (*MODEL_PHASES, "other"):
+        return None
+    operators = traced.operations_by_phase.get(row.phase) or 0.0
+    dispatch = operators * (positive(traced.op_cost_ns) or 0.0) / parts.step_ns
+    enough = dispatch >= thresholds.EXCLUDED_AT * parts.phase.get(row.phase, 1.0)
+    return found if enough and operators >= MANY_OPERATORS else None
+
+
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
+    LOOPS: _loops,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,

@@ -54,6 +54,12 @@ def averages_by_hand(average, parameters):  # type: ignore[no-untyped-def]
         mean.mul_(0.99).add_(p, alpha=0.01)
 
 
+def recurs(alpha, emissions, transitions):  # type: ignore[no-untyped-def]
+    for t in range(1, emissions.shape[1]):
+        alpha = (alpha.unsqueeze(2) + transitions).logsumexp(1) + emissions[:, t]
+    return alpha
+
+
 def accumulates_by_condition(loader, model, optimizer):  # type: ignore[no-untyped-def]
     for i, x in enumerate(loader):
         model(x).backward()
@@ -135,6 +141,15 @@ def test_a_copy_that_does_not_wait_is_no_site() -> None:
 def test_a_loop_over_tensors_is_named_by_its_first_line(function: Callable[..., object]) -> None:
     sites = sites_on(standing_in(function, "add_"), ())
     assert {"what": "updates", "where": line(function, 1), "samples": 7} in sites
+
+
+def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
+    stacks = standing_in(recurs, "logsumexp")
+    site = {"what": "loops", "where": line(recurs, 1), "samples": 7}
+    assert sites_on(stacks, (), stacks) == [site]
+    assert sites_on(stacks, (), Counter()) == []
+    for function, at in ((updates_by_hand, "add_"), (has_two_losses, "step"), (copies_and_waits, "to")):
+        assert "loops" not in found(standing_in(function, at))
 
 
 def test_an_ordinary_training_loop_is_no_update_by_hand() -> None:

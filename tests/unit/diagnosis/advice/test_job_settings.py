@@ -13,9 +13,19 @@ import pytest
 from autobrrr.diagnosis.advice.job_settings import costly_settings
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import CodeSite, FrameCount, SettingFact
+from autobrrr.records import CodeSite, FrameCount, OpWork, SettingFact
 from support.judged import diagnosis
-from support.judged.diagnosis import MS, big_matmul, frames, machine, measured, optimizer_bound, tiny_mlp
+from support.judged.diagnosis import (
+    MS,
+    big_matmul,
+    frames,
+    machine,
+    measured,
+    optimizer_bound,
+    probed,
+    tiny_mlp,
+    traced,
+)
 
 
 def having(job: Measurements, name: str, value: float = 1.0, **more: object) -> Measurements:
@@ -91,7 +101,6 @@ def test_a_fact_that_this_version_does_not_know_is_left_out() -> None:
         ("saves", "edit.save_less_often", 0.9),
         ("picks rows", "edit.rows_once", 0.9),
         ("guards", "edit.one_check", 0.9),
-        ("makes tensors", "edit.stack_first", 0.9),
     ],
 )
 def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
@@ -104,6 +113,50 @@ def test_a_costly_line_of_a_known_kind_has_its_edit_with_the_gain(
     (found,) = [one for one in judge(job).verdict.advice if one.remedy == edit]
     assert found.expected == pytest.approx(1 / (1 - removed * 0.4), rel=0.01)
     assert found.why.startswith("train.py:77 log_metrics takes 40 % of the step")
+
+
+def test_a_call_that_reads_lists_is_told_with_what_it_takes_itself() -> None:
+    code = [CodeSite(what="makes tensors", where="train.py:77 log_metrics", samples=30)]
+    job = dataclasses.replace(
+        diagnosis.tiny_mlp(), frames=msgspec.structs.replace(frames(host=60, model=90), code=code)
+    )
+    (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.stack_first"]
+    assert found.expected == pytest.approx(1 / (1 - 0.75 * 0.2), rel=0.01)
+    assert found.why.startswith("train.py:77 log_metrics takes 20 % of the step, in torch.tensor")
+
+
+@pytest.mark.parametrize(("operators", "edit"), [(600.0, "edit.vectorize"), (60.0, "edit.less_often")])
+def test_a_loop_is_told_as_one_of_operators_where_these_explain_its_phase(
+    operators: float, edit: str
+) -> None:
+    shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.3, "optimizer": 0.1, "other": 0.5}
+    trace = msgspec.structs.replace(
+        traced(8 * MS, shares, kernels=0.1), operations_by_phase={"other": operators, "backward": 800.0}
+    )
+    code = [CodeSite(what="loops", where="train.py:77 log_metrics", samples=55)]
+    stacks = msgspec.structs.replace(frames(host=60, model=90), code=code)
+    advice = judge(measured(8 * MS, shares, trace=trace, stacks=stacks)).verdict.advice
+    (found,) = [one for one in advice if one.remedy in ("edit.vectorize", "edit.less_often")]
+    assert (found.remedy, found.class_) == (edit, "rounding" if edit == "edit.vectorize" else "stream")
+    assert found.expected == pytest.approx(1 / (1 - (0.5 if operators > 100 else 0.9) * 0.4), rel=0.01)
+
+
+def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:
+    work = [
+        OpWork(
+            op="aten.add.Tensor", phase=phase, shapes="64", dtype="float32", count=400, kernel_ns=600.0,
+            flops=None, bytes=None,
+        )
+        for phase in ("forward", "backward")
+    ]  # fmt: skip
+    trace = msgspec.structs.replace(traced(kernels=0.2, operations=780), work=work)
+    for share, first in ((60, "edit.foreach_update"), (9, "compile.default")):
+        code = [CodeSite(what="updates", where="train.py:77 log_metrics", samples=share)]
+        stacks = msgspec.structs.replace(frames(host=share, model=150 - share), code=code)
+        advice = judge(measured(trace=trace, probe=probed(fixed=0.95), stacks=stacks)).verdict.advice
+        gains = {one.remedy: one.expected or 1.0 for one in advice}
+        assert gains["compile.default"] > gains["edit.foreach_update"]
+        assert next(name for name in gains if name in ("edit.foreach_update", "compile.default")) == first
 
 
 def test_a_line_that_is_little_of_its_function_is_not_the_cause() -> None:
