@@ -30,12 +30,15 @@ def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:
     """The same of the samples of the last so many ns; None: quiet, or not measured.
 
     A wait counts only as far as others ran meanwhile: a job's own threads may be in each other's way, and so
-    may its ranks.
+    may its workers and ranks.
     """
     since_ns = max((each.t_ns for each in samples), default=0) - last_ns
     seen = [each for each in samples if each.t_ns > since_ns]
     waits = [
-        min(each.run_delay_share, max(0.0, each.foreign_cores - (each.ranks_cpu_share or 0.0)))
+        min(
+            each.run_delay_share,
+            max(0.0, each.foreign_cores - (each.ranks_cpu_share or 0.0) - (each.children_cpu_share or 0.0)),
+        )
         for each in seen
         if each.run_delay_share is not None and each.foreign_cores is not None
     ]

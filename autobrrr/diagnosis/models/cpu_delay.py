@@ -5,9 +5,12 @@ In: the run-queue delay of the training thread, and what others ran on the job's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import median, positive, unit_share
+from autobrrr.records import HostSample
 
 
 def own_waits(measured: Measurements) -> list[float]:
@@ -23,12 +26,25 @@ def mean_delay(measured: Measurements) -> float:
 
     A burst that the median of the last looks does not show is in every mean of that time.
     """
-    own = outnumber(measured)
-    looks = [
-        foreign_delay(each.run_delay_share, each.foreign_cores if own else None) for each in measured.host
-    ]
-    known = [delay for delay in looks if delay is not None]
+    known = foreign_delays(measured, measured.host)
     return sum(known) / len(known) if known else 0.0
+
+
+def foreign_delays(measured: Measurements, looks: Sequence[HostSample]) -> list[float]:
+    """The same at each look that could tell. A loader's workers are the job's, whoever waits for them."""
+    own = outnumber(measured)
+    found = [
+        foreign_delay(each.run_delay_share, others_cores(each) if own or each.children_cpu_share else None)
+        for each in looks
+    ]
+    return [delay for delay in found if delay is not None]
+
+
+def others_cores(seen: HostSample) -> float | None:
+    """Cores that neither the job's workers nor its other ranks took."""
+    if seen.foreign_cores is None:
+        return None
+    return max(0.0, seen.foreign_cores - (seen.children_cpu_share or 0.0) - (seen.ranks_cpu_share or 0.0))
 
 
 def is_oversubscribed(measured: Measurements) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.cpu_delay import foreign_delay, outnumber
+from autobrrr.diagnosis.models.cpu_delay import foreign_delay, foreign_delays, others_cores
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
@@ -29,12 +29,11 @@ def contention(measured: Measurements) -> list[CpuTaker]:
 
 def busy_machine(measured: Measurements) -> Reading:
     """The largest of run-queue delays, stolen and throttled time, as the median of the last samples."""
-    own = outnumber(measured)
     since_ns = max((sample.t_ns for sample in measured.host), default=0) - RECENT_NS
     recent = [sample for sample in measured.host if sample.t_ns > since_ns]
     found = {
-        "of the time the training thread was ready to run and had no CPU": _usual(
-            foreign_delay(each.run_delay_share, each.foreign_cores if own else None) for each in recent
+        "of the time the training thread was ready to run and had no CPU": median(
+            foreign_delays(measured, recent)
         ),
         "of the time stopped by the CPU limit of its container": _usual(
             each.throttled_share for each in recent
@@ -68,12 +67,5 @@ def _usual(shares: Iterable[float | None]) -> float | None:
 def _workers_delay(measured: Measurements, recent: Sequence[HostSample]) -> float | None:
     """The part of the time that others make training wait for data, by its workers' wait for a CPU."""
     parts = step_parts(measured)
-    delay = _usual(foreign_delay(each.children_delay_share, _others(each)) for each in recent)
+    delay = _usual(foreign_delay(each.children_delay_share, others_cores(each)) for each in recent)
     return None if parts is None or delay is None else delay * parts.phase.get("data_wait", 0.0)
-
-
-def _others(seen: HostSample) -> float | None:
-    """Cores that neither the job's workers nor its other ranks took."""
-    if seen.foreign_cores is None:
-        return None
-    return max(0.0, seen.foreign_cores - (seen.children_cpu_share or 0.0) - (seen.ranks_cpu_share or 0.0))

@@ -96,5 +96,7 @@ def test_a_crowd_counts_while_it_was_there_and_as_far_as_it_ran() -> None:
     assert crowd_words(by_its_own_threads, last_ns) is None
     by_its_own_ranks = [sampled(at, 0.4, 0.97, ranks=0.95) for at in (8.0, 9.0, 10.0)]
     assert crowd_words(by_its_own_ranks, last_ns) is None
+    by_its_own_workers = [msgspec.structs.replace(one, children_cpu_share=0.95) for one in crowded]
+    assert crowd_words(by_its_own_workers, last_ns) is None
     assert crowd_words([sampled(9.0, None, None)], last_ns) is None
     assert crowd_words([], last_ns) is None

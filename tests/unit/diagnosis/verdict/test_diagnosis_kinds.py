@@ -160,6 +160,18 @@ def test_workers_that_others_keep_from_a_cpu_are_no_sure_input(
     assert busy.note.startswith("machine busy") is (named[1] == "low")
 
 
+@pytest.mark.parametrize(
+    ("workers", "foreign_cores", "named"),
+    [(1.2, 1.25, "input"), (1.2, 2.0, "unknown"), (0.0, 1.25, "unknown")],
+)
+def test_a_job_whose_own_workers_take_its_cpus_is_not_beside_others(
+    workers: float, foreign_cores: float, named: str
+) -> None:
+    host = diagnosis.machine(run_delay_share=0.65, children_cpu_share=workers, foreign_cores=foreign_cores)
+    found = verdict(dataclasses.replace(diagnosis.starved_with_workers(), host=host))
+    assert found.regime == named
+
+
 def test_workers_that_keep_up_leave_the_handing_over_as_the_wait() -> None:
     stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.0)
     found = verdict(diagnosis.measured(3 * MS, diagnosis.STARVED, stacks=stacks, workers=2))
