@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import importlib.metadata
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -15,8 +14,6 @@ from pathlib import Path
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused
 from autobrrr.recipe.recipe_contents import Recipe
-
-_CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,3})(\.\*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +91,24 @@ def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
 
 def versions_problem(text: str) -> str | None:
     """What is wrong with a list of versions; None where nothing is."""
-    for clause in text.split(","):
-        if _CLAUSE.fullmatch(clause.strip()) is None:
-            return f'versions {text[:60]!r}: write them like ">=2.4,<3" or "==2.13.*"'
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # only where a recipe names versions
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        return f'versions {text[:60]!r}: write them like ">=2.4,<3" or "==2.13.*"'
     return None
 
 
 def satisfies(version: str, clauses: str) -> bool:
     """True where a version meets every clause; local and pre-release parts are left out."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version.split("+", maxsplit=1)[0])[:3])
-    return all(_meets(numbers, clause.strip()) for clause in clauses.split(","))
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
 
-
-def _meets(numbers: tuple[int, ...], clause: str) -> bool:
-    found = _CLAUSE.fullmatch(clause)
-    if found is None:
-        return False
-    operator, wanted_text, star = found.groups()
-    wanted = tuple(int(part) for part in wanted_text.split("."))
-    length = len(wanted) if star else max(len(wanted), len(numbers))
-    mine = (*numbers, *[0] * length)[:length]
-    its = (*wanted, *[0] * length)[:length]
-    return {
-        ">=": mine >= its,
-        "<=": mine <= its,
-        "==": mine == its,
-        "!=": mine != its,
-        ">": mine > its,
-        "<": mine < its,
-    }[operator]
+    try:
+        return SpecifierSet(clauses).contains(Version(version).base_version)
+    except InvalidVersion:  # of a build of somebody's own
+        return True
 
 
 def _is_script(pattern: str, script: str) -> bool:

@@ -48,7 +48,7 @@ def publisher(
     """With all that was asked for, before the job is entered.
 
     Args:
-        say: Gets a line when figures are lost; from any thread.
+        say: Gets a line where what is asked for is not installed.
 
     Raises:
         AutobrrrError: something can't be had; nothing is left open.
@@ -57,7 +57,7 @@ def publisher(
     export = None
     try:
         if is_asked_for(env) and is_installed():
-            export = TelemetryExport(say)
+            export = TelemetryExport()
         elif is_asked_for(env):
             say("OTEL_… asks for metrics, but opentelemetry-sdk and its OTLP exporter are not installed here")
     except BaseException:

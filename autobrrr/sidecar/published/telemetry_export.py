@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from autobrrr.sidecar.published.published_figures import Published
@@ -39,11 +40,10 @@ class TelemetryExport:
     """Sends what was taken last, every minute or as often as `OTEL_METRIC_EXPORT_INTERVAL` says.
 
     Args:
-        say: Gets a line when figures begin to be lost, and one when they arrive again.
         exporter: Takes the figures; by OTLP over HTTP unless given.
     """
 
-    def __init__(self, say: Callable[[str], None], exporter: MetricExporter | None = None) -> None:
+    def __init__(self, exporter: MetricExporter | None = None) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -53,8 +53,6 @@ class TelemetryExport:
             exporter = OTLPMetricExporter()
         self._latest: Published | None = None
         self._known: set[str] = set()
-        self._say, self._lost = say, False
-        exporter.export = self._counted(exporter.export)
         self._provider = MeterProvider([PeriodicExportingMetricReader(exporter)], shutdown_on_exit=False)
         self._meter = self._provider.get_meter("autobrrr")
 
@@ -73,33 +71,8 @@ class TelemetryExport:
 
     def close(self) -> None:
         """Send the last figures, for so long as that may take."""
-        try:
+        with suppress(Exception):  # a library of others, at the end of a session
             self._provider.shutdown(CLOSE_MS)
-        except Exception:  # noqa: BLE001 - a library of others, at the end of a session
-            self._tell(False)
-
-    def _counted(self, export: Callable[..., object]) -> Callable[..., object]:
-        """The SDK itself only logs what it can't send, and nobody reads a session's log of Python."""
-        from opentelemetry.sdk.metrics.export import MetricExportResult
-
-        def counted(*args: object, **more: object) -> object:
-            try:
-                result = export(*args, **more)
-            except Exception:
-                self._tell(False)
-                raise
-            self._tell(result is MetricExportResult.SUCCESS)
-            return result
-
-        return counted
-
-    def _tell(self, arrived: bool) -> None:
-        """Once when figures begin to be lost, and once when they arrive again."""
-        if arrived and self._lost:
-            self._say("metrics are sent again")
-        elif not arrived and not self._lost:
-            self._say("metrics could not be sent where OTEL_… says; they are tried again with each export")
-        self._lost = not arrived
 
     def _of(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(options: CallbackOptions) -> Iterable[Observation]:

@@ -93,6 +93,8 @@ def test_in_the_wheel_they_lie_beside_the_code(tmp_path: Path) -> None:
         ("2.13.1", "==2.13.*", True),
         ("2.13.1", "==2.13", False),
         ("3.0.0", "!=3.*", False),
+        ("2.4.0a0+git1a2b", ">=2.4", True),
+        ("of my own", ">=2.4", True),
     ],
 )
 def test_versions_are_compared_as_numbers(version: str, clauses: str, meets: bool) -> None:
