@@ -152,7 +152,7 @@ def _place(where: str) -> tuple[str, int, str]:
     """File, line and function of "train.py:31 main"."""
     place, _, function = where.partition(" ")
     file, _, line = place.rpartition(":")
-    return file, int(line) if line.isdigit() else 0, function
+    return file, int(line) if line.isdecimal() else 0, function
 
 
 def _loops(measured: Measurements) -> set[tuple[str, str]]:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.agent.measure import cpu_contention
 from autobrrr.machine import kernel_text
 from autobrrr.machine.control_groups import GROUPS, cpu_quota
 from autobrrr.machine.kernel_text import number
@@ -36,8 +35,13 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
 
 def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
     """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
-    allowed, lines = allowed_cpus(pid, proc), kernel_text.lines(proc / "stat")
-    return None if allowed is None or not lines else cpu_contention.busy_ticks(lines, allowed)
+    allowed, found = allowed_cpus(pid, proc), {}
+    for line in kernel_text.lines(proc / "stat"):
+        name, _, ticks = line.partition(" ")
+        if (cpu := number(name.removeprefix("cpu"))) is not None:
+            user, nice, system, _idle, _wait, irq, soft, *_ = map(int, ticks.split())
+            found[cpu] = user + nice + system + irq + soft
+    return sum(found[cpu] for cpu in allowed) if allowed and allowed <= found.keys() else None
 
 
 def allowed_cpus(pid: int, proc: Path = PROC) -> frozenset[int] | None:
