@@ -135,14 +135,15 @@ def log_speed_ratio(
     if len(without) < FEWEST_SLOW_STEPS or len(with_it) < FEWEST_SLOW_STEPS:
         return None
     if not rare:
-        cap = _cap(without, with_it)
+        cap = outlier_cap(np.concatenate([without, with_it]))
         without, with_it = np.minimum(without, cap), np.minimum(with_it, cap)
     a_ns, b_ns = float(without.mean()), float(with_it.mean())
     return float(np.log(a_ns / b_ns)) if a_ns > 0 and b_ns > 0 else None
 
 
-def _cap(without: NDArray[np.float64], with_it: NDArray[np.float64]) -> float:
-    low, high = np.quantile(np.concatenate([without, with_it]), (0.25, 0.75))
+def outlier_cap(values: NDArray[np.float64]) -> float:
+    """Six interquartile ranges above the third quartile: of what lies above, so much counts."""
+    low, high = np.quantile(values, (0.25, 0.75)) if len(values) else (0.0, 0.0)
     return float(high + 6 * (high - low))
 
 
@@ -169,7 +170,7 @@ class AllSteps:
 
     def add(self, without: NDArray[np.float64], with_it: NDArray[np.float64]) -> None:
         """Two neighbouring blocks."""
-        cap = _cap(without, with_it)
+        cap = outlier_cap(np.concatenate([without, with_it]))
         for side, steps in enumerate((without, with_it)):
             self._totals[side] += steps.sum(), len(steps)
             self._long[side].blocks += int((steps > cap).any())

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
+from autobrrr.tuner.ab_blocks import outlier_cap
 from autobrrr.tuner.job_under_test import Steps, durations_ns
 
 VARIES = 0.05  # of tokens, from the 5th to the 95th percentile, against their median
 FEWEST_TO_VARY = 4
 FEWEST_COUNTED = 2  # steps of a block whose tokens are known
 FEWEST_FOR_A_LINE = 6
-OUTLYING = 6  # interquartile ranges above the third quartile: as much, and no more
 RECENT_PAIRS = 64
 
 Durations = NDArray[np.float64]
@@ -156,6 +156,4 @@ def _capped(took: Durations, tokens: Durations) -> Durations:
         run = np.median(tokens[long]) - np.median(tokens[short])
         slope = float((np.median(took[long]) - np.median(took[short])) / run)
     rest = took - slope * tokens
-    quarter, three_quarters = np.quantile(rest, (0.25, 0.75))
-    cap = three_quarters + OUTLYING * (three_quarters - quarter)
-    return np.asarray(np.minimum(rest, cap) + slope * tokens, dtype=np.float64)
+    return np.asarray(np.minimum(rest, outlier_cap(rest)) + slope * tokens, dtype=np.float64)

@@ -20,7 +20,7 @@ import optuna
 import psutil
 from optuna.exceptions import OptunaError, UpdateFinishedTrialError
 from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
-from optuna.trial import TrialState, create_trial
+from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from autobrrr.errors import UsageError
@@ -77,7 +77,6 @@ class Search:
         self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
         self._worker = worker or (socket.gethostname(), os.getpid())
-        self._own: dict[Point, Result] = {}
         self._open: dict[Point, tuple[optuna.Trial, Beat | None]] = {}
         self._held: set[Point] = set()
         self._storage, self._stays = storage, stays
@@ -103,7 +102,6 @@ class Search:
             beat.stop()
         told = {name: getattr(result, name) for name in ("kind", "why", "low", "memory_bytes")}
         told["point"] = self._space.label(result.point)
-        self._own[result.point] = result
         with self._answering():
             with contextlib.suppress(UpdateFinishedTrialError, ValueError):  # not running any more
                 self._close(trial, result.value, told)
@@ -179,12 +177,11 @@ class Search:
         self._held.clear()
         for trial in self._study.get_trials(deepcopy=False):
             point, host = point_of(trial, self._space), trial.user_attrs.get("host")
-            if point is None or point == self._space.base:
+            if point is None:
                 continue
-            result = result_of(trial, self._space, f"measured on {host}")
+            ours = (host, trial.user_attrs.get("pid")) == self._worker
+            result = result_of(trial, self._space, "" if ours else f"measured on {host}")
             if result is not None:
-                if (host, trial.user_attrs.get("pid")) == self._worker:
-                    result = self._own.get(point, result)
                 found.setdefault(point, result)
             elif trial.state == TrialState.FAIL and SET_ASIDE not in trial.user_attrs:
                 died[point] = died.get(point, 0) + 1
@@ -209,16 +206,8 @@ class Search:
             load_if_exists=True,
         )
         ours = [[each.name, list(each.levels)] for each in self._space.parameters]
-        if not study.get_trials(deepcopy=False):
+        if SPACE not in study.user_attrs and not study.get_trials(deepcopy=False):
             study.set_user_attr(SPACE, ours)
-            study.add_trial(
-                create_trial(
-                    params=params(self._space, self._space.base),
-                    distributions=distributions(self._space),
-                    value=0.0,
-                    user_attrs={"point": "as given"},
-                )
-            )
         if study.user_attrs.get(SPACE) != ours:
             raise UsageError(
                 f"the study {self.name} has another search space",

@@ -87,11 +87,7 @@ def trials_of(file: Path, name: str = "s") -> list[optuna.trial.FrozenTrial]:
 
 def counted(file: Path) -> list[Point]:
     """The points of all trials that hold a result, as anybody with Optuna sees them."""
-    return [
-        tuple(trial.params.values())
-        for trial in trials_of(file)
-        if trial.state == TrialState.COMPLETE and trial.user_attrs["point"] != "as given"
-    ]
+    return [tuple(trial.params.values()) for trial in trials_of(file) if trial.state == TrialState.COMPLETE]
 
 
 def go_on(workers: list[Search]) -> None:
