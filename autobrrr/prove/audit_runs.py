@@ -1,11 +1,11 @@
-"""Runs under account: untimed, side by side, from one seed, until they end or there is enough to compare.
+"""Runs under account: untimed, one after the other, from one seed, until they end or are long enough.
 
-In: how each is started. Out: an account of each.
+In: how each is started. Out: an account of each. Alone, none waits for another's threads, and none takes the
+memory that another needs.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,6 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 LOOK_S = 0.05
 NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")
 LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
-TURN_S = 0.5
 PATIENCE = 10  # times the time that is given, until there are as many
 
 
@@ -34,13 +33,10 @@ def accounts_of(
     tell: Callable[[str], None] = lambda line: None,
     least: int = LEAST_COMPARED,
 ) -> list[RunAccount]:
-    """Run all until they have ended, or for so long since the last of them began to train.
-
-    They run at one time, unless they have more threads than there are CPUs: threads that wait for each other
-    then made 4 s of steps of 45 ms. There the one that is furthest behind runs alone.
+    """Run the first until it has ended, or for its share of the time; each other one for as many steps.
 
     Args:
-        least: Steps for which they are given some times as long.
+        least: Steps for which a run is given some times as long.
         launches: Each with what it is called in errors.
 
     Raises:
@@ -49,86 +45,61 @@ def accounts_of(
     """
     offset = secrets.randbelow(1 << 16)  # the script can't know which steps are looked at more closely
     accounts: list[RunAccount] = []
-    trials: list[LiveTrial] = []
-    try:
-        for _, launch in launches:
-            file = factory.home / secrets.token_hex(6)
-            accounts.append(RunAccount(file=file))
-            trials.append(factory.begin(replace(launch, audit=Audit(file=file, offset=offset))))
-            trials[-1].witnesses.rest()
-        _watch(trials, accounts, time_s, tell, least)
-        endings = [trial.ending for trial in trials]  # closing ends what still runs
-    finally:
-        for trial in trials:
+    enough: int | None = None
+    for side, launch in launches:
+        account = RunAccount(file=factory.home / secrets.token_hex(6))
+        trial = factory.begin(replace(launch, audit=Audit(file=account.file, offset=offset)))
+        trial.witnesses.rest()
+        try:
+            _watch(trial, account, tell, time_s=time_s / len(launches), least=least, enough=enough)
+            ending = trial.ending  # closing ends what still runs
+        finally:
             trial.close()
-    failed: list[tuple[bool, Unmeasurable]] = []
-    cut_short = any(not each.steps and end is None for each, end in zip(accounts, endings, strict=True))
-    for (side, _), trial, account, ending in zip(launches, trials, accounts, endings, strict=True):
         account.look()
-        if account.processes > 1:
-            raise AutobrrrError(
-                f"{side} trains in {account.processes} processes: what the others do would not be counted",
-                "prove it with one process",
-            )
         account.ended = ending is not None and ending.code == 0
-        if ending is not None and ending.code != 0:
-            failed.append((False, Unmeasurable(ending, side)))
-        elif account.noted("broken") and (cut_short or not account.steps):
-            raise AutobrrrError(f"the work of {side} can't be counted: {account.noted('broken')[0]}")
-        elif not account.steps:
-            nothing = replace(NO_STEPS, lines=trial.lines)
-            failed.append((ending is None, Unmeasurable(nothing, side)))
-    if failed:  # the one that ended first: the others had no time to begin
-        raise min(failed, key=lambda each: each[0])[1]
+        _refuse(side, account, ending, trial.lines)
+        if enough is None:  # one more shows whether the others go on where the first has ended
+            enough = len(account.steps) + account.ended
+        accounts.append(account)
     return accounts
 
 
+def _refuse(side: str, account: RunAccount, ending: TrialEnding | None, lines: tuple[str, ...]) -> None:
+    """Raises where a run says nothing of the work of its side."""
+    if account.processes > 1:
+        raise AutobrrrError(
+            f"{side} trains in {account.processes} processes: what the others do would not be counted",
+            "prove it with one process",
+        )
+    if ending is not None and ending.code != 0:
+        raise Unmeasurable(ending, side)
+    if account.noted("broken") and not account.steps:
+        raise AutobrrrError(f"the work of {side} can't be counted: {account.noted('broken')[0]}")
+    if not account.steps:
+        raise Unmeasurable(replace(NO_STEPS, lines=lines), side)
+
+
 def _watch(
-    trials: list[LiveTrial],
-    accounts: list[RunAccount],
-    time_s: float,
+    trial: LiveTrial,
+    account: RunAccount,
     tell: Callable[[str], None],
+    *,
+    time_s: float,
     least: int,
+    enough: int | None,
 ) -> None:
-    all_train_s: float | None = None
-    counts = [0]
-    turn_until_s = 0.0
-    while all_train_s is None or time.monotonic() < all_train_s + time_s * (
-        1 if min(counts) >= least else PATIENCE
-    ):
-        for trial, account in zip(trials, accounts, strict=True):
-            trial.look()
-            account.look()
-        counts = [len(account.steps) for account in accounts]
-        over = [trial.ending is not None for trial in trials]
-        passed = any(done and max(counts) > count for done, count in zip(over, counts, strict=True))
-        lost = any(account.processes > 1 or account.noted("broken") for account in accounts)
-        if all(over) or passed or lost:
+    """Until there are `enough` steps; where that is not known, for its time, or longer for the least."""
+    began_s: float | None = None
+    while trial.ending is None and not account.noted("broken") and account.processes < 2:
+        trial.look()
+        account.look()
+        count = len(account.steps)
+        if began_s is None and count:
+            began_s = time.monotonic()
+        long_s = time_s if enough is None and count >= least else PATIENCE * time_s
+        if count and count >= (enough or count + 1):
             return
-        if all_train_s is None and all(counts):
-            all_train_s = time.monotonic()
-        if any(done and not count for done, count in zip(over, counts, strict=True)):
+        if began_s is not None and time.monotonic() > began_s + long_s:
             return
-        if are_crowded(accounts) and time.monotonic() > turn_until_s:
-            _give_turn(trials, accounts)
-            turn_until_s = time.monotonic() + TURN_S
-        tell(f"counting the work of both: {min(counts)} steps")
+        tell(f"counting the work of both: {count} steps")
         time.sleep(LOOK_S)
-
-
-def are_crowded(accounts: Sequence[RunAccount]) -> bool:
-    """Whether one of them computes with several threads, and all together have more than there are CPUs."""
-    noted = [threads for account in accounts for threads in account.noted("threads") if type(threads) is int]
-    threads = max(noted, default=1)
-    return threads > 1 and threads * len(accounts) > len(os.sched_getaffinity(0))
-
-
-def _give_turn(trials: Sequence[LiveTrial], accounts: Sequence[RunAccount]) -> None:
-    """The one that is furthest behind goes on, the others stand still."""
-    going = [each for each in zip(trials, accounts, strict=True) if each[0].ending is None]
-    behind = min(going, key=lambda each: len(each[1].steps))[0]
-    for trial, _ in going:
-        if trial is not behind and not trial.paused:
-            trial.pause()
-    if behind.paused:
-        behind.resume()

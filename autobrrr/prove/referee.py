@@ -16,12 +16,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of, are_crowded
+from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.revision_folders import refuse_shared_code
 from autobrrr.prove.run_account import RunAccount
-from autobrrr.prove.start_statistics import ALPHA, StartRule, noise_half
-from autobrrr.prove.timed_turns import TimedTurns
+from autobrrr.prove.slower_cause import why_slower
 from autobrrr.prove.work_rules import refusals, work_done
 from autobrrr.quantities import share
 from autobrrr.records import ExactnessClass
@@ -37,6 +36,8 @@ from autobrrr.records.proof_records import (
     WorkRefusal,
 )
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.study.start_statistics import ALPHA, StartRule, noise_half
+from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import Interval
@@ -85,7 +86,6 @@ class Counted:
     broken: str | None
     least: int  # steps that must be compared
     is_whole: bool  # both came to their end
-    is_crowded: bool  # at one time they would wait for each other's threads
 
     @property
     def is_enough(self) -> bool:
@@ -118,13 +118,7 @@ def prove(
     """
     began_ns = time.perf_counter_ns()
     work = _counted(question, factory, tell)
-    turns = TimedTurns(
-        factory=factory,
-        before=question.before,
-        after=question.after,
-        tell=tell,
-        one_by_one=work.is_crowded,
-    )
+    turns = TimedTurns(sides=with_twin(factory, question.before, question.after), tell=tell)
     if work.is_settled:
         return _judged(question, work, turns, StartRule(), began_ns)
     try:
@@ -144,7 +138,7 @@ def prove(
         found = _judged(question, work, turns, rule, began_ns)
     if rule.interval is None or rule.interval.high >= 0 or found.verdict == "refused":
         return found
-    cause = turns.why_slower()
+    cause = why_slower(turns)
     return msgspec.structs.replace(found, slower=cause, elapsed_ns=time.perf_counter_ns() - began_ns)
 
 
@@ -199,7 +193,6 @@ def counted(
         broken=str(broken[0]) if broken else None,
         least=least,
         is_whole=before.ended and after.ended,
-        is_crowded=are_crowded([before, twin, after]),
     )
 
 

@@ -19,9 +19,11 @@ import numpy as np
 
 from autobrrr.records import FrameSamples
 from autobrrr.records.proof_records import SlowerCause
+from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.study.paired_comparison import typical_ns
+from autobrrr.relaunch.study.timed_turns import AFTER, BEFORE, TimedTurns
 from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
-from autobrrr.relaunch.trial.trial_agents import CLOSELY
+from autobrrr.relaunch.trial.trial_agents import CLOSELY, TrialAgents
 from autobrrr.tuner.confidence_sequence import student_quantile
 
 LOOKS = (6, 9, 14, 21)  # windows of each side after which it is asked whether they say it
@@ -76,16 +78,28 @@ class Window:
         return {name: count / self.frames.samples for name, count in found.items()}
 
 
+def why_slower(sides: TimedTurns) -> SlowerCause | None:
+    """A start of each side more, to see where its time goes; None where that is not clear."""
+    sides.tell("why it is slower: sampling both")
+    try:
+        with sides.up(BEFORE, AFTER) as trials:
+            return slower_cause(trials[BEFORE], trials[AFTER])
+    except Unmeasurable:
+        return None
+
+
 def slower_cause(before: LiveTrial, after: LiveTrial) -> SlowerCause | None:
     """Run each for some moments, the other suspended; longer where that is not clear yet."""
-    for trial in (before, after):
-        trial.witnesses.watch(CLOSELY)
+    its, mine = before.witnesses.chief, after.witnesses.chief
+    if its is None or mine is None:
+        return None
+    its.cadence = mine.cadence = CLOSELY
     pairs: list[tuple[Window, Window]] = []
     found: SlowerCause | None = None
     for number, look in enumerate(LOOKS):
         alpha = ALPHA / 2**number
         while len(pairs) < look:
-            pairs.append((_window(before), _window(after)))
+            pairs.append((_window(before, its), _window(after, mine)))
             if before.ending is not None or after.ending is not None:
                 return found
         means = [(_of_means(one), _of_means(other)) for one, other in pairs]
@@ -190,28 +204,28 @@ def _without_line(where: str) -> str:
     return where if found is None else found["file"] + found["function"]
 
 
-def _window(trial: LiveTrial) -> Window:
+def _window(trial: LiveTrial, agent: TrialAgents) -> Window:
     for_ms = min(LONGEST_MS, max(FRAMES_MS, int(STEPS * typical_ns(trial) / 1e6)))
-    waited_ns, resumed_ns = _cpu_wait_ns(trial.witnesses.pid), trial.resume()
-    trial.witnesses.sample_frames(for_ms, EVERY_MS)
+    waited_ns, resumed_ns = _cpu_wait_ns(agent.pid), trial.resume()
+    agent.sample_frames(for_ms, EVERY_MS)
     deadline_s = time.monotonic() + for_ms / 1000 + PATIENCE_S
-    while trial.ending is None and trial.witnesses.frames is None and time.monotonic() < deadline_s:
+    while trial.ending is None and agent.frames is None and time.monotonic() < deadline_s:
         trial.look()
         time.sleep(LOOK_S)
-    share = (_cpu_wait_ns(trial.witnesses.pid) - waited_ns) / (time.perf_counter_ns() - resumed_ns)
+    share = (_cpu_wait_ns(agent.pid) - waited_ns) / (time.perf_counter_ns() - resumed_ns)
     if trial.ending is None:
         trial.pause()
     phases_ns, means_ns = trial.steps.phases_ns(resumed_ns)
     return Window(
         phases_ns=phases_ns,
         means_ns=means_ns,
-        frames=trial.witnesses.frames,
+        frames=agent.frames,
         waited_ns=max(0.0, share) * sum(phases_ns.values()),
         asked_samples=for_ms / EVERY_MS,
     )
 
 
-def _cpu_wait_ns(pid: int | None) -> int:
+def _cpu_wait_ns(pid: int) -> int:
     """How long its main thread has been ready to run and was not let; 0 where the kernel does not say."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])

@@ -17,7 +17,8 @@ from typing import Any
 from regressions import REGRESSIONS, Regression
 from timed_sides import ROOT, timed_sides
 
-from autobrrr.prove.timed_turns import TimedTurns
+from autobrrr.prove.slower_cause import why_slower
+from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 
 RESULTS = ROOT / "benchmarks" / "results" / "slower-causes.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -28,7 +29,7 @@ def cause_of(name: str) -> dict[str, Any]:
     truth = REGRESSIONS[name]
     words = [("regressions.py", name, side) for side in ("before", "after")]
     with timed_sides(*words) as (factory, before, after):
-        found = TimedTurns(factory=factory, before=before, after=after).why_slower()
+        found = why_slower(TimedTurns(with_twin(factory, before, after)))
     row: dict[str, Any] = {"name": name, "load": round(os.getloadavg()[0], 1)}
     if found is None:
         return {**row, "phase": None, "place": None, "right": None}

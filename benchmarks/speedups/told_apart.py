@@ -20,8 +20,8 @@ import time
 import numpy as np
 from timed_sides import ROOT, timed_sides
 
-from autobrrr.prove.start_statistics import StartRule
-from autobrrr.prove.timed_turns import TimedTurns
+from autobrrr.relaunch.study.start_statistics import StartRule
+from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 
 RESULTS = ROOT / "benchmarks" / "results" / "told-apart.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -34,7 +34,7 @@ def compare(job: str, percent: float, for_s: float) -> None:
     sides = (("slower_job.py", job, "0"), ("slower_job.py", job, str(percent)))
     began, load, rule = time.perf_counter(), os.getloadavg()[0], StartRule()
     with timed_sides(*sides) as (factory, before, after):
-        turns = TimedTurns(factory=factory, before=before, after=after)
+        turns = TimedTurns(with_twin(factory, before, after))
         while True:
             turns.start()
             taken_s = time.perf_counter() - began

@@ -55,8 +55,7 @@ def main() -> None:
     if status == STOPPED and (wanted := _received(link)).get("keep"):
         into = str(wanted["keep"]) if kept is None else f"/proc/self/fd/{kept}"
         try:
-            count, size = overlay_mounts.copy_out(uppers, into, int(str(wanted["most_bytes"])))
-            _tell(link, {"kept": count, "bytes": size})
+            _tell(link, {"kept": overlay_mounts.copy_out(uppers, into)})
         except OSError as error:
             _tell(link, {"not_kept": error.strerror or str(error)})
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from autobrrr.recipe import Recipe
@@ -20,12 +21,12 @@ from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
-from autobrrr.relaunch.study.confirmation import closing
 from autobrrr.relaunch.study.memory_model import MemoryModel
-from autobrrr.relaunch.study.paired_comparison import Duel, Rule, duel
-from autobrrr.relaunch.study.settle_together import settle_in_turn
+from autobrrr.relaunch.study.paired_comparison import ALPHA, Duel, Rule, duel
+from autobrrr.relaunch.study.start_statistics import with_long_steps
 from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, StudyBudget
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
+from autobrrr.relaunch.study.timed_turns import AFTER, BEFORE, TimedTurns
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import LiveTrial
@@ -37,7 +38,6 @@ from autobrrr.tuner.stop_rules import times_as_fast
 BUDGET_NS = 600_000_000_000
 MINUTE_NS = 60_000_000_000
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
-CLOSING = Rule(budget_ns=3_000_000_000, half=0.017)  # of one start: all of them together come to 0.01
 WORTHWHILE = 0.01
 WAIT_S = 1.0  # until other workers are looked at again
 
@@ -124,7 +124,6 @@ class Study:
             first, self._facts = self._facts is None, base.witnesses.facts
             self._samples, self._tokens = base.samples, base.tokens
             self._counting.look(base)
-            self._counting.attend(base)
             self._reserved = base.steps.reserved_bytes
             base.pause()
             refuse_strangers(base.witnesses.pid, base.family)
@@ -143,17 +142,7 @@ class Study:
         def look() -> None:
             self._say(stage, f"{what}: {trial.steps.count} steps, waiting for stable step times")
 
-        settled = trial.warm_up(look)
-        self._counting.attend(trial)
-        return settled
-
-    def _warm_both(self, base: LiveTrial, candidate: LiveTrial, what: str, stage: str) -> bool:
-        """Two that were just started, until both stand there settled."""
-        return settle_in_turn(
-            (base, candidate),
-            lambda trial: self._warm(trial, what, stage),
-            lambda: self._say(stage, f"{what}: both start"),
-        )
+        return trial.warm_up(look)
 
     def _search(self) -> None:
         while self._budget.has_time_to_try():
@@ -223,14 +212,12 @@ class Study:
         point: Point,
         rule: Rule,
         label: str,
-        *,
-        stage: str = "trial",
     ) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
             text = (
                 f"{label}: {pairs} A/B pairs" if interval is None else f"{label}: {times_as_fast(interval)}"
             )
-            self._say(stage, text, pairs, interval)
+            self._say("trial", text, pairs, interval)
 
         found = duel(
             base,
@@ -261,10 +248,9 @@ class Study:
             if not self._budget.has_time_to_ablate():
                 self._notes.append(f"no time was left to test whether {label} helps on its own")
                 continue
-            self._say("ablation", f"testing whether {label} helps")
-            with self._started(winner, peeled) as (whole, part):
-                if not self._warm_both(whole, part, f"testing whether {label} helps", "ablation"):
-                    continue
+            parts = self._turns(peeled, winner, "ablation", f"testing whether {label} helps: ")
+            with contextlib.suppress(Unmeasurable), parts.up(BEFORE, AFTER) as trials:
+                part, whole = trials[BEFORE], trials[AFTER]
                 yardstick = self._counting.yardstick(part, whole, peeled, winner)
                 found = duel(part, whole, CANDIDATE, yardstick=yardstick)
                 if any(each.ending is not None and not each.ending.is_orderly for each in (whole, part)):
@@ -282,34 +268,33 @@ class Study:
             return False
         return one.low > 2 * (its.value or 0.0) - its.low
 
-    @contextlib.contextmanager
-    def _started(self, *points: Point) -> Iterator[list[LiveTrial]]:
-        """Fresh trials of these points, which come up at one time; all are closed at the end."""
-        with contextlib.ExitStack() as started:
-            yield [started.enter_context(contextlib.closing(self.stable.start(each))) for each in points]
+    def _turns(self, before: Point, after: Point, stage: str, doing: str) -> TimedTurns:
+        """Fresh starts of two points."""
+        sides = {BEFORE: partial(self.stable.start, before), AFTER: partial(self.stable.start, after)}
+        return TimedTurns(sides=sides, tell=lambda text: self._say(stage, doing + text))
 
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""
         self._close_base()
-        starts: list[Duel] = []
+        turns = self._turns(self.space.base, winner, "final", f"confirming, {CLOSING_STARTS} starts: ")
         for i in range(CLOSING_STARTS):
-            self._say("final", f"confirming with fresh starts, {i + 1} of {CLOSING_STARTS}")
-            last = i == CLOSING_STARTS - 1
-            with self._started(self.space.base, winner) as (base, candidate):
-                ready = self._warm_both(base, candidate, f"start {i + 1}", "final")
-                if ready and (why := self._too_wide(candidate, winner)) is not None:
-                    self._notes.append(why)
+            try:
+                with turns.up(BEFORE, AFTER) as trials:
+                    base, candidate = trials[BEFORE], trials[AFTER]
+                    if (why := self._too_wide(candidate, winner)) is not None:
+                        self._notes.append(why)
+                        return None
+                    turns.measure(trials, self._counting.yardstick(base, candidate, self.space.base, winner))
+                    if i == CLOSING_STARTS - 1 and self.keep_output is not None:
+                        candidate.close(self.keep_output)
+                        self._notes.append(_said_of_output(candidate, self.keep_output))
+            except Unmeasurable as problem:
+                if not problem.ending.is_orderly:
+                    self._notes.append(f"a fresh start failed: {problem.why}")
                     return None
-                if ready:
-                    label = f"start {i + 1}"
-                    starts.append(self._fight(base, candidate, winner, CLOSING, label, stage="final"))
-                if candidate.ending is not None and not candidate.ending.is_orderly:
-                    self._notes.append(f"a fresh start failed: {candidate.ending.why}")
-                    return None
-                if last and self.keep_output is not None:
-                    candidate.close(self.keep_output, trial_factory.MOST_KEPT_BYTES)
-                    self._notes.append(_said_of_output(candidate, self.keep_output))
-        return closing(starts) if len(starts) > 1 else None
+        if self._base_ns is None and (seen := turns.seen[BEFORE].step_ns):
+            self._base_ns = seen[-1]
+        return with_long_steps(turns.results, ALPHA) if len(turns.results) > 1 else None
 
     def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:
         """Why the class that it turns out to have on this job is not allowed."""

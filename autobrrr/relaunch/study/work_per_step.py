@@ -15,10 +15,8 @@ import numpy as np
 
 from autobrrr.relaunch.search.search_space import Point, Space, agreed_ratio
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
-from autobrrr.tuner.ab_blocks import log_speed_ratio
+from autobrrr.tuner.ab_blocks import log_speed_ratio, outlier_cap
 from autobrrr.tuner.token_adjustment import (
-    OUTLYING,
     Durations,
     Pairs,
     at_length,
@@ -79,11 +77,7 @@ def _capped(pairs: Pairs) -> tuple[list[Durations], list[Durations]]:
 
 
 def _brought_down(blocks: Sequence[Durations]) -> list[Durations]:
-    together = np.concatenate(blocks) if blocks else np.empty(0)
-    if not len(together):
-        return list(blocks)
-    quarter, three_quarters = np.quantile(together, (0.25, 0.75))
-    cap = three_quarters + OUTLYING * (three_quarters - quarter)
+    cap = outlier_cap(np.concatenate(blocks)) if blocks else 0.0
     return [np.minimum(each, cap) for each in blocks]
 
 
@@ -117,10 +111,6 @@ class Counting:
             f"{', '.join(by_flag)} may set the length of a sample" if by_flag else "samples differ in length"
         )
         self.notes.append(f"{why}: tokens are counted, as the shapes of batches show them")
-
-    def attend(self, trial: LiveTrial) -> None:
-        """Have a trial seen as closely as it must be, once it has settled."""
-        trial.witnesses.watch(CLOSE if self.varies and self.tokens else USUAL)
 
     def yardstick(self, base: LiveTrial, candidate: LiveTrial, its_point: Point, point: Point) -> Yardstick:
         """For a candidate with this point against a trial with its own."""

@@ -216,7 +216,7 @@ class LiveTrial:
         self.paused = False
         return now
 
-    def close(self, keep: Path | None = None, keep_bytes: int = 0) -> None:
+    def close(self, keep: Path | None = None) -> None:
         """End it and everything that it started; take its folder away.
 
         Args:
@@ -229,7 +229,7 @@ class LiveTrial:
             self.kept.problem = "the copy was not finished"
         self.witnesses.close()
         self._send({"stop": self.limits.grace_s})
-        self._send({"keep": None if keep is None else str(keep), "most_bytes": keep_bytes})
+        self._send({"keep": None if keep is None else str(keep)})
         deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
         while not self._keeper_is_gone and time.monotonic() < deadline:
             self._hear(0.2)
@@ -250,7 +250,7 @@ class LiveTrial:
             if "not_kept" in line:
                 self.kept.problem = str(line["not_kept"])
             elif "kept" in line:
-                self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
+                self.kept = Kept(files=int(str(line["kept"])))
 
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]

@@ -26,9 +26,7 @@ from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 
-# Every second step shows what it holds, within what sampling may cost. Every one while a trial warms up, and
-# where samples differ in length: at up to 1 % of the time, alike on both sides of a comparison.
-USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
+# Every step shows what it holds, at up to 1 % of the time, alike on both sides of a comparison.
 CLOSE: Mapping[str, int] = EVERY_STEP
 # For one question, when nothing is timed any more.
 CLOSELY: Mapping[str, int] = {**EVERY_STEP, "cost_ppm": 50_000}
@@ -86,6 +84,11 @@ class TrialAgents:
         """Have the agent write what it only noted, at the end of the step that runs."""
         self.link.command("watch", lambda _: None, **self.cadence)
 
+    def sample_frames(self, for_ms: int, every_ms: int) -> None:
+        """Have it look at its training thread for a while; `frames` holds what it saw."""
+        self.frames = None
+        self.link.command("frames", lambda _: None, for_ms=for_ms, every_ms=every_ms)
+
     def drain(self) -> None:
         """Have its device work off what is queued, and no more queued for a moment; `draining` until then."""
         self.draining = self.facts is not None and self.facts.is_asynchronous and not self.link.lost
@@ -136,7 +139,6 @@ class Witnesses:
         self._folder = folder
         self._by_name: dict[str, TrialAgents] = {}
         self._resting = False
-        self._cadence = CLOSE
 
     def look(self) -> None:
         if self._resting:
@@ -144,7 +146,6 @@ class Witnesses:
         for file in islice(self._folder.glob("agent-*.sock"), MOST_AGENTS):
             if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
                 self._by_name[file.name] = TrialAgents(link)
-                self._by_name[file.name].cadence = self._cadence
         for witness in self._by_name.values():
             witness.look()
 
@@ -181,17 +182,6 @@ class Witnesses:
         if self.chief is not None:
             self.chief.flush()
 
-    @property
-    def frames(self) -> FrameSamples | None:
-        """Stacks of the chief's training thread, once they have been sampled."""
-        return None if self.chief is None else self.chief.frames
-
-    def sample_frames(self, for_ms: int, every_ms: int) -> None:
-        """Have the chief look at its training thread for a while."""
-        if self.chief is not None:
-            self.chief.frames = None
-            self.chief.link.command("frames", lambda _: None, for_ms=for_ms, every_ms=every_ms)
-
     def drain(self, patience_s: float) -> None:
         """Wait until the devices of all of them are through with what is queued; at once on a CPU."""
         for witness in self._by_name.values():
@@ -200,12 +190,6 @@ class Witnesses:
         while any(each.draining for each in self._by_name.values()) and time.monotonic() < deadline_s:
             time.sleep(DRAIN_S)
             self.look()
-
-    def watch(self, cadence: Mapping[str, int]) -> None:
-        """From here on see so often what a step holds."""
-        self._cadence = cadence
-        for witness in self._by_name.values():
-            witness.cadence = cadence
 
     def close(self) -> None:
         """Leave; the agents take everything off."""

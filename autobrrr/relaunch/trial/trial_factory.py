@@ -25,7 +25,6 @@ from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_ports import with_own_port
 
-MOST_KEPT_BYTES = 8 << 30
 FOLDER_PREFIX = "study-"
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"

@@ -75,7 +75,6 @@ class Kept:
     """What was saved of a trial's output."""
 
     files: int = 0
-    bytes: int = 0
     problem: str | None = None
 
 

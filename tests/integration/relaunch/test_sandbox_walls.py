@@ -209,7 +209,7 @@ def test_an_open_folder_is_the_real_one_and_output_is_kept_on_demand(tmp_path: P
     file = relaunch.script(tmp_path / "user", text)
     trial = begin(file, tmp_path, extra=(shared,))
     until_printed(trial)
-    trial.close(keep=shared, keep_bytes=1 << 20)
+    trial.close(keep=shared)
     assert (shared / "cache").read_text() == "kept"
     assert trial.kept.problem is None
     assert (shared / str(file.parent).lstrip("/") / "model.pt").read_text() == "weights"
@@ -230,7 +230,7 @@ def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_
         trial = stable.start()
         until_printed(trial, "up")
         assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
-        trial.close(keep=runs, keep_bytes=1 << 20)
+        trial.close(keep=runs)
     assert trial.kept.problem is None
     assert (runs / "last.pt").read_text() == "of the user"
     kept = runs / str(runs).lstrip("/")

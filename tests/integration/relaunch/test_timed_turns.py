@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import Limits
 from support import relaunch
@@ -27,7 +27,7 @@ def turns(tmp_path: Path, *flags: str) -> tuple[TrialFactory, TimedTurns]:
         limits=Limits(first_step_s=40.0, silence_s=4.0, settle_s=4.0),
     )
     before, after = relaunch.launch(file), relaunch.launch(file, *flags)
-    return factory, TimedTurns(factory=factory, before=before, after=after)
+    return factory, TimedTurns(with_twin(factory, before, after))
 
 
 def test_twice_as_fast_is_told_and_two_of_a_kind_are_alike(tmp_path: Path) -> None:
@@ -36,6 +36,7 @@ def test_twice_as_fast_is_told_and_two_of_a_kind_are_alike(tmp_path: Path) -> No
         found.start()
     (start,) = found.results
     assert math.exp(start.gain) == pytest.approx(2.0, rel=0.25)
+    assert start.luck is not None
     assert abs(start.luck) < 0.2
     assert found.pairs >= 20
     assert found.whole_ratio == pytest.approx(2.0, rel=0.35)

@@ -1,9 +1,8 @@
-"""Runs under account share the CPUs: whose threads would wait for each other go one after the other."""
+"""Runs under account come one after the other; the first says how many steps are enough."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,81 +11,93 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.prove import audit_runs
-from autobrrr.prove.run_account import AccountedStep, RunAccount
+from autobrrr.prove.run_account import RunAccount
+from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support.accounts import step
 
-
-class Run:
-    """A trial that makes a step in each look while it isn't paused."""
-
-    ending = None
-
-    def __init__(self, account: RunAccount) -> None:
-        self.account, self.paused = account, False
-
-    def look(self) -> None:
-        if not self.paused:
-            self.account.steps.append(cast(AccountedStep, None))
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
-
-
-@pytest.mark.parametrize(
-    ("threads", "cpus", "alone"), [(1, 1, False), (2, 2, True), (2, 5, True), (2, 6, False)]
-)
-def test_runs_whose_threads_are_more_than_the_cpus_take_turns(
-    threads: int, cpus: int, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
-    monkeypatch.setattr(audit_runs, "TURN_S", 0.0)
-    monkeypatch.setattr(audit_runs, "LOOK_S", 0.001)
-    accounts = [RunAccount(file=tmp_path / str(number)) for number in range(3)]
-    for account in accounts:
-        account.notes.append(("threads", threads, 1))
-    runs = [Run(account) for account in accounts]
-    running: list[int] = []
-
-    def tell(line: str) -> None:
-        running.append(sum(not run.paused for run in runs))
-
-    audit_runs._watch(cast(Any, runs), accounts, 0.2, tell, 16)
-    assert set(running[1:]) == ({1} if alone else {3})
-    counts = [len(account.steps) for account in accounts]
-    assert min(counts) >= 16
-    assert max(counts) - min(counts) <= 2
+BROKEN = b'{"note":"broken","what":"an error","step":1}\n'
 
 
 class Started:
-    """A trial that writes some lines of its account, and goes on."""
+    """A trial that makes a step in each look, up to its last."""
 
-    ending, paused, lines = None, False, ()
+    lines = ()
 
-    def __init__(self, file: Path, text: bytes) -> None:
-        self.witnesses = self
-        Path(f"{file}-1").write_bytes(text)
+    def __init__(self, file: Path, last: int | None, first: bytes = b"") -> None:
+        self.witnesses, self.ending, self.closed = self, cast(TrialEnding | None, None), False
+        self._file, self._last, self._count = Path(f"{file}-1"), last, 0
+        self._file.write_bytes(first)
+
+    def look(self) -> None:
+        if self._count == self._last:
+            self.ending = TrialEnding(kind="too_short", why="it ended", code=0)
+            return
+        with self._file.open("ab") as file:
+            file.write(msgspec.json.encode(step(self._count)) + b"\n")
+        self._count += 1
 
     def rest(self) -> None: ...
 
-    look: Callable[..., None] = rest
-    close: Callable[..., None] = rest
+    def close(self) -> None:
+        self.closed = True
 
 
-def test_an_account_that_stops_while_another_has_not_begun_is_what_is_told(tmp_path: Path) -> None:
-    texts = [b"", b"", msgspec.json.encode(step(0)) + b'\n{"note":"broken","what":"an error","step":1}\n']
-    launch = TrialLaunch(command=("train",), environment={}, folder=tmp_path)
+def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) -> list[RunAccount]:
+    """The accounts of `before`, of its twin and of `after`; no two run at a time."""
+    launch, begun = TrialLaunch(command=("train",), environment={}, folder=folder), list[Started]()
 
     class Factory:
-        home = tmp_path
+        home = folder
 
         def begin(self, launch: TrialLaunch) -> Started:
             assert launch.audit is not None
-            return Started(launch.audit.file, texts.pop(0))
+            assert all(each.closed for each in begun)
+            begun.append(starts[len(begun)](launch.audit.file))
+            return begun[-1]
 
-    sides = [(side, launch) for side in ("before", "before", "after")]
-    with pytest.raises(AutobrrrError, match="the work of after can't be counted: an error"):
-        audit_runs.accounts_of(cast(Any, Factory()), sides, 0.2)
+    sides = [(side, launch) for side in ("before", "before", "after")][: len(starts)]
+    return audit_runs.accounts_of(cast(Any, Factory()), sides, 0.3, least=least)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_runs, "LOOK_S", 0.001)
+
+
+def lasting(*lasts: int | None) -> Sequence[Callable[[Path], Started]]:
+    return [lambda file, last=last: Started(file, last) for last in lasts]  # type: ignore[misc]
+
+
+def test_the_first_runs_for_its_time_and_the_others_for_as_many_steps(tmp_path: Path) -> None:
+    before, twin, after = counted(tmp_path, *lasting(None, None, None))
+    assert len(before.steps) >= 4
+    assert len(before.steps) <= len(twin.steps) <= len(before.steps) + 1
+    assert len(before.steps) <= len(after.steps) <= len(before.steps) + 1
+    assert not before.ended
+
+
+@pytest.mark.parametrize(("last", "steps", "ended"), [(3, 3, True), (5, 5, True), (9, 6, False)])
+def test_where_the_first_ends_the_others_show_whether_they_end_there(
+    last: int, steps: int, ended: bool, tmp_path: Path
+) -> None:
+    before, after = counted(tmp_path, *lasting(5, last), least=16)
+    assert (len(before.steps), before.ended) == (5, True)
+    assert (len(after.steps), after.ended) == (steps, ended)
+
+
+def test_who_never_trains_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unmeasurable, match="before: no update"):
+        counted(tmp_path, *lasting(0))
+
+
+def test_an_account_that_stops_before_the_first_step_is_what_is_told(tmp_path: Path) -> None:
+    stops = cast(Callable[[Path], Started], lambda file: Started(file, None, BROKEN))
+    with pytest.raises(AutobrrrError, match="the work of before can't be counted: an error"):
+        counted(tmp_path, lambda file: _silent(stops(file)))
+
+
+def _silent(started: Started) -> Started:
+    started.look = lambda: None  # type: ignore[method-assign]
+    return started

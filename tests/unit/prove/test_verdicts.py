@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from autobrrr.prove import referee
 from autobrrr.prove.referee import Counted, Question, counted
-from autobrrr.prove.start_statistics import StartResult, StartRule, gain_interval
-from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.records.proof_records import Proof, WorkRefusal
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.study.start_statistics import StartResult, StartRule, gain_interval
+from autobrrr.relaunch.study.timed_turns import TimedTurns
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support.accounts import account
 
 LAUNCH = TrialLaunch(command=("python", "train.py"), environment={}, folder=Path("/"))
+FACTORY = cast(TrialFactory, SimpleNamespace(begin=print))
 SAME = counted(account(), account(), account(), ("bitwise", "rounding"))
 
 
 def filled(gains: tuple[float, ...], whole: float, luck: float) -> TimedTurns:
-    turns = TimedTurns(factory=cast(TrialFactory, None), before=LAUNCH, after=LAUNCH)
+    turns = TimedTurns({})
     turns.results = [StartResult(gain=gain, luck=luck) for gain in gains]
     for side, rate in (("before", 100.0), ("twin", 100.0), ("after", 100.0 * whole)):
         turns.seen[side].steps, turns.seen[side].running_ns = int(rate), 10**9
@@ -144,7 +146,7 @@ def test_steps_that_were_timed_are_compared_before_anything_is_proven(
     monkeypatch.setattr(referee, "_counted", count)
     monkeypatch.setattr(referee, "_timed", time_them)
     question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"))
-    found = referee.prove(question, cast(TrialFactory, None))
+    found = referee.prove(question, FACTORY)
     assert asked == [16, 30]
     assert (found.verdict, [each.code for each in found.refusals]) == (
         "refused",
@@ -169,7 +171,7 @@ def ends_while_timed(patch: pytest.MonkeyPatch, kind: Kind, after_steps: int) ->
     patch.setattr(referee, "_counted", count)
     patch.setattr(referee, "_timed", end)
     question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"))
-    return referee.prove(question, cast(TrialFactory, None)), asked
+    return referee.prove(question, FACTORY), asked
 
 
 def test_what_ends_early_while_it_is_timed_is_counted_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,13 +70,5 @@ def test_what_a_trial_wrote_is_copied_under_its_own_names(tmp_path: Path) -> Non
     (written / "runs" / "__pycache__" / "x.pyc").write_bytes(b"code")
     (written / "runs" / "link").symlink_to("model.pt")
     upper = overlay_mounts.Upper(covers="/home/me", written=str(written))
-    assert overlay_mounts.copy_out([upper], str(tmp_path / "kept"), 100) == (1, 7)
+    assert overlay_mounts.copy_out([upper], str(tmp_path / "kept")) == 1
     assert (tmp_path / "kept/home/me/runs/model.pt").read_bytes() == b"weights"
-
-
-def test_more_than_may_be_kept_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "upper").mkdir()
-    (tmp_path / "upper" / "large").write_bytes(b"x" * 11)
-    upper = overlay_mounts.Upper(covers="/x", written=str(tmp_path / "upper"))
-    with pytest.raises(OSError, match="more than may be kept"):
-        overlay_mounts.copy_out([upper], str(tmp_path / "kept"), 10)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.relaunch.study.settle_together import settle_in_turn
+from autobrrr.relaunch.study.timed_turns import settle_in_turn
 
 
 class Trial:
@@ -17,6 +18,7 @@ class Trial:
         self.steps = SimpleNamespace(count=0)
         self.ending: str | None = None
         self.runs = True
+        self.warm_up: Callable[[object], bool]
 
     def look(self) -> None:
         assert self.runs
@@ -34,11 +36,14 @@ class Trial:
 
 
 def come_up(*trials: Trial, settles: bool = True) -> bool:
-    def settle(trial: Trial) -> bool:
-        assert [each.name for each in trials if each.runs] == [trial.name]
-        return settles
+    for trial in trials:
 
-    return settle_in_turn(trials, settle, sleep=lambda seconds: None)  # type: ignore[arg-type]
+        def settle(on_look: object, trial: Trial = trial) -> bool:
+            assert [each.name for each in trials if each.runs] == [trial.name]
+            return settles
+
+        trial.warm_up = settle
+    return settle_in_turn(trials, sleep=lambda seconds: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3), (1, 1)])

@@ -61,13 +61,13 @@ def test_a_winner_is_not_peeled_down_to_what_failed_while_it_was_compared(
 
     def start(point: Point) -> SimpleNamespace:
         ending = None if kind is None or point == (1, 1) else TrialEnding(kind=kind, why="it failed")
-        return SimpleNamespace(ending=ending, close=lambda: None)
+        return SimpleNamespace(ending=ending, steps=SimpleNamespace(count=0), close=lambda: None)
 
     study.stable.start = start  # type: ignore[method-assign, assignment]
     alike = Duel(
         values=(0.0,) * 4, interval=Interval(mean=0.0, low=-0.1, high=0.1, count=4), steps=8, base_ns=1.0
     )
-    monkeypatch.setattr(Study, "_warm_both", lambda *_: True)
+    monkeypatch.setattr("autobrrr.relaunch.study.timed_turns.settle_in_turn", lambda *_: True)
     monkeypatch.setattr("autobrrr.relaunch.study.study.duel", lambda *_, **more: alike)
     assert study._ablate((1, 1)) == left
 
@@ -132,19 +132,19 @@ def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
 class Fails(SimpleNamespace):
     """A live trial, of which only how it ended counts."""
 
-    told = SimpleNamespace(remedies=[])
+    steps = SimpleNamespace(count=0)
+
+    def look(self) -> None: ...
 
     def close(self, *words: object) -> None: ...
 
 
-def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed() -> None:
     study = course(WINNER)
     trials = [Fails(ending=None), Fails(ending=TrialEnding(kind="crash", why="exit code 1: odd"))]
     study.stable.start = lambda point: trials[len(study.space.changed(point)) > 0]  # type: ignore[method-assign]
-    monkeypatch.setattr(Study, "_warm_both", lambda *words: True)
-    monkeypatch.setattr(Study, "_fight", lambda *words, **more: duel(0.3, 0.01))
     assert study._confirm((1, 1)) is None
-    assert study._notes == ["a fresh start failed: exit code 1: odd"]
+    assert study._notes == ["a fresh start failed: after: exit code 1: odd"]
 
 
 @pytest.mark.parametrize(

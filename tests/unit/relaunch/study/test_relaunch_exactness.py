@@ -69,7 +69,6 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
         told=SimpleNamespace(remedies=[applied("optimizer.foreach", "stream")]),
         steps=SimpleNamespace(count=9),
         warm_up=lambda look: True,
-        witnesses=SimpleNamespace(watch=lambda how: None),
         close=lambda: closed.append(True),
     )
     stable = SimpleNamespace(environment={}, start=lambda point: candidate)

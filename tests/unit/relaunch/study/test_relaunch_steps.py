@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.relaunch.study.confirmation import closing, joint
-from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 from autobrrr.sidecar.session.ring_reader import RECORD, Records
 
@@ -132,47 +130,6 @@ def test_beside_others_steps_settle_though_their_times_wander_but_never_while_th
 def test_steady_steps_of_any_length_settle(ms: float, seed: int) -> None:
     noise = np.random.default_rng(seed).normal(1.0, 0.01, 400)
     assert is_settled(ms * MS * noise)
-
-
-def test_several_starts_are_never_surer_than_their_difference_allows() -> None:
-    draw = np.random.default_rng(1)
-    alike = joint([list(0.1 + draw.normal(0, 0.01, 20)) for _ in range(3)])
-    apart = joint([list(mean + draw.normal(0, 0.01, 20)) for mean in (0.0, 0.1, 0.2)])
-    assert alike is not None
-    assert apart is not None
-    assert alike.low > 0.05
-    assert apart.low < 0
-    assert joint([[0.1], [0.1]]) is None
-
-
-def test_intervals_of_three_starts_hold_the_truth() -> None:
-    draw = np.random.default_rng(2)
-    missed = 0
-    for _ in range(200):
-        starts = [list(draw.normal(0.05, 0.01) + draw.normal(0, 0.02, 12)) for _ in range(3)]
-        found = joint(starts)
-        assert found is not None
-        missed += not found.low <= 0.05 <= found.high
-    assert missed <= 16  # 5 % and chance
-
-
-def started(gain: float, long_steps: float, draw: np.random.Generator) -> Duel:
-    values = tuple(gain + draw.normal(0, 0.005, 12))
-    return Duel(values=values, interval=None, steps=200, base_ns=1e6, long_steps=long_steps)
-
-
-def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
-    draw = np.random.default_rng(3)
-    calm = closing([started(0.3, lost, draw) for lost in (0.004, -0.003, 0.001)])
-    eaten = closing([started(0.3, lost, draw) for lost in (-0.31, -0.29, -0.30)])
-    once = closing([started(0.3, lost, draw) for lost in (0.0, -0.6, 0.0)])
-    assert calm is not None
-    assert eaten is not None
-    assert once is not None
-    assert calm.low > 0.28
-    assert eaten.low < 0 < eaten.high
-    assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
-    assert closing([started(0.3, 0.0, draw)]) is not None
 
 
 def test_on_a_device_a_turn_is_counted_by_the_steps_that_it_has_stamped() -> None:

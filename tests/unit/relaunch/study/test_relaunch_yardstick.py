@@ -17,7 +17,6 @@ from autobrrr.relaunch.study.work_per_step import (
     by_long_steps,
     by_steps,
 )
-from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
 from autobrrr.tuner.token_adjustment import TokenBlock, at_length, mean_tokens
 
@@ -112,9 +111,7 @@ def trial(*, samples: int | None = 8, length: float | None = 64.0, varies: bool 
     """As much of a running trial as is asked for what its steps hold."""
     tokens = None if length is None or samples is None else samples * length
     steps = SimpleNamespace(tokens=tokens, vary_in_length=varies)
-    watched: list[object] = []
-    witnesses = SimpleNamespace(watch=watched.append, watched=watched)
-    return SimpleNamespace(steps=steps, samples=samples, tokens=tokens, witnesses=witnesses)
+    return SimpleNamespace(steps=steps, samples=samples, tokens=tokens)
 
 
 def looked(space: Space, base: SimpleNamespace) -> Counting:
@@ -157,13 +154,6 @@ def test_tokens_count_where_a_flag_may_set_the_length_or_lengths_vary(
     counting = looked(Space(parameters=(parameter,)), base)
     assert counting.tokens is (said is not None)
     assert [note.partition(", ")[0] for note in counting.notes] == ([said] if said else [])
-
-
-def test_only_trials_whose_lengths_vary_are_looked_at_closely() -> None:
-    for varies in (False, True):
-        base = trial(varies=varies)
-        looked(Space(parameters=(LENGTH,)), base).attend(base)  # type: ignore[arg-type]
-        assert base.witnesses.watched == [CLOSE if varies else USUAL]
 
 
 @pytest.mark.parametrize("varies", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autobrrr.prove.start_statistics import (
+from autobrrr.relaunch.study.start_statistics import (
     ALPHA,
     StartResult,
     StartRule,
@@ -13,6 +13,7 @@ from autobrrr.prove.start_statistics import (
     is_look,
     noise_half,
     spent,
+    with_long_steps,
 )
 
 
@@ -80,3 +81,31 @@ def test_noise_shrinks_with_more_starts() -> None:
     draw = np.random.default_rng(2)
     found = starts(draw, 40)
     assert noise_half(found, ALPHA) < noise_half(found[:4], ALPHA)
+
+
+def alone(*gains: float, long_steps: float = 0.0) -> list[StartResult]:
+    """Starts without a twin."""
+    return [StartResult(gain=gain, long_steps=long_steps) for gain in gains]
+
+
+def test_without_a_twin_starts_are_never_surer_than_their_difference_allows() -> None:
+    assert gain_interval(alone(0.10, 0.11, 0.09), 0.05).low > 0.05
+    assert gain_interval(alone(0.0, 0.1, 0.2), 0.05).low < 0
+
+
+def test_intervals_of_three_starts_without_a_twin_hold_the_truth() -> None:
+    draw = np.random.default_rng(2)
+    missed = 0
+    for _ in range(400):
+        found = gain_interval(alone(*draw.normal(0.05, 0.01, 3)), 0.05)
+        missed += not found.low <= 0.05 <= found.high
+    assert missed <= 32  # 5 % and chance
+
+
+def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
+    calm = with_long_steps(alone(0.30, 0.301, 0.299, long_steps=-0.003), 0.05)
+    eaten = with_long_steps(alone(0.30, 0.301, 0.299, long_steps=-0.3), 0.05)
+    once = with_long_steps([*alone(0.30, 0.301), *alone(0.299, long_steps=-0.6)], 0.05)
+    assert calm.low > 0.28
+    assert eaten.low < 0 < eaten.high
+    assert once.low < 0 < once.mean  # one start may be luck: nothing is proven

@@ -74,10 +74,10 @@ def test_output_that_is_kept_may_take_longer_than_any_other_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
-    said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5},)
+    said: tuple[dict[str, object], ...] = ({"kept": 3},)
     patient = trial(tmp_path, Keeper(*said, after_s=0.5))
-    patient.close(tmp_path / "kept", 100)
-    assert (patient.kept.files, patient.kept.bytes, patient.kept.problem) == (3, 5, None)
+    patient.close(tmp_path / "kept")
+    assert (patient.kept.files, patient.kept.problem) == (3, None)
 
 
 def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
@@ -86,7 +86,7 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
     monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
     cut = trial(tmp_path, Keeper(after_s=30))
-    cut.close(tmp_path / "kept", 100)
+    cut.close(tmp_path / "kept")
     assert cut.kept.problem == "the copy was not finished"
 
 
