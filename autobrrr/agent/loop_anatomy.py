@@ -31,7 +31,7 @@ def read_anatomy(loop: TrainLoop) -> dict[str, object]:
 def _read(loop: TrainLoop) -> dict[str, object]:
     job = loop.job
     optimizers = job.optimizers
-    tensors, elements, size = _count(_parameters(optimizers))
+    tensors, elements, size = _count(job.updated)
     _, _, state_size = _count(_states(optimizers))
     notes: list[str] = []
     if loop.roots.scripted:
@@ -55,7 +55,7 @@ def _read(loop: TrainLoop) -> dict[str, object]:
         "train_tid": loop.train_tid or None,
         "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
         "uneven": _uneven(job.roots),
-        "gpu_uuids": _gpu_uuids(job.torch, _parameters(optimizers)),
+        "gpu_uuids": _gpu_uuids(job.torch, job.updated),
     }
 
 
@@ -116,12 +116,6 @@ def _parts(roots: list[object]) -> Iterator[object]:
             time.sleep(0.0005)
         yield part
         waiting += [each for each in list(getattr(part, "_modules", {}).values()) if each is not None]
-
-
-def _parameters(optimizers: list[object]) -> Iterator[object]:
-    for optimizer in optimizers:
-        for group in getattr(optimizer, "param_groups", ()):
-            yield from group["params"]
 
 
 def _weights(roots: list[object]) -> Iterator[object]:

@@ -35,7 +35,6 @@ from ..model_calls.call_layers import (
     hook_dicts,
     lead_through,
     needs_cuda,
-    refuse_odd,
     repeated_blocks,
     trained_roots,
 )
@@ -168,7 +167,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     torch = job.torch
     fast, budget = options.get("random", "same") == "fast", options.get("memory_budget", 1.0)
     dynamic = True if options.get("dynamic") is True else None
-    refuse_odd(torch, modules)
     if "cpu" in device_types(modules):
         _refuse_without_tools()
     if (file := says(SECOND_ORDER)) is not None:

@@ -96,7 +96,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     host_takes=ahead_bytes,
 )
 def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
-    return _set_with_workers(job, "prefetch_factor", int(str(options.get("batches", 2 * AHEAD))))
+    return _set(job, "prefetch_factor", int(str(options.get("batches", 2 * AHEAD))))
 
 
 @_for_loaders(
@@ -105,7 +105,7 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
     targets=("loader.persistent_workers",),
 )
 def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
-    return _set_with_workers(job, "persistent_workers", True)
+    return _set(job, "persistent_workers", True)
 
 
 @_for_loaders(
@@ -118,18 +118,12 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
 def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
     if not job.torch.cuda.is_available():
         raise Refused("there is no CUDA device here")
+    return _set(job, "pin_memory", True, by_workers=False)
 
+
+def _set(job: Job, name: str, value: object, *, by_workers: bool = True) -> Undo:
     def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.pin_memory:
-            raise Refused("its batches are pinned already")
-        return {"pin_memory": True}
-
-    return set_loaders(job, settle)
-
-
-def _set_with_workers(job: Job, name: str, value: object) -> Undo:
-    def settle(view: LoaderView) -> Mapping[str, object]:
-        if not view.num_workers:
+        if by_workers and not view.num_workers:
             raise Refused("the loader has no workers", RefusalCode.NOT_MET)
         if getattr(view, name) == value:
             raise Refused(f"the loader has {name}={value} already")

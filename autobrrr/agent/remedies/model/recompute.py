@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, repeated_blocks, trained_roots
+from ..model_calls.call_layers import Call, Rank, lead_through, repeated_blocks, trained_roots
 from ..registry import Refused, Undo, remedy
 
 STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
@@ -31,7 +31,6 @@ STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
 )
 def checkpoint(job: Job, options: Mapping[str, object]) -> Undo:
     blocks = repeated_blocks(trained_roots(job))
-    refuse_odd(job.torch, blocks)
     for block in blocks:
         for part in block.modules():
             if getattr(part, "track_running_stats", False) and type(part).__name__.startswith(STATEFUL):

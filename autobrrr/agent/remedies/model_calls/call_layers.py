@@ -120,7 +120,7 @@ def trained_roots(job: Job) -> list[Module]:
     """Root modules with parameters that are trained; of a DistributedDataParallel what it wraps.
 
     Raises:
-        Refused: there is none yet, or one is of a kind that none of our layers can stand around.
+        Refused: there is none yet, or one calls collectives, is compiled, scripted, or replays a graph.
     """
     parallel = getattr(job.torch.nn.parallel, "DistributedDataParallel", ())
     found: list[Module] = []
@@ -130,23 +130,14 @@ def trained_roots(job: Job) -> list[Module]:
             found.append(inner)
     if not found:
         raise Refused("no module that is trained has been called yet", RefusalCode.NOT_MET)
-    refuse_odd(job.torch, found)
-    return found
-
-
-def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
-    """Refuse what calls collectives, is sharded, scripted, or replays a graph.
-
-    Raises:
-        Refused: with the reason.
-    """
-    for module in modules:
+    for module in found:
         if type(module).__name__ == "OptimizedModule" or is_taken(module):
             raise Refused("the job is compiled already")
         for part in module.modules():
-            _refuse_kind(torch, part)
+            _refuse_kind(job.torch, part)
         for tensor in (*module.parameters(), *module.buffers()):
-            _refuse_tensor(torch, tensor)
+            _refuse_tensor(job.torch, tensor)
+    return found
 
 
 def _refuse_kind(torch: ModuleType, part: Module) -> None:
