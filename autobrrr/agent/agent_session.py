@@ -428,9 +428,6 @@ class AgentSession:
         deadline = time.monotonic() + (patience_s if needs_boundary else min(patience_s, HOOKS_PATIENCE_S))
         if (needs_boundary or loop.hooks.on) and loop.hot.live:
             loop.task_ends()
-            loop.hot.will = lambda: loop.take_down(
-                keep=keep, at_boundary=True
-            )  # of a thread that may stand in for ours
             loop.post(lambda: loop.take_down(keep=keep, at_boundary=True))
             compiles = False
             while not loop.gone and loop.hot.live and time.monotonic() < deadline:
@@ -440,7 +437,6 @@ class AgentSession:
                     compiles = True
                     with suppress(LinkLost):
                         self._link.send({"event": "awaits", "why": "the job compiles (torch.compile)"})
-        loop.hot.will = None  # from here on it is ours to take off
         loop.close_door()
         while loop.hot.busy and not loop.gone:
             time.sleep(0.001)

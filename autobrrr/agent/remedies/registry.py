@@ -57,27 +57,22 @@ def check_class(cls: str, allowed: Sequence[str] | None) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class WatchedUndo:
     """An undo that goes on looking at what was applied.
 
-    Args:
+    Attributes:
         undo: As any other.
         trouble: Asked at step boundaries: why the remedy must be undone after all; None while it is well.
         cls: The class with the options as given, where they widen it.
     """
 
-    def __init__(
-        self,
-        undo: Undo,
-        trouble: Callable[[], str | None] = lambda: None,
-        cls: str | None = None,
-    ) -> None:
-        self._undo = undo
-        self.trouble = trouble
-        self.cls = cls
+    undo: Undo
+    trouble: Callable[[], str | None] = lambda: None
+    cls: str | None = None
 
     def __call__(self) -> None:
-        self._undo()
+        self.undo()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
