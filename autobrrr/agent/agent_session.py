@@ -28,7 +28,7 @@ from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
-from .ranks.rank_switching import RankSwitching, meet, refuse_sharded
+from .ranks.rank_switching import RankSwitching, refuse_sharded
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
 from .remedies.device_headroom import reserved_bytes
@@ -396,7 +396,7 @@ class AgentSession:
         try:
             if self._ranks is None:
                 refuse_sharded(self._loop.job)
-                self._ranks = RankSwitching(self._loop, meet(self._torch, address), self._emit)
+                self._ranks = RankSwitching.meet(self._loop, address, self._emit)
                 self._loop.each_boundary = self._ranks.at_boundary
             else:
                 self._ranks.meet_anew(address)

@@ -12,8 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from types import ModuleType
 
 from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
@@ -36,38 +34,10 @@ from .switch_protocol import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankMeeting:
-    """What a rank needs to change something together with the others."""
-
-    rank: int
-    ranks: int
-    log: SharedLog
-    count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
-
-
 def refuse_sharded(job: Job) -> None:
     """Raises Refused where each rank holds a part of the parameters: remedies were not tried on those."""
     if any(hasattr(each, "device_mesh") or type(each).__name__ == "FlatParameter" for each in job.updated):
         raise Refused("the job's parameters are sharded over the ranks")
-
-
-def meet(torch: ModuleType, address: str) -> RankMeeting:
-    """Join the log at this address, or create it if no rank has done so yet.
-
-    Raises:
-        RegisterLost: there is no way to the others; the message says why.
-    """
-    distributed = getattr(torch, "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        raise RegisterLost("the job has no process group")
-    count = collective_count(torch)
-    if count() is None:
-        raise RegisterLost("its process group does not count collectives")
-    log = SharedLog.open(address) if address else SharedLog.create()
-    return RankMeeting(
-        rank=int(distributed.get_rank()), ranks=int(distributed.get_world_size()), log=log, count=count
-    )
 
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
@@ -82,6 +52,7 @@ ANY_CLASS_WITH_ALL = ("bitwise", "rounding")
 PASSING = (None, NotReady.LATE, NotReady.BUSY)  # worth another try
 Change = Mapping[str, object]
 Emit = Callable[[dict[str, object]], None]
+Count = Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
 
 
 class SwitchRequest:
@@ -102,9 +73,11 @@ class RankSwitching:
     and a queue.
     """
 
-    def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
+    def __init__(
+        self, loop: TrainLoop, log: SharedLog, count: Count, emit: Emit, *, rank: int, ranks: int
+    ) -> None:
         self._loop, self._active, self._emit = loop, loop.active, emit
-        self._met, self._log = met, met.log
+        self._log, self._count, self.rank, self.ranks = log, count, rank, ranks
         self._member = self._joined()
         self._request: SwitchRequest | None = None
         self._seen: list[tuple[int, int]] | None = None  # once asked for: two counts at boundaries, and when
@@ -112,16 +85,25 @@ class RankSwitching:
         self._amiss: deque[str] = deque()  # remedies that are on elsewhere, and can't be here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
 
+    @classmethod
+    def meet(cls, loop: TrainLoop, address: str, emit: Emit) -> RankSwitching:
+        """Join the log at this address, or create it if no rank has done so yet.
+
+        Raises:
+            RegisterLost: there is no way to the others; the message says why.
+        """
+        distributed = getattr(loop.torch, "distributed", None)
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            raise RegisterLost("the job has no process group")
+        count = collective_count(loop.torch)
+        if count() is None:
+            raise RegisterLost("its process group does not count collectives")
+        log = SharedLog.open(address) if address else SharedLog.create()
+        rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
+        return cls(loop, log, count, emit, rank=rank, ranks=ranks)
+
     def _joined(self) -> RankMember:
-        return RankMember(self._log, self._met.rank, self._met.ranks, number=self._log.plans() + 1)
-
-    @property
-    def rank(self) -> int:
-        return self._met.rank
-
-    @property
-    def ranks(self) -> int:
-        return self._met.ranks
+        return RankMember(self._log, self.rank, self.ranks, number=self._log.plans() + 1)
 
     @property
     def address(self) -> str:
@@ -227,7 +209,7 @@ class RankSwitching:
 
     def _refusal(self, plan: SwitchPlan) -> tuple[NotReady | None, str]:
         """What kept the ranks from it: the first that refused, else those that said nothing."""
-        said = [self._log.get(ready_key(plan.number, rank)) for rank in range(self._met.ranks)]
+        said = [self._log.get(ready_key(plan.number, rank)) for rank in range(self.ranks)]
         refused = next((one for one in said if one not in (None, READY)), None)
         if refused is not None:
             kind, _, why = refused.partition(" ")
@@ -261,7 +243,7 @@ class RankSwitching:
 
     def at_boundary(self) -> bool:
         """Between two steps; whether the next boundary must not be passed by."""
-        count = self._met.count()
+        count = self._count()
         if count is None:
             return False
         seen = self._seen  # the other thread may begin a new one meanwhile
@@ -310,7 +292,7 @@ class RankSwitching:
             watched = job_watches(torch)
             busy = busy or (watched and f"waits: {watched}")
         if busy is not None:
-            member.answer(plan, f"rank {self._met.rank} {busy}", NotReady.BUSY)
+            member.answer(plan, f"rank {self.rank} {busy}", NotReady.BUSY)
         else:
             member.answer(plan, self._why_not(plan))
 
@@ -322,13 +304,13 @@ class RankSwitching:
         try:
             applied = self._apply(change)
         except Refused as refused:
-            return f"rank {self._met.rank}: {refused}"[:200]
+            return f"rank {self.rank}: {refused}"[:200]
         why = None
         if applied.cls not in ANY_CLASS_WITH_ALL:
-            why = f"its class is {applied.cls} on rank {self._met.rank}"
+            why = f"its class is {applied.cls} on rank {self.rank}"
         loss = self._active.undo(applied)
         self._loop.check_again(applied)
-        return why if loss is None else f"rank {self._met.rank}: it could not be reverted: {loss.why}"[:200]
+        return why if loss is None else f"rank {self.rank}: it could not be reverted: {loss.why}"[:200]
 
     def _apply(self, change: Mapping[str, object]) -> AppliedRemedy:
         options, allowed = change.get("options"), change.get("allowed")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autobrrr.agent.ranks import rank_switching
-from autobrrr.agent.ranks.rank_switching import RankMeeting, RankSwitching
+from autobrrr.agent.ranks.rank_switching import RankSwitching
 from autobrrr.agent.ranks.shared_log import RegisterLost
 from autobrrr.agent.ranks.switch_protocol import PLAN, RankMember, SwitchOutcome
 
@@ -43,8 +43,7 @@ def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitchi
     loop = SimpleNamespace(
         torch=torch, active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
     )
-    met = RankMeeting(rank=0, ranks=1, log=register, count=lambda: next(counts))  # type: ignore[arg-type]
-    return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]
+    return RankSwitching(loop, register, lambda: next(counts), told.append, rank=0, ranks=1)  # type: ignore[arg-type]
 
 
 def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
