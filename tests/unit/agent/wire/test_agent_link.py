@@ -85,20 +85,6 @@ def test_our_own_is_let_in_and_spoken_to(tmp_path: Path) -> None:
         each.close()
 
 
-@pytest.mark.parametrize("everybody", [True, False])
-def test_root_outside_a_container_is_trusted_where_it_has_no_number_inside(
-    everybody: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, there = socket.socketpair()
-    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
-    monkeypatch.setattr(agent_socket.struct, "unpack", lambda form, data: (1, 65534, 65534))
-    monkeypatch.setattr(agent_socket, "_unmapped_uid", lambda: 65534)
-    monkeypatch.setattr(agent_socket, "_sees_all_users", lambda: everybody)
-    assert agent_socket.is_trusted(here) is not everybody
-    here.close()
-    there.close()
-
-
 def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = []
 
