@@ -38,7 +38,6 @@ from .wire.agent_socket import AgentSocket, LinkLost
 from .wire.ring_writer import StepRing
 
 TICK_MS = 2000
-CUT_OFF_MS = 200  # between two looks at whether a measurement lasts too long
 LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
@@ -147,9 +146,6 @@ class AgentSession:
                 if self._active.look_at_memory():
                     self._loop.hot.poke()
                 look_ms = min(look_ms, self._active.memory.every_ms)
-            if self._loop.measuring.task is not None:
-                self._loop.cut_off()
-                look_ms = min(look_ms, CUT_OFF_MS)
             if self._link.wait(look_ms) and not self._outbox:
                 self._obey(self._link.receive())
 

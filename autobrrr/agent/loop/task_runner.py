@@ -6,7 +6,6 @@ task ends it and is reported, and training goes on.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import thread_time_ns
@@ -85,7 +84,6 @@ class Measuring:
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
-        self._turn = allocate_lock()  # held by a slice, or by the agent's thread while it cuts a step off
         self._until_ns = NEVER  # when the instrumented step that is running is cut off
         self._cut = 0  # steps of this task that were
         self._just_cut = False
@@ -100,23 +98,12 @@ class Measuring:
         self._until_ns, self._cut, self._just_cut = NEVER, 0, False
         self.task = task
 
-    def cut_off(self) -> Callable[[], None] | None:
-        """End what a step that lasts too long is under. From the agent's thread.
-
-        Returns:
-            What is left to call on the training thread; None where nothing is.
-        """
+    def cut_off(self) -> None:
+        """End what a step that lasts too long is under. On the training thread, in the middle of it."""
         task = self.task
-        if task is None or self._clock() < self._until_ns or not self._turn.acquire(blocking=False):
-            return None
-        try:
-            if self._clock() < self._until_ns:  # a slice has run in between
-                return None
+        if task is not None and self._clock() >= self._until_ns:
             self._until_ns, self._just_cut = NEVER, True
             task.cancel()
-        finally:
-            self._turn.release()
-        return task.cancel if task.pending else None
 
     def slice(self, boundary: Boundary) -> bool:
         """Run the slice that is due, if one is; True where the task is over with it."""
@@ -130,20 +117,19 @@ class Measuring:
         if has_waited:  # the step that ended was watched too
             boundary.last_flags |= ring_layout.SETTLING
         began, cpu = self._clock(), self._cpu_clock()
-        with self._turn:
-            self._until_ns = NEVER
-            try:
-                self._look_back(task, boundary)
-                if why is not None:
-                    raise Abstain(why)
-                after = task.at_boundary(boundary)
-            except Exception as error:  # the task ends, training goes on
-                task.cancel()
-                after = None
-                self._emit(given_up(task, error))
-                self.unfinished = task if task.pending else None
-                if raised_by_handler(error):
-                    raise
+        self._until_ns = NEVER
+        try:
+            self._look_back(task, boundary)
+            if why is not None:
+                raise Abstain(why)
+            after = task.at_boundary(boundary)
+        except Exception as error:  # the task ends, training goes on
+            task.cancel()
+            after = None
+            self._emit(given_up(task, error))
+            self.unfinished = task if task.pending else None
+            if raised_by_handler(error):
+                raise
         ended = self._clock()
         self.spent_ns += ended - began
         self.cpu_ns += self._cpu_clock() - cpu
@@ -166,7 +152,6 @@ class Measuring:
             return
         self._just_cut = False
         self._cut += 1
-        task.cancel()  # what only this thread can take off
         boundary.last_flags |= ring_layout.SETTLING
         if not task.resumable or self._cut > MOST_CUT:
             raise Abstain(f"a step under it took longer than {self._limit_ns / 1e9:.0f} s and was cut off")

@@ -95,7 +95,7 @@ class TrainLoop:
         self._pages = pages
         self.stamps = DeviceStamps(torch, pages.write_device, cpu_clock)
         self._sampling = Sampling(torch, self.phases)
-        self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
+        self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail, self.measuring.cut_off)
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
         self._scouts = FallbackMarks(torch, self.job, self.event, self.fail)
         self._patches: list[Patch] = []
@@ -524,12 +524,6 @@ class TrainLoop:
         self.measuring.usual_ns = self.step_ns
         self.measuring.begin(task)
         self.hot.poke()
-
-    def cut_off(self) -> None:
-        """End what a step that lasts too long is under. From the agent's thread."""
-        rest = self.measuring.cut_off()
-        if rest is not None:
-            self.hooks.overdue = rest
 
     def _plain_steps(self, *, sample: bool) -> int:
         """How many steps from here on need nothing but a note of their end."""

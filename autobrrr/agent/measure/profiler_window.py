@@ -121,7 +121,6 @@ class WindowTask:
         """Switch the profiler off, unless it is the job's own by now."""
         if self._on and (get_ident() != self._loop.hot.owner or capturing(self._loop.torch)):
             return
-        self._loop.hooks.overdue = None
         with ANY:
             self._switch_off()
         take_off_all(self._witnesses)

@@ -28,9 +28,20 @@ AnyCall = Callable[..., object]
 
 
 class PhaseHooks:
-    """All phase hooks of one job. Made once for a set of live objects, put on many times."""
+    """All phase hooks of one job. Made once for a set of live objects, put on many times.
 
-    def __init__(self, job: Job, phases: PhaseClock, loader: LoaderWatch, fail: Fail) -> None:
+    Args:
+        door: Called where the training thread is in our hands for a moment, in the middle of a step.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        phases: PhaseClock,
+        loader: LoaderWatch,
+        fail: Fail,
+        door: Callable[[], None] = lambda: None,
+    ) -> None:
         self._torch = job.torch
         self._job = job
         self._phases = phases
@@ -47,7 +58,7 @@ class PhaseHooks:
         self.on = False
         self.roots_on = False  # forward is measured
         self.updates_on = False  # the optimizer is
-        self.overdue: Callable[[], None] | None = None  # called at doors of the training thread
+        self._door = door
         self.before_backward: Callable[[], None] | None = None  # called there, in a sampled step
 
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
@@ -88,7 +99,7 @@ class PhaseHooks:
         """Prepare what is called around the calls of these root modules."""
         self._watching = []
         for root in roots:
-            enter, leave = make_root(root, self._phases, self._torch.is_grad_enabled, self._ours, self.door)
+            enter, leave = make_root(root, self._phases, self._torch.is_grad_enabled, self._ours, self._door)
             self._watching.append((weakref.ref(root), enter, leave))
 
     def place_root_hooks(self) -> None:
@@ -97,13 +108,8 @@ class PhaseHooks:
         self._watches += [watch(root, enter, leave) for root, enter, leave in live if root is not None]
         self.roots_on = bool(self._watches)
 
-    def door(self) -> None:
-        """The training thread is in our hands for a moment, in the middle of a step."""
-        if self.overdue is not None:
-            self.overdue()
-
     def _backward_door(self) -> None:
-        self.door()
+        self._door()
         if self.before_backward is not None:
             self.before_backward()
 
