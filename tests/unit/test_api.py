@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from autobrrr.cli import agent_tools
 from autobrrr.client import joined_session, ranks_at_once
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone, UsageError
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import SessionEnding
@@ -149,11 +148,6 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_attach_is_a_room_and_a_function(joined: FakeClient) -> None:
-    assert autobrrr.attach.triage.CHECKS  # type: ignore[attr-defined]
-    assert isinstance(autobrrr.attach(7), autobrrr.Session)
-
-
 def test_a_session_that_was_started_here_is_taken_off_at_the_end(joined: FakeClient) -> None:
     with api.attach(7) as session:
         assert session.started
@@ -183,22 +177,6 @@ def test_a_job_that_ends_inside_the_block_is_no_error(
     with api.attach(7):
         pass
     assert joined.done[-1] == "close"
-
-
-def test_a_session_shows_itself_as_a_page_and_still_does_when_it_is_over(joined: FakeClient) -> None:
-    session = api.attach(7)
-    shown = session._repr_html_()
-    assert shown.startswith("<iframe srcdoc=")
-    assert shown.count("<") == 2  # the page itself is escaped
-    assert "overhead" in html.unescape(shown)
-    session.detach()
-    assert session._repr_html_() == shown
-
-
-def test_names_that_do_not_exist_are_refused_before_anything_is_tried(joined: FakeClient) -> None:
-    with pytest.raises(UsageError, match=r"optimizer\.fuse"):
-        api.attach(7).tune(only=["optimizer.fuse"])
-    assert joined.done == ["own"]
 
 
 def test_a_launcher_is_diagnosed_by_all_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

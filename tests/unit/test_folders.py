@@ -77,21 +77,3 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     assert second is not None
     folders.unlock(file, second)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_is_its_childrens_too(tmp_path: Path) -> None:
-    held = folders.lock(tmp_path / "a.lock")
-    assert held is not None
-    kept = os.dup(held)  # as a child has it
-    os.close(held)
-    assert folders.is_locked(tmp_path / "a.lock")
-    os.close(kept)
-    assert not folders.is_locked(tmp_path / "a.lock")
-
-
-def test_a_link_is_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_text("")
-    (tmp_path / "link.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError):
-        folders.lock(tmp_path / "link.lock")
-    assert not folders.is_locked(tmp_path / "link.lock")

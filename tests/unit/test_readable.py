@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import unicodedata
-from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markupsafe import Markup, escape
 
 from autobrrr.agent.wire.framing import encode
-from autobrrr.cli.verb_arguments import narrate
 from autobrrr.cli.verbs import ls
-from autobrrr.errors import AutobrrrError
-from autobrrr.readable import MOST_INTEGER, Foreign, cleaned, fields, readable, readable_lines
+from autobrrr.readable import Foreign, cleaned, fields, readable, readable_lines
 from autobrrr.records import JobLine
-from autobrrr.report.html import page_template
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.sockets.agent_link import AgentLink, spoken
-from autobrrr_tui.app import AutobrrrApp
-from autobrrr_tui.screens.jobs_screen import TopScreen
+from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr_tui.text_rows import plain, row, wrapped
 from support.pages import read_page
 from support.screens import tui
-from support.sessions.session import read_log
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00\x7f\x85\x1c"
 UNSEEN = "\u202e\u2066\u200b\u200d\ufeff\u2028\u2029\udc9b\U000e0041\u3164"
@@ -64,19 +55,11 @@ def test_whatever_comes_in_is_safe(text: str) -> None:
     assert readable_lines(text).count("\n") == text.count("\n")
 
 
-def test_what_steers_stands_as_its_escape() -> None:
-    assert readable("a\x1b[31mb\x9b\u202ec\udcff\n") == r"a\x1b[31mb\x9b\u202ec\xff\n"
-
-
 @pytest.mark.parametrize(
     "text", ["train.py", "/data/名前/tränen 2.py", "void f<3>(int)", "[red]x[/red]", "a\\nb"]
 )
 def test_what_is_harmless_is_left_as_it_is(text: str) -> None:
     assert readable(text) == text
-
-
-def test_odd_spaces_become_plain_ones() -> None:
-    assert readable("a\u00a0b\u3000c") == "a b c"
 
 
 @given(st.integers(1, 50), ANY)
@@ -92,18 +75,6 @@ def test_a_cleaned_tree_can_be_a_record_and_a_line(value: object) -> None:
     line = msgspec.json.encode(found).decode()
     assert is_safe(json.dumps(json.loads(line), ensure_ascii=False))
     assert cleaned(found) == found
-
-
-def test_numbers_that_no_record_holds_are_not_measured() -> None:
-    assert cleaned([MOST_INTEGER, -MOST_INTEGER, 2**70, float("nan"), float("inf"), 1.5, True]) == [
-        *(None, -MOST_INTEGER, None, None, None, 1.5, True)
-    ]
-
-
-def test_a_foreign_text_is_no_text_to_a_type_checker_nor_to_json() -> None:
-    assert not isinstance(Foreign("x"), str)
-    with pytest.raises(TypeError):
-        json.dumps(Foreign("x"))
 
 
 @given(st.dictionaries(ANY.filter(lambda name: name != "v"), JSON, max_size=4))
@@ -131,13 +102,6 @@ def test_lines_for_a_terminal_are_safe_and_lines(text: str) -> None:
     assert all(map(is_safe, wrapped(text, 20)))
 
 
-def test_a_line_of_narration_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    narrate(STEERING)
-    shown = capsys.readouterr().err
-    assert shown.endswith("\n")
-    assert is_safe(shown[:-1])
-
-
 @given(ANY)
 def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     tmp_path_factory: pytest.TempPathFactory, text: str
@@ -156,55 +120,3 @@ def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     assert f"<script>{readable_lines(text)}" in read.text
     assert f"<b>{readable(text)}" in read.text
     assert all(map(is_safe, shown.split("\n")))
-
-
-@given(ANY)
-def test_what_a_log_says_is_safe_where_it_is_read(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
-    path = tmp_path_factory.mktemp("log") / "1.jsonl"
-    path.write_text(json.dumps({"at": 1, "kind": "note", "body": {"text": text, text: [text]}}) + "\n")
-    ((_, body),) = read_log(path)
-    assert all(map(is_safe, json.dumps(body, ensure_ascii=False).split("\n")))
-
-
-def test_markup_in_a_job_s_name_is_text_on_the_screen() -> None:
-    name = "[red]x[@click=q]y.py"
-    line = JobLine(pid=7, script=name, rank=None, torch="2", attached=False, attachable=True, why=None)
-
-    def no_source(pid: int) -> tui.FakeSource:
-        raise AutobrrrError("none")
-
-    async def run() -> str:
-        app = AutobrrrApp(TopScreen(lambda unseen: [line], no_source, no_source), environ={})
-        async with app.run_test(size=(120, 24)) as pilot:
-            text = ""
-            for _ in range(200):
-                await pilot.pause(0.02)
-                text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
-                if "y.py" in text:
-                    break
-            return text
-
-    assert name in asyncio.run(run())
-
-
-def test_a_sentence_of_an_agent_s_is_bounded() -> None:
-    assert len(spoken("x" * 900_000)) == 4096
-
-
-@pytest.mark.parametrize("said", [STEERING, "x" * 10_000])
-def test_an_error_of_a_file_s_making_is_one_safe_line(said: str, tmp_path: Path) -> None:
-    assert is_safe(readable(f"{tmp_path}: {said}"))
-
-
-def test_no_text_of_a_page_steers_it_whoever_cleaned_it_before() -> None:
-    text = "\x1b]0;x\x07\u202e<script>\x9b31m\nnext"
-    shown = page_template._environment().from_string("{{ text }}{{ ours }}")
-    assert shown.render(text=text, ours=Markup("<b>")) == f"{escape(readable_lines(text))}<b>"
-    data = page_template.inline_json(msgspec.json.encode([text, "\u2028", "ä — é"]).decode())
-    assert all(map(is_safe, data.split("\n")))
-    assert "<" not in data
-    first, line_end, plain = json.loads(data)
-    assert (line_end, plain) == ("\\u2028", "ä — é")
-    assert "\\u202e" in first

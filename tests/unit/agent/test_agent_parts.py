@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.patches import Patch, patched, prepared, take_off_all
+from autobrrr.agent.live_torch.patches import patched, take_off_all
 from autobrrr.agent.loop.root_modules import RootSearch
 from autobrrr.agent.loop.step_hook import Hot, make_tap
 from autobrrr.agent.measure.stack_sampler import Place, place_of
-from autobrrr.agent.phases.batch_shapes import batch_size, token_count
+from autobrrr.agent.phases.batch_shapes import batch_size
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.sampling_schedule import BUDGET, Bursts
 
@@ -52,28 +51,12 @@ def test_a_cadence_that_is_asked_for_is_only_made_sparser() -> None:
     assert bursts.spacing(100_000) > 8
 
 
-def test_the_step_before_a_burst_is_looked_at_and_plain_ones_are_not() -> None:
-    bursts = Bursts()
-    bursts.ask(bursts.every, bursts.steps, 50)
-    assert not bursts.wants(10, 1_000_000)
-    assert bursts.look_at(10) == 49
-
-
 def test_long_steps_are_sampled_at_once_and_short_ones_after_a_rest() -> None:
     short, long = Bursts(), Bursts()
     for bursts, step_ns in ((short, 1_000_000), (long, 300_000_000)):
         bursts.rest(20, 8, step_ns)
     assert [seq for seq in range(20, 32) if short.wants(seq, 1_000_000)] == [28, 29, 30, 31]
     assert [seq for seq in range(20, 32) if long.wants(seq, 300_000_000)] == [20, 21, 22, 23, 28, 29, 30, 31]
-
-
-def test_a_rest_is_left_out_only_where_each_step_might_be_sampled() -> None:
-    bursts = Bursts()
-    limit_ns = int((bursts.cost_ns + bursts.boundary_ns) / BUDGET)
-    bursts.rest(20, 8, limit_ns + 1)
-    assert bursts.wants(20, limit_ns)
-    bursts.rest(40, 8, limit_ns - 1)
-    assert not bursts.wants(47, limit_ns)
 
 
 class Owner:
@@ -111,29 +94,6 @@ def test_a_patch_over_ours_stays_and_ours_is_named() -> None:
         Owner.speak = original  # type: ignore[method-assign]
 
 
-def test_what_somebody_patched_between_two_bursts_is_wrapped_anew() -> None:
-    original = vars(Owner)["speak"]
-    (patch,) = prepared(Owner, "speak", loud)
-    theirs = loud(original)
-    Owner.speak = theirs  # type: ignore[method-assign, assignment]
-    try:
-        patch.put_on()
-        assert Owner().speak() == "owner!!"
-        assert patch.take_off()
-        assert vars(Owner)["speak"] is theirs
-    finally:
-        Owner.speak = original  # type: ignore[method-assign]
-
-
-def test_an_attribute_that_is_not_the_owners_own_is_left_alone() -> None:
-    class Heir(Owner):
-        pass
-
-    assert prepared(Heir, "speak", loud) == []
-    assert prepared(None, "speak", loud) == []
-    assert isinstance(Patch(Owner, "speak", loud), Patch)
-
-
 class Fires:
     """An optimizer and a clock for the tap."""
 
@@ -163,16 +123,6 @@ def test_plain_steps_are_noted_until_the_slow_way_is_due() -> None:
     assert fires.slow == [1040, 1050]
 
 
-def test_optimizers_within_a_step_pass_for_nothing() -> None:
-    fires = Fires()
-    other = object()
-    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 2
-    for _ in range(3):
-        fires.tap(other)
-    assert fires.hot.times == []
-    assert len(fires.slow) == 1
-
-
 def test_a_poke_within_a_step_keeps_the_count_of_those_that_passed() -> None:
     fires = Fires()
     other = object()
@@ -182,15 +132,6 @@ def test_a_poke_within_a_step_keeps_the_count_of_those_that_passed() -> None:
     fires.tap(other)
     assert fires.hot.passes == 99
     assert len(fires.slow) == 1
-
-
-def test_another_optimizer_and_a_poke_go_the_slow_way() -> None:
-    fires = Fires()
-    fires.tap(object())
-    fires.hot.poke()
-    fires.tap(fires)
-    assert len(fires.slow) == 2
-    assert fires.hot.times == []
 
 
 def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> None:
@@ -210,17 +151,6 @@ def test_batch_sizes_are_found_where_batches_keep_them() -> None:
     assert batch_size(({"x": [torch.zeros(5)]},)) == 5
     assert batch_size((torch.zeros(()), "text", torch.zeros(6, 2))) == 6
     assert batch_size(("text", 3)) == -1
-
-
-def test_what_can_not_be_read_has_no_size_and_the_next_one_is_looked_at() -> None:
-    class ClosedMap(UserDict[str, object]):
-        def __getitem__(self, name: str) -> object:
-            raise OSError(name)
-
-    ragged = torch.nested.nested_tensor([torch.zeros(3, 8), torch.zeros(5, 8)])
-    for unread in (ClosedMap(x=1), ragged):
-        assert batch_size((unread,)) == token_count((unread,)) == -1
-        assert batch_size((unread, torch.zeros(6, 2, dtype=torch.int64))) == 6
 
 
 def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:
@@ -298,14 +228,6 @@ def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
     look = lambda: place_of(sys._getframe(), foreign)  # noqa: E731
     assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
     assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]
-
-
-def test_a_place_in_a_compiled_function_is_no_code_between_the_phases() -> None:
-    names: dict[str, object] = {}
-    exec(compile("def enter(look):\n    return look()\n", "/x/torch/_dynamo/eval_frame.py", "exec"), names)
-    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
-    look = lambda: place_of(sys._getframe(), ("/usr/lib/", "/x/", __file__))  # noqa: E731
-    assert names["step"](names["enter"], look)[:2] == ("train.py:2 step", "forward")  # type: ignore[operator]
 
 
 def test_only_calls_from_outside_modules_are_roots(monkeypatch: pytest.MonkeyPatch) -> None:

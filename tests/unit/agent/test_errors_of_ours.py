@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from autobrrr.agent.live_torch.job_signals import Ours
 from autobrrr.agent.phases.batch_shapes import batch_size
 
 
@@ -41,14 +40,3 @@ def test_only_what_a_handler_raised_leaves_a_guard() -> None:
     assert batch_size([Odd(signalled=False)]) == -1
     with pytest.raises(TimeoutError, match="of the job"):
         batch_size([Odd(signalled=True)])
-
-
-def test_errors_of_other_kinds_pass_and_those_of_ours_are_told() -> None:
-    told: list[Exception] = []
-    ours = Ours(ValueError, TypeError, told=told.append)
-    for error in (ValueError("a"), TypeError("b")):
-        with ours:
-            raise error
-    assert list(map(str, told)) == ["a", "b"]
-    with pytest.raises(KeyError), ours:
-        raise KeyError("c")

@@ -96,7 +96,3 @@ def test_the_socket_of_a_dead_agent_goes(runtime: Path, tmp_path: Path, listenin
     listening.close()
     assert preloaded_agent.sweep(runtime, proc) == ["agent-7-70.sock"]
     assert list(runtime.iterdir()) == []
-
-
-def test_nothing_is_raised_where_there_is_no_runtime_folder(tmp_path: Path) -> None:
-    assert preloaded_agent.sweep(tmp_path / "none") == []

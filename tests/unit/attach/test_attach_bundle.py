@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import marshal
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,8 +13,7 @@ import pytest
 
 from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.ptrace import injector
-from autobrrr.machine import procfs
-from support.attach import eventually, probe_bundle
+from support.attach import probe_bundle
 from support.machines.fake_proc import FakeProc
 
 OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
@@ -48,15 +45,6 @@ def test_every_module_stands_after_those_that_it_needs() -> None:
     for place, (name, is_package, body) in enumerate(made[1:]):
         for needed in code_bundle.imported(name, is_package, body.decode(), known):
             assert names.index(needed) < place
-
-
-def test_modules_that_import_each_other_are_named(tmp_path: Path) -> None:
-    room = tmp_path / code_bundle.ROOM
-    room.mkdir()
-    for name, text in (("__init__", ""), ("a", "from . import b"), ("b", "from . import a")):
-        (room / f"{name}.py").write_text(text)
-    with pytest.raises(ValueError, match=r"agent\.a', 'agent\.b', 'agent\.a"):
-        code_bundle.entries(tmp_path)
 
 
 def load(entries: tuple[code_bundle.Entry, ...], kind: str) -> object:
@@ -128,49 +116,9 @@ def test_code_that_somebody_else_has_put_into_the_cache_is_not_run(tmp_path: Pat
     assert code_bundle.code(entries, OWN, tmp_path / "cache") == first
 
 
-def test_a_cache_without_room_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(unfinished: str, path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    assert code_bundle.code(probe_bundle(tmp_path / "probe"), OWN, tmp_path / "cache") is not None
-    assert list((tmp_path / "cache" / "bundles").iterdir()) == []
-
-
-def test_another_content_is_another_entry_of_the_cache(tmp_path: Path) -> None:
-    code_bundle.code(probe_bundle(tmp_path / "one"), OWN, tmp_path / "cache")
-    code_bundle.code(probe_bundle(tmp_path / "two", main="start = print"), OWN, tmp_path / "cache")
-    assert len(list((tmp_path / "cache" / "bundles").iterdir())) == 2
-
-
 @pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
 def test_an_interpreter_that_can_not_compile_means_source(program: str) -> None:
     assert code_bundle.compile_with(code_bundle.CompilingPython(program=program, name=program), b"x") is None
-
-
-def test_an_interpreter_that_hangs_means_source() -> None:
-    def hang(*words: object, **options: object) -> subprocess.CompletedProcess[bytes]:
-        raise subprocess.TimeoutExpired("python", 8)
-
-    assert code_bundle.compile_with(OWN, b"x", run=hang) is None
-
-
-def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
-    """With one it could type there what our shell then runs."""
-    code = "import os; print(os.getsid(0) == os.getpid())"
-    done = code_bundle.run_bounded([sys.executable, "-I", "-S", "-c", code], input=b"", timeout=20)
-    assert done.stdout == b"True\n"
-
-
-def test_a_program_of_somebody_else_is_heard_so_far_and_what_it_started_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(code_bundle, "MOST_CODE_BYTES", 1 << 12)
-    with pytest.raises(subprocess.SubprocessError, match="says more than 4096 bytes"):
-        code_bundle.run_bounded(["/bin/cat", "/dev/zero"], input=b"", timeout=20)
-    done = code_bundle.run_bounded(["/bin/sh", "-c", "sleep 60 & echo $!"], input=b"", timeout=20)
-    started = int(done.stdout)
-    eventually(lambda: (found := procfs.stat(started)) is None or found.state == "Z")
 
 
 OTHER_VERSION = (3, 9)

@@ -66,19 +66,6 @@ def test_a_call_that_is_entered_twice_runs_once_and_complains_of_nothing(tmp_pat
     assert not (tmp_path / FAILED).is_symlink()
 
 
-def test_where_the_folder_is_gone_nothing_runs(tmp_path: Path) -> None:
-    fire(f"import os; os.mkdir({str(tmp_path / 'ran')!r})", tmp_path / "gone")
-    time.sleep(0.05)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_long_text_is_cut_and_a_foreign_one_is_read_as_a_failure_to_load() -> None:
-    assert load_failure.parse("what is this") == Complaint(part=Part.LOADING, kind="", number=None, text="")
-    assert load_failure.parse("link\nE\nNone\na\nb").text == "a\\nb"
-    assert load_failure.parse("link\nE\n" + "9" * 4000 + "\n\x1b[2J").number is None
-    assert load_failure.parse("link\nE\n\u0661\n\x1b[2J").text == "\\x1b[2J"
-
-
 SAID = {
     "descriptors": (Part.LOADING, "OSError", errno.EMFILE, "too many", r"OSError: too many", "which limit"),
     "thread": (Part.THREAD, "RuntimeError", None, "can't", r".thread.: RuntimeError: can't", "which limit"),

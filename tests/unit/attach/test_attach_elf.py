@@ -30,30 +30,6 @@ def own_python() -> tuple[process_maps.Mapping, elf_symbols.Elf]:
     raise AssertionError("this Python exports no C API")
 
 
-@pytest.mark.parametrize(
-    ("name", "replaced"),
-    [
-        ("libpython3.12.so.1.0", True),
-        ("python", True),
-        ("python3.11d", True),
-        ("bash", False),
-    ],
-)
-def test_a_program_that_is_gone_and_not_for_us_is_a_python_only_by_its_name(
-    name: str, replaced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = process_maps.Mapping(
-        start=0, end=1, permissions="r--p", offset=0, path=f"/usr/bin/{name}", unlinked=7
-    )
-
-    def shut(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(mapped_python, "files", lambda *_: [gone])
-    monkeypatch.setattr(mapped_python, "opened", shut)
-    assert mapped_python.read(os.getpid()).replaced is replaced
-
-
 def test_addresses_are_those_that_the_linker_gives() -> None:
     names = (mapped_python.ADD, mapped_python.RUN, "PyErr_SetString", "Py_MakePendingCalls")
     found = mapped_python.symbols(os.getpid(), process_maps.read(os.getpid()), names)
@@ -65,10 +41,6 @@ def test_addresses_are_those_that_the_linker_gives() -> None:
 
 def test_a_name_that_is_not_there_is_left_out() -> None:
     assert own_python()[1].symbols(["Py_AddPendingCal", "Py_AddPendingCallX", ""]) == {}
-
-
-def test_a_name_that_is_only_needed_is_not_defined() -> None:
-    assert own_python()[1].symbols(["malloc"]) == {}
 
 
 def test_this_interpreter_is_recognised() -> None:

@@ -66,22 +66,6 @@ def test_a_path_of_another_namespace_leaves_the_root(tmp_path: Path, root: Path)
     assert groups.spare_memory_bytes(PID, proc, root) == 6 * MIB
 
 
-def test_a_path_above_the_root_of_groups_leads_nowhere(tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "0::/../../outside\n")
-    (root / "cgroup.controllers").touch()
-    group(root, **memory2(10 * MIB, 4 * MIB))
-    group(tmp_path.parent / "outside", **memory2(MIB, MIB))
-    assert groups.spare_memory_bytes(PID, proc, root) == 6 * MIB
-
-
-def test_lines_that_are_none_of_the_kernel_s_are_passed_over(tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "what\n0:\n0::job\n")
-    (proc / "meminfo").write_text("SwapFree\nSwapFree: \u0661 kB\n")
-    group(root, memory__max="\u0661", pids__max="9" * 5000)
-    assert groups.spare_memory_bytes(PID, proc, root) is None
-    assert groups.spare_tasks(PID, proc, root) is None
-
-
 @pytest.mark.parametrize(("limit", "spare"), [("max", 21), (5 * MIB, 6), (0, 1)])
 def test_swap_that_the_group_may_use_is_room(limit: object, spare: int, tmp_path: Path, root: Path) -> None:
     proc = process(tmp_path, "0::/job\n", swap_kib=20 << 10)
@@ -89,12 +73,6 @@ def test_swap_that_the_group_may_use_is_room(limit: object, spare: int, tmp_path
     files = memory2(10 * MIB, 9 * MIB)
     group(root / "job", **files, memory__swap__max=limit, memory__swap__current=0)
     assert groups.spare_memory_bytes(PID, proc, root) == spare * MIB
-
-
-def test_without_limits_nothing_is_short(tmp_path: Path, root: Path) -> None:
-    assert groups.spare_memory_bytes(PID, process(tmp_path, ""), root) is None
-    assert groups.spare_tasks(PID, process(tmp_path, "0::/gone\n"), root) is None
-    assert not groups.is_frozen(PID, process(tmp_path, "6:freezer:/\n"), root)
 
 
 def test_the_fewest_threads_of_all_groups_count(tmp_path: Path, root: Path) -> None:
@@ -108,31 +86,3 @@ def test_the_fewest_threads_of_all_groups_count(tmp_path: Path, root: Path) -> N
 def test_the_freezer_of_version_one(state: str, frozen: bool, tmp_path: Path, root: Path) -> None:
     group(root / "freezer" / "job", freezer__state=state)
     assert groups.is_frozen(PID, process(tmp_path, "6:freezer:/job\n"), root) is frozen
-
-
-@pytest.mark.parametrize(
-    ("line", "folder", "name"),
-    [("0::/job", "job", "memory__events"), ("4:memory:/job", "memory/job", "memory__oom_control")],
-    ids=["version 2", "version 1"],
-)
-def test_kills_for_memory_are_counted_also_when_the_process_is_gone(
-    line: str, folder: str, name: str, tmp_path: Path, root: Path
-) -> None:
-    proc = process(tmp_path, f"{line}\n")
-    (root / "cgroup.controllers").touch()
-    (proc / "vmstat").write_text("oom_kill 9\n")
-    group(root / folder, **{name: "low 0\noom_kill 0"})
-    count = groups.oom_counter(PID, proc, root)
-    assert count() == 0
-    (proc / str(PID) / "cgroup").unlink()
-    group(root / folder, **{name: "low 0\noom_kill 1"})
-    assert count() == 1
-    (root / folder / name.replace("__", ".")).unlink()
-    assert count() is None
-
-
-def test_without_a_memory_group_the_machine_s_kills_count(tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "0::/\n")
-    assert groups.oom_counter(PID, proc, root)() is None
-    (proc / "vmstat").write_text("nr_free_pages 5\noom_kill 9\n")
-    assert groups.oom_counter(PID, proc, root)() == 9

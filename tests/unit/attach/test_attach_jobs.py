@@ -51,13 +51,6 @@ def test_launchers_by_command(words: tuple[str, ...]) -> None:
     assert job_roles.is_launcher_command([*map(Foreign, words)])
 
 
-@pytest.mark.parametrize(
-    "words", [("python", "train.py", "torchrun"), ("python", "-m", "mytrain", "accelerate"), ("bash", "x")]
-)
-def test_scripts_that_only_mention_a_launcher(words: tuple[str, ...]) -> None:
-    assert not job_roles.is_launcher_command([*map(Foreign, words)])
-
-
 def test_a_shell_over_a_job_is_a_launcher(proc: FakeProc) -> None:
     proc.add(10, comm="bash", words=("bash", "go.sh"))
     proc.add(11, ppid=10, torch=True)
@@ -107,29 +100,10 @@ def test_children_spawned_without_a_rank_are_ranks_when_the_parent_idles(proc: F
     assert ranks(proc, {11: 25}) == [11]
 
 
-def test_environments_of_a_parent_that_trains_are_no_ranks(proc: FakeProc) -> None:
-    proc.add(10, torch=True)
-    proc.add(11, ppid=10, torch=True)
-    assert ranks(proc, {10: 20, 11: 25}) == []
-
-
 def test_a_pause_of_all_is_no_sign_of_a_launcher(proc: FakeProc) -> None:
     proc.add(10, torch=True)
     proc.add(11, ppid=10, torch=True)
     assert ranks(proc) == []
-
-
-def test_ranks_below_a_launcher_below_a_shell(proc: FakeProc) -> None:
-    proc.add(10, comm="bash", words=("bash", "go.sh"))
-    proc.add(11, ppid=10, torch=True, words=("python", "/bin/torchrun", "train.py"))
-    proc.add(12, ppid=11, torch=True, environ={"RANK": "0"})
-    assert ranks(proc) == [12]
-
-
-def test_the_rank_of_a_process(proc: FakeProc) -> None:
-    proc.add(10, environ={"RANK": "3"})
-    proc.add(11)
-    assert (job_roles.rank_of(10, proc.root), job_roles.rank_of(11, proc.root)) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -143,34 +117,6 @@ def test_the_rank_of_a_process(proc: FakeProc) -> None:
 )
 def test_what_a_command_line_runs(words: list[str], script: str | None) -> None:
     assert procfs.script([*map(Foreign, words)]) == (None if script is None else Foreign(script))
-
-
-@pytest.mark.parametrize(
-    ("program", "found"),
-    [
-        ("python", True),
-        ("/opt/bin/python3", True),
-        ("python3.12", True),
-        ("python3.13t", True),
-        ("python3.13td", True),
-        ("python_train.sh", False),
-        ("python3.12-config", False),
-        ("pythonw.py", False),
-        ("python3.12\n", False),
-        ("ipython", False),
-        ("/python/train", False),
-        ("", False),
-    ],
-)
-def test_an_interpreter_by_its_name(program: str, found: bool) -> None:
-    assert procfs.is_python(program) is found
-
-
-def test_a_name_with_brackets_and_blanks(proc: FakeProc) -> None:
-    proc.add(10, comm="a) R 7 (b", ppid=5, start_ticks=99)
-    found = procfs.stat(10, proc.root)
-    assert found is not None
-    assert (found.comm.raw, found.ppid, found.start_ticks) == ("a) R 7 (b", 5, 99)
 
 
 TORCHRUN = {

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr import quantities
 from autobrrr.attach import doctor_checks, job_listing, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
-from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
-from autobrrr.machine import procfs
+from autobrrr.errors import EXIT_CANNOT_ATTACH
 from autobrrr.records import DoctorCheck, JobLine
 from support.machines.fake_proc import FakeProc
 
@@ -56,23 +54,6 @@ def ticking(step_s: float) -> Callable[[], int]:
     return lambda: round(next(ticks) * step_s * 1e9)
 
 
-def test_the_time_of_a_list_is_that_of_a_cpu_so_that_a_busy_machine_hides_no_job(
-    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proc.add(10, torch=True, state="T")
-    monkeypatch.setattr(job_listing.time, "monotonic_ns", ticking(10 * job_listing.LOOK_S))
-    (found,) = job_listing.find(proc.root, own_pid=99, passed_over=pytest.fail)
-    assert "is stopped" in (found.why or "")
-
-
-def test_what_was_found_is_looked_at_however_long_that_takes(proc: FakeProc) -> None:
-    for pid in range(10, 50):
-        proc.add(pid, torch=True, state="T")
-    listed = job_listing.find(proc.root, own_pid=99, clock=ticking(job_listing.LOOK_S / 50))
-    assert len(listed) == 40
-    assert all("is stopped" in (each.why or "") for each in listed)
-
-
 def test_processes_whose_torch_there_was_no_time_to_find_are_counted(proc: FakeProc) -> None:
     for pid in range(10, 50):
         proc.add(pid, torch=True, state="T")
@@ -82,23 +63,6 @@ def test_processes_whose_torch_there_was_no_time_to_find_are_counted(proc: FakeP
     )
     assert counts == [40 - len(found)]
     assert found
-
-
-def test_processes_below_each_other_are_each_looked_at_once(
-    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for pid in range(10, 50):
-        proc.add(pid, ppid=pid - 1, torch=True, state="T")
-    asked: list[int] = []
-    caught = procfs.status
-
-    def status(pid: int, root: Path = procfs.PROC, tid: int | None = None) -> dict[str, str]:
-        asked.append(pid)
-        return caught(pid, root, tid)
-
-    monkeypatch.setattr(procfs, "status", status)
-    job_listing.find(proc.root, own_pid=99, clock=ticking(0.0), sleep=lambda seconds: None)
-    assert len(asked) < 40 * 15
 
 
 def case(proc: FakeProc) -> triage.TriageCase:
@@ -129,20 +93,6 @@ def test_the_doctor_names_a_profiler_that_is_in_the_process(proc: FakeProc) -> N
     checks, _ = doctor_checks.of_process(10, case(proc))
     (found,) = [check for check in checks if check.name == "profiler"]
     assert (found.status, "CUDA_INJECTION64_PATH" in found.detail) == ("warn", True)
-
-
-def test_the_doctor_names_dcgm_which_holds_counters_of_the_gpu(proc: FakeProc) -> None:
-    proc.add(10)
-    proc.add(11, comm="nv-hostengine")
-    checks, _ = doctor_checks.of_process(10, case(proc))
-    (found,) = [check for check in checks if check.name == "profiler"]
-    assert (found.status, found.fix) == ("warn", "dcgmi profiling --pause")
-
-
-def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> None:
-    checks, code = doctor_checks.of_process(10, case(proc))
-    assert [(check.name, check.status) for check in checks] == [("process", "fail")]
-    assert code == EXIT_GONE
 
 
 def test_the_doctors_table_has_the_mending_under_the_check() -> None:
@@ -182,58 +132,3 @@ def test_the_list_names_what_says_why_a_job_can_not_be_attached_to() -> None:
     assert rows[2] == ["22", "3", "?", "not", "ready", "b.py"]
     assert len(rows) == 3
     assert "no training job" in ls.table([])
-
-
-def test_the_list_marks_the_rank_that_the_others_wait_for() -> None:
-    ranks = [
-        JobLine(
-            pid=10 + rank,
-            script="a.py",
-            rank=rank,
-            torch="2.1",
-            attached=True,
-            attachable=True,
-            why=None,
-            job="0a1b",
-            slowest=rank == 1,
-        )
-        for rank in range(2)
-    ]
-    first, second = ls.table(ranks).splitlines()[1:]
-    assert "slowest" not in first
-    assert "attached, slowest rank" in second
-
-
-def test_a_script_s_name_is_one_line_of_the_list_whatever_it_holds() -> None:
-    odd = JobLine(
-        pid=7, script="a\nb\x1b[2J.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None
-    )
-    (line,) = ls.table([odd]).splitlines()[1:]
-    assert line.split(maxsplit=3) == ["7", "2.13.0", "ready", "a\\nb\\x1b[2J.py"]
-
-
-def test_the_list_shows_whose_a_job_is_how_old_and_what_it_takes() -> None:
-    line = JobLine(
-        pid=7, script="a.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None,
-        user="ada", arguments="--lr 0.1", age_ns=11_520 * 10**9, cpu_ns=5_760 * 10**9, rss_bytes=412 << 20,
-    )  # fmt: skip
-    (row,) = ls.table([line]).splitlines()[1:]
-    assert row.split() == [
-        "7",
-        "ada",
-        "2.13.0",
-        "50",
-        "%",
-        "412",
-        "MiB",
-        "3h12m",
-        "ready",
-        "a.py",
-        "--lr",
-        "0.1",
-    ]
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(42, "42s"), (430, "7m"), (3600, "1h00m"), (187_200, "2d4h")])
-def test_an_age_is_short(seconds: int, said: str) -> None:
-    assert quantities.duration_words(seconds * 10**9) == said

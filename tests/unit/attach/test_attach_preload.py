@@ -139,33 +139,6 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     assert told.step_ns == {"count": 9}
 
 
-def test_a_line_of_an_outcome_that_makes_no_sense_is_none(tmp_path: Path) -> None:
-    lines: list[object] = [
-        {"remedy": ["a"], "status": "applied"},
-        {"remedy": "a", "status": {}},
-        {"remedy": "a", "status": "applied", "class": ["bitwise"]},
-        {"remedy": "a", "status": "applied", "why": 5},
-        {"remedy": None},
-        {"step_ns": {"median": "fast"}},
-        {"step_ns": {"median": -1}},
-        {"step_ns": {"median": True}},
-        {"step_ns": {"median": [1]}},
-        [],
-        7,
-    ]
-    (tmp_path / "outcome-0-77").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + "\x00\n")
-    told = preload_outcome.PreloadOutcome(tmp_path, 77)
-    assert told.news() == []
-    assert told.remedies == []
-    assert told.step_ns is None
-
-
-@pytest.mark.timeout(30)
-def test_a_pipe_where_an_outcome_would_lie_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "outcome-0-1")
-    assert preload_outcome.PreloadOutcome(tmp_path, 1).news() == []
-
-
 def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_path: Path) -> None:
     told = preload_outcome.PreloadOutcome(tmp_path, 77)
     for rank in (1, 0):
@@ -178,25 +151,6 @@ def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_
     (tmp_path / "outcome-0-77").write_text(json.dumps({"step_ns": {"count": 5}}) + "\n")
     assert [line["remedy"] for line in told.news()] == ["two"]
     assert told.step_ns == {"count": 5}
-
-
-def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: Path) -> None:
-    told = preload_outcome.PreloadOutcome(tmp_path, 77)
-    for pid, cls in ((77, "bitwise"), (78, "bitwise"), (79, "stream")):
-        line = {"remedy": "one", "status": "applied", "class": cls}
-        (tmp_path / f"outcome-0-{pid}").write_text(json.dumps(line) + "\n")
-    assert [line["class"] for line in told.news()] == ["bitwise", "stream"]
-
-
-def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
-    told = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
-    assert next(line["why"] for line in told.missed()).endswith(
-        "before the command ended no process of it said that it trains with torch"
-    )
-    again = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
-    (tmp_path / "outcome-0-77").write_text('{"remedy": "one", "status": "applied"}\n')
-    again.news()
-    assert [(line["remedy"], line["status"]) for line in again.missed()] == [("two", "refused")]
 
 
 def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> None:

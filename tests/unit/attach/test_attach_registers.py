@@ -58,12 +58,6 @@ def test_results_are_signed(value: int) -> None:
     assert x86_64.result(registers(rax=value & NO_SYSCALL)) == value
 
 
-def test_where_a_thread_stands() -> None:
-    block = registers(rip=0xABC, rsp=0xDEF)
-    assert (x86_64.instruction(block), x86_64.stack(block)) == (0xABC, 0xDEF)
-    assert x86_64.registers_bytes() == 216
-
-
 EPOLL_WAIT, FUTEX, MADVISE, BRK, READ = 232, 202, 28, 12, 0
 EINTR, RESTART = -4, -512
 FUTEX_WAIT_PRIVATE, WAIT_BITSET_PRIVATE, WAIT_BITSET_CLOCK = 128, 137, 393
@@ -93,15 +87,6 @@ def test_a_thread_before_a_mutex_as_mallocs_does_not_wait() -> None:
 @pytest.mark.parametrize("rax", [0, 1, 5, -11])
 def test_a_thread_whose_call_has_ended_does_not_wait(rax: int) -> None:
     assert not waits(EPOLL_WAIT, rax)
-
-
-def test_a_thread_in_no_system_call_does_not_wait() -> None:
-    assert not waits(-1, EINTR)
-
-
-def test_a_call_has_up_to_six_arguments() -> None:
-    block, _, _ = x86_64.for_call(registers(rsp=1 << 40), 1, (1, 2, 3, 4, 5, 6), 0)
-    assert [word(block, place) for place in (14, 13, 12, 11, 9, 8)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_results_on_the_stack_lie_below_the_red_zone_and_above_the_frame() -> None:

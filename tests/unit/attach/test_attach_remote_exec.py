@@ -130,12 +130,6 @@ def test_a_broken_table_is_not_believed(index: int, memory: Memory) -> None:
     assert obstacle(memory) == remote_exec.NO_TABLE
 
 
-@pytest.mark.parametrize("bytes_", [0, 1 << 20])
-def test_nor_one_whose_room_for_a_path_is_odd(bytes_: int, memory: Memory) -> None:
-    memory.table(94, bytes_)
-    assert obstacle(memory) == remote_exec.NO_TABLE
-
-
 def test_a_thread_state_that_is_not_the_main_threads_is_not_written_to(memory: Memory) -> None:
     memory.word(THREAD + 0x30, PID + 1)
     assert obstacle(memory) == remote_exec.NO_MAIN_THREAD
@@ -145,18 +139,6 @@ def test_in_a_container_the_main_thread_has_the_number_that_it_has_there(memory:
     memory.proc.add(PID, NSpid=f"{PID}\t1")
     memory.word(THREAD + 0x30, 1)
     assert find(PID, memory.proc.root).pid == PID
-
-
-def test_interpreters_in_a_ring_end_the_search(memory: Memory) -> None:
-    memory.word(MAIN + 0x8, 2)
-    memory.word(MAIN + 0x10, YOUNGER)
-    assert obstacle(memory) == remote_exec.NO_MAIN_THREAD
-
-
-@pytest.mark.parametrize("address", [1 << 40, (1 << 64) - 8])
-def test_a_pointer_into_nowhere_is_no_error_of_ours(address: int, memory: Memory) -> None:
-    memory.word(RUNTIME + 0x400, address)
-    assert obstacle(memory) == remote_exec.UNREADABLE
 
 
 def test_a_process_whose_calls_are_filtered_is_looked_at_in_a_stop_where_that_shows_them(

@@ -77,16 +77,6 @@ def test_nor_one_that_will_return_into_it(depth: int, memory: int) -> None:
     assert is_inside(HIGH, memory)
 
 
-def test_words_deeper_than_that_do_not_count(memory: int) -> None:
-    os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * pending_call.STACK_WORDS)
-    assert not is_inside(HIGH, memory)
-
-
-def test_a_stack_near_its_end_is_read_as_far_as_it_goes(memory: int) -> None:
-    os.truncate(memory, STACK_AT + 12)
-    assert not is_inside(HIGH, memory)
-
-
 def test_before_python_3_13_it_is_the_main_thread(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     proc.add(10)
@@ -252,46 +242,6 @@ def test_a_thread_that_is_ready_to_run_is_given_time_to_come_to_its_stop(
     with pytest.raises(CannotAttach, match=said):
         borrowed_thread._once(by_call(), 10, 0, borrowed_thread.InjectedCall())
     assert waited == ([1.0, 5.0] if ready else [1.0])
-
-
-def test_a_pause_begins_once_the_thread_had_a_cpu_to_come_to_its_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, delays = [0], [5_000, 105_000]  # ready to run, and without a CPU, for 100 us of its way
-
-    class Starved:
-        stopped, held_back = True, ()
-
-        def __init__(self, tid: int, registers_bytes: int) -> None:
-            pass
-
-        def interrupt(self) -> None:
-            pass
-
-        def wait_interrupted(self, timeout_s: float) -> bool:
-            now[0] += 103_000
-            return True
-
-        def registers(self) -> bytes:
-            now[0] += 400
-            return b""
-
-        def signal_mask(self) -> bytes:
-            return b""
-
-        def detach(self) -> None:
-            pass
-
-    monkeypatch.setattr(borrowed_thread.ptrace_calls, "Tracee", Starved)
-    monkeypatch.setattr(borrowed_thread.procfs, "run_delay_ns", lambda pid, tid: delays.pop(0))
-    monkeypatch.setattr(borrowed_thread.procfs, "stat", lambda pid, tid: object())
-    monkeypatch.setattr(borrowed_thread.same_program, "require", lambda pid, program: None)
-    monkeypatch.setattr(borrowed_thread.deadly_calls, "deadly", lambda tid: [])
-    monkeypatch.setattr(borrowed_thread.time, "monotonic_ns", lambda: now[0])
-    monkeypatch.setattr(PendingCall, "objection", lambda self, registers, memory: "not here")
-    state = borrowed_thread.InjectedCall()
-    borrowed_thread._once(by_call(), 10, 0, state)
-    assert (state.why, state.pause_ns) == ("not here", 3_400)
 
 
 def test_the_injector_has_more_time_than_all_of_its_waits() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import agent_wait, main_thread
+from autobrrr.attach import agent_wait
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine.same_program import Program
 from support.machines.fake_proc import FakeProc
@@ -67,12 +67,6 @@ def asleep(call: str) -> Callable[[float], Words]:
     return lambda seconds: {"state": "S", "syscall": call}
 
 
-def test_an_agent_that_comes_at_once_is_not_talked_about(tmp_path: Path) -> None:
-    world = World(tmp_path, asleep("202 0x0"), arrives_s=0.1)
-    world.wait()
-    assert world.lines == []
-
-
 def test_a_long_native_call_is_waited_for_with_a_line_a_second(tmp_path: Path) -> None:
     world = World(tmp_path, burning, arrives_s=12.0)
     world.wait()
@@ -122,17 +116,6 @@ def test_a_main_thread_that_gets_no_cpu_is_waited_for_and_not_said_to_sleep(tmp_
     world.wait()
     assert world.lines
     assert all("is ready to run, and other programs have the CPUs" in line for line in world.lines)
-
-
-def test_a_sleeper_that_was_just_woken_is_told_by_what_it_slept_in(tmp_path: Path) -> None:
-    proc = FakeProc(tmp_path)
-    proc.add(PID, state="S", syscall="61 0x0")
-    asleep_then = main_thread.observe(PID, proc.root, lambda: 1.0)
-    proc.add(PID, state="R", syscall="running")
-    awake = main_thread.observe(PID, proc.root, lambda: 2.0)
-    assert asleep_then is not None
-    assert awake is not None
-    assert "for a child process" in main_thread.describe(asleep_then, awake)
 
 
 def test_children_that_compile_are_waited_for(tmp_path: Path) -> None:
@@ -221,57 +204,9 @@ def test_a_prompt_is_named_after_two_seconds_whoever_else_trains(tmp_path: Path)
     assert 2 <= world.now_s < 3
 
 
-def test_a_select_on_the_first_descriptor_alone_is_a_prompt_too(tmp_path: Path) -> None:
-    with pytest.raises(CannotAttach, match="as at a prompt"):
-        World(tmp_path / "one", asleep("270 0x1 0x7f")).wait()
-    with pytest.raises(CannotAttach, match="for a file or connection"):
-        World(tmp_path / "several", asleep("270 0x9 0x7f")).wait()
-
-
-def test_input_from_a_file_is_no_prompt_and_the_file_is_named(tmp_path: Path) -> None:
-    world = World(tmp_path, asleep("0 0x5 0x7f"))
-    (tmp_path / str(PID) / "fd").mkdir()
-    (tmp_path / str(PID) / "fd" / "5").symlink_to("pipe:[77]")
-    with pytest.raises(CannotAttach, match=r"waits for input .system call 0 of pipe:.77..*nothing in it"):
-        world.wait()
-
-
-def test_nothing_is_said_of_the_main_thread_once_it_has_run_the_call(tmp_path: Path) -> None:
-    world = World(tmp_path, burning)
-    world.taken_s = 0.1
-    with pytest.raises(CannotAttach, match=r"the call has run, but .* .it waits while torch is imported."):
-        world.wait()
-    assert world.lines
-    assert not any("come back to Python" in line for line in world.lines)
-
-
 def test_a_job_that_is_stopped_meanwhile_is_told_so_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, lambda seconds: {"state": "T"} if seconds > 0.5 else burning(seconds))
     with pytest.raises(CannotAttach, match=r"was stopped .job control. while") as caught:
         world.wait()
     assert caught.value.hint.startswith(f"kill -CONT {PID}")
     assert world.now_s < 1
-
-
-def test_a_debugger_that_comes_meanwhile_is_named(tmp_path: Path) -> None:
-    def held(seconds: float) -> Words:
-        return {"state": "t", "TracerPid": "99"}
-
-    world = World(tmp_path, held)
-    FakeProc(tmp_path).add(99, comm="gdb")
-    with pytest.raises(CannotAttach, match=r"gdb .pid 99. took process 4242"):
-        world.wait()
-
-
-def test_only_what_it_did_in_the_last_second_is_said(tmp_path: Path) -> None:
-    def works_then_asks(seconds: float) -> Words:
-        if seconds < 6:
-            return burning(seconds)
-        return {"state": "S", "syscall": "0 0x0 0x7f", "cpu_ticks": 600, "main_ticks": 600}
-
-    world = World(tmp_path, works_then_asks)
-    with pytest.raises(CannotAttach, match="as at a prompt"):
-        world.wait()
-    assert world.now_s < 9
-    assert "come back to Python" in world.lines[0]
-    assert "prompt" in world.lines[-1]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from io import StringIO
 
 import pyte
 import pytest
 from rich.cells import cell_len
 
-from autobrrr.cli import argument_parser, main, narration, printed
+from autobrrr.cli import printed
 from autobrrr.cli.narration import Loudness, Narrator
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text_table import hung
@@ -60,27 +59,6 @@ def test_on_a_terminal_the_status_is_one_line_and_gone_before_the_result(
     assert terminal.screen == [line]
 
 
-def test_a_long_status_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = looked_at(monkeypatch)
-    narrator = Narrator()
-    narrator.status("trying " + "optimizer.fused " * 20, 3.0)
-    assert len(terminal.screen) == 1
-    narrator.clear()
-    assert terminal.screen == []
-
-
-def test_names_that_steer_a_terminal_or_look_like_markup_are_shown_as_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    terminal = looked_at(monkeypatch)
-    narrator = Narrator()
-    narrator.status("watching [bold]a.py[/bold] \x1b[2J")
-    narrator.say("[red]b.py")
-    narrator.next_step("autobrrr diagnose [1]")
-    assert terminal.screen == ["autobrrr: [red]b.py", "next: autobrrr diagnose [1]"]
-    assert "\x1b[2J" not in terminal.getvalue()
-
-
 def test_in_a_pipe_a_stage_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     narrator = Narrator()
     narrator.status("[1 of 60 s] trying a", 59.0, subject="a")
@@ -90,34 +68,6 @@ def test_in_a_pipe_a_stage_is_said_once(capsys: pytest.CaptureFixture[str]) -> N
     said = capsys.readouterr()
     assert said.err.splitlines() == ["autobrrr: [1 of 60 s] trying a", "autobrrr: [3 of 60 s] trying b"]
     assert said.out == ""
-
-
-def test_in_a_pipe_what_is_waited_for_is_said_again_while_nothing_else_happens(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    timers: list[FakeTimer] = []
-
-    class FakeTimer:
-        def __init__(self, after_s: float, do: Callable[[], None]) -> None:
-            self.fire, self.live = do, False
-            timers.append(self)
-
-        def start(self) -> None:
-            self.live = True
-
-        def cancel(self) -> None:
-            self.live = False
-
-    monkeypatch.setattr(narration.threading, "Timer", FakeTimer)
-    narrator = Narrator()
-    narrator.status("attaching", 60.0)
-    timers[0].fire()
-    timers[1].fire()
-    narrator.status("tracing")
-    narrator.clear()
-    assert [timer.live for timer in timers] == [False] * 4
-    lines = ["attaching", "attaching: 15 s so far", "attaching: 30 s so far", "tracing"]
-    assert capsys.readouterr().err.splitlines() == [f"autobrrr: {line}" for line in lines]
 
 
 def test_quiet_says_nothing_and_verbose_says_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,19 +85,6 @@ def test_quiet_says_nothing_and_verbose_says_every_stage(monkeypatch: pytest.Mon
     assert terminal.screen == ["autobrrr: tracing", "autobrrr: probing"]
 
 
-def test_loud_and_quiet_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ls", "-q", "-v"]) == 2
-    assert "not allowed with" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", ["doctor", "tune", "recipe"])
-def test_every_verb_takes_them(verb: str) -> None:
-    parser = argument_parser.Parser()
-    argument_parser.fill(parser, verb)
-    words = ["-v", "ls"] if verb == "recipe" else ["-v"]
-    assert parser.parse_args(words).loudness is Loudness.VERBOSE
-
-
 def test_a_result_is_exact_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     text = verdict_text(SNAPSHOTS["overhead"])
     printed.show(text)
@@ -161,14 +98,6 @@ def test_on_a_terminal_it_is_coloured_and_hangs_below_its_text(monkeypatch: pyte
     head, first, *more = terminal.screen
     assert head == "train.py (pid 7): regime: overhead, confidence high"
     assert {len(line) - len(line.lstrip()) for line in more} == {first.index("a word")}
-
-
-def test_without_colours_where_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = looked_at(monkeypatch)
-    monkeypatch.setenv("NO_COLOR", "1")
-    printed.show("speed-up 1.56x [1.44–1.69]; limited by kernels (high)")
-    codes = [code for code in ("\x1b[3", "\x1b[9") if code in terminal.getvalue()]
-    assert codes == []
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.cli import main, terminal_screen
+from autobrrr.cli import main
 from autobrrr.cli.output_file import check_places
 from autobrrr.cli.tune_script import _output_folder, _own
 from autobrrr.cli.verbs import attach
@@ -49,11 +48,6 @@ def test_the_machine_is_not_measured_for_what_can_t_be(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_launcher_with_an_open_quote_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", "--launcher", "torchrun 'x", "--param", "gc.freeze", "--", "python", "t.py"]) == 2
-    assert "--launcher: not a command: No closing quotation" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [(["1", "--html", "x"], "autobrrr report PID --html"), (["--trials", "3"], "autobrrr tune --trials …")],
@@ -73,14 +67,6 @@ def test_what_a_browser_is_served_has_all_flags_or_none(monkeypatch: pytest.Monk
     assert main(["attach", "1", "--web", "--for", "1.5m", "--readonly"]) == 0
     assert served == [["attach", "1", "--readonly", "--for=90.000000s"]]
     assert main(["attach", "1", "--web", "--foreground"]) == 2
-
-
-def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:
-    pytest.importorskip("textual_serve")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"--web {port}: "):
-            terminal_screen.serve(["attach", "1"], port)
 
 
 def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_works(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal, cast
+from typing import cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -20,7 +20,7 @@ from autobrrr.client.joined_session import open_session, tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
-from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome, SessionEnding
+from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -67,11 +67,6 @@ def test_a_session_that_does_as_much_or_less_is_joined(
     assert "joined the existing session" in capsys.readouterr().out
 
 
-def test_where_it_does_less_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_about_joined(session(outside=True), SessionOptions(), print)
-    assert "autobrrr detach 7 ends it" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("started", "how", "stays"),
     [
@@ -90,48 +85,6 @@ def test_a_session_stays_where_the_command_that_leaves_it_says_so(
     monkeypatch.setattr(joined_session, "join_or_start", lambda pid, options, **more: client)
     assert open_session(7, SessionOptions(), lambda line: None, **how) is client
     assert [call.args for call in client.own.call_args_list] == [(False,)] * stays
-
-
-def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_met_so_far(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class FakeClient:
-        def __init__(self) -> None:
-            self.asked: list[list[str]] = []
-
-        def apply(self, remedies: list[RemedyChoice]) -> list[RemedyOutcome]:
-            self.asked.append([each.remedy for each in remedies])
-            code: Literal["not_met", "unfit"] = "not_met" if len(self.asked) == 1 else "unfit"
-            return [
-                RemedyOutcome(
-                    remedy=each.remedy,
-                    why="any words",
-                    code=code if each.remedy == "optimizer.fused" else "unfit",
-                )
-                for each in remedies
-            ]
-
-    monkeypatch.setattr(attach.time, "sleep", lambda seconds: None)
-    client, said = FakeClient(), []
-    wanted = [RemedyChoice(remedy=name) for name in ("optimizer.fused", "gc.freeze")]
-    attach._switch_on(client, wanted, said.append)  # type: ignore[arg-type]
-    assert client.asked == [["optimizer.fused", "gc.freeze"], ["optimizer.fused"]]
-    assert len(said) == 2
-
-
-@pytest.mark.parametrize(("lost", "said"), [(0, ""), (1, "1 line of"), (3, "3 lines of")])
-def test_what_could_not_be_written_of_a_session_is_said_at_its_end(
-    lost: int, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ending = SessionEnding(kind="detached", why="detached", lost_lines=lost)
-    client = MagicMock(snapshot=lambda: SimpleNamespace(active=[]), detach=lambda keep: ending)
-    client.__enter__.return_value = client
-    monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
-    lines: list[str] = []
-    assert detach._detach(7, False, lines.append)
-    assert ["could not be written" in line and line.startswith(said) for line in lines[1:]] == [True] * (
-        lost > 0
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -33,27 +32,6 @@ def test_a_closed_terminal_that_is_to_be_ignored_is(monkeypatch: pytest.MonkeyPa
     try:
         with stopped_in_order():
             os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_terminal_that_closes_says_so_twice_and_ends_it_once() -> None:
-    before, heard = signal.signal(signal.SIGHUP, signal.SIG_DFL), []
-
-    def end() -> None:
-        signal.raise_signal(signal.SIGHUP)
-        heard.append("other machines")
-
-    def stopped() -> None:
-        with stopped_in_order(), ExitStack() as sessions:
-            sessions.callback(end)
-            signal.raise_signal(signal.SIGHUP)
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            stopped()
-        assert heard
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
 

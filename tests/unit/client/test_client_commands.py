@@ -8,21 +8,17 @@ from functools import partial
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from autobrrr.cli import main
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.verb_arguments import one_pid, session_options
+from autobrrr.cli.verb_arguments import session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
-from autobrrr.errors import CannotAttach, UsageError
+from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder, order_from
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support.judged import verdicts
 from support.judged.diagnosis import facts
-from support.screens import tui
 
 FEW_STEPS = StepStats(count=9, mean=1_500_000, median=1_420_000, p99=None)
 NO_STEPS = StepStats(count=0, mean=None, median=None, p99=None)
@@ -51,14 +47,6 @@ def test_anything_else_is_no_duration_and_says_how_to_write_one(text: str) -> No
         duration_s(text)
 
 
-@given(st.text(max_size=12))
-def test_no_text_at_all_makes_it_raise_anything_else(text: str) -> None:
-    try:
-        assert duration_s(text) > 0
-    except argparse.ArgumentTypeError:
-        pass
-
-
 @pytest.mark.parametrize(
     ("words", "options"),
     [
@@ -84,11 +72,6 @@ def test_a_probe_contradicts_a_session_that_must_not_touch_the_job(flag: str) ->
         session_options(parsed(attach, "7", "--probe", flag))
 
 
-def test_several_pids_are_refused_by_name() -> None:
-    with pytest.raises(CannotAttach, match="7, 8"):
-        one_pid(parsed(diagnose, "7", "8"))
-
-
 @pytest.mark.parametrize(
     ("module", "words"),
     [
@@ -105,20 +88,6 @@ def test_words_that_make_no_sense_are_a_usage_error(module: object, words: tuple
     with pytest.raises(SystemExit) as caught:
         parsed(module, *words)
     assert caught.value.code == 2
-
-
-def test_a_recipe_for_a_session_that_switches_nothing_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["attach", "4194304", "--readonly", "--recipe", "r.toml"]) == 2
-    assert "do not allow" in capsys.readouterr().err
-
-
-def test_a_recipe_that_is_none_is_refused_before_anything_is_attached(
-    capsys: pytest.CaptureFixture[str], tmp_path: object
-) -> None:
-    assert main(["attach", "4194304", "--recipe", f"{tmp_path}/none.toml"]) == 2
-    assert capsys.readouterr().out == ""
 
 
 class Clock:
@@ -276,16 +245,6 @@ def test_a_window_that_is_on_is_waited_for_and_one_that_never_ends_is_not() -> N
     assert patience.is_over(diagnosis(steps=100, state="profiling"))
 
 
-def test_a_window_that_was_asked_for_is_not_dropped_for_time() -> None:
-    clock = Clock()
-    patience = diagnosing.Patience(window=True, clock_s=clock)
-    assert not patience.is_over(diagnosis(steps=100))
-    clock.now_s += diagnosing.DEFAULT_S + 1
-    assert not patience.is_over(diagnosis(steps=100))
-    window = ProfilerWindow(status="abstained", why="no")
-    assert patience.is_over(diagnosis(steps=100, window=window))
-
-
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
     clock = Clock()
     patience = diagnosing.Patience(sweep="batch", clock_s=clock)
@@ -301,15 +260,6 @@ def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None
     assert short.is_over(diagnosis(steps=200))
 
 
-def test_a_given_time_is_the_whole_time() -> None:
-    clock = Clock()
-    patience = diagnosing.Patience(for_s=5, clock_s=clock)
-    clock.now_s += 4.9
-    assert not patience.is_over(diagnosis(steps=1000))
-    clock.now_s += 0.1
-    assert patience.is_over(diagnosis(steps=0))
-
-
 def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
     clock = Clock()
     patience = diagnosing.Patience(for_s=5, clock_s=clock)
@@ -320,15 +270,3 @@ def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
     assert not patience.is_over(diagnosis(steps=9))
     clock.now_s += 1
     assert patience.is_over(diagnosis(steps=9))
-
-
-def test_a_rank_is_watched_until_its_collectives_are_timed() -> None:
-    patience = diagnosing.Patience(clock_s=Clock())
-    rank = diagnosis(steps=90, confidence="high", state="timing", job=tui.job(rank=0, world_size=2))
-    assert not patience.is_over(rank)
-    assert patience.is_over(msgspec.structs.replace(rank, state="sampling"))
-    assert patience.is_over(msgspec.structs.replace(rank, job=tui.job()))
-
-
-def test_the_last_snapshot_of_a_session_ends_the_waiting() -> None:
-    assert diagnosing.Patience(clock_s=Clock()).is_over(diagnosis(final=True))

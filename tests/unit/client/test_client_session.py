@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-import time
 
 import msgspec
 import pytest
@@ -58,16 +56,6 @@ def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> 
     assert len(list(snapshots)) == 1
 
 
-def test_the_end_that_came_with_an_answer_is_known_when_nothing_more_can_be_asked(session: Session) -> None:
-    client = Client(session.theirs)
-    session.answer(snapshot=msgspec.to_builtins(OVERHEAD))
-    session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
-    client.snapshot()
-    session.link.close()
-    with pytest.raises(TargetGone, match="the session is over: detached"):
-        client.snapshot()
-
-
 def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,42 +70,12 @@ def test_a_session_that_says_nothing_any_more_is_asked_and_given_up(
     assert [session.asked()["do"] for _ in range(3)] == ["ping", "subscribe", "ping"]
 
 
-def test_a_job_that_takes_long_over_a_remedy_may_take_as_long_as_ever_to_be_left(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_client, "ANSWER_S", 0.01)
-    monkeypatch.setattr(session_client, "APPLY_S", 0.02)
-    monkeypatch.setattr(session_client, "FAREWELL_S", 0.01)
-    client = Client(session.theirs)
-    with pytest.raises(AutobrrrError, match="did not answer 'apply'"):
-        client.apply([])
-    session.number += 1  # the answer that never came
-    later = threading.Timer(0.2, lambda: session.answer(ending=None))
-    later.start()
-    assert client.leave() is None
-    later.join()
-
-
-def test_watching_ends_when_the_time_is_up(session: Session) -> None:
-    session.answer()
-    assert list(Client(session.theirs).snapshots(for_s=0.01)) == []
-
-
 def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
     session.answer(ok=False, error={"message": "no remedies", "hint": "detach", "exit_code": 2})
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError) as caught:
         client.diagnose("off")
     assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no remedies", "detach", 2)
-
-
-@pytest.mark.timeout(30)
-def test_a_snapshot_that_is_too_long_to_be_sent_is_not_waited_for(session: Session) -> None:
-    """A hostile job can say so much of itself; the session sends the error in its place."""
-    session.answer()
-    session.say({"ok": False, "error": {"message": "the answer is too long", "hint": "", "exit_code": 1}})
-    with pytest.raises(AutobrrrError, match="the answer is too long"):
-        list(Client(session.theirs).snapshots())
 
 
 def test_a_session_that_vanishes_with_its_job_is_gone(
@@ -158,16 +116,6 @@ def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
     with pytest.raises(AutobrrrError, match="ended as soon as it began"):
         join_or_start(os.getpid(), SessionOptions())
     assert len(begun) == 1
-
-
-def test_the_last_words_of_a_session_are_heard_also_by_one_who_asks_too_late(session: Session) -> None:
-    client = Client(session.theirs)
-    session.asked()
-    session.snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended", "decided": True})
-    session.link.close()
-    assert [each.pid for each in client.snapshots()] == [OVERHEAD.pid]
-    assert client.ending is not None
-    assert client.ending.decided
 
 
 def test_a_session_of_another_protocol_is_named(session: Session) -> None:
@@ -238,41 +186,3 @@ def test_detach_returns_what_was_left_when_the_session_is_over(session: Session)
     assert client.ending is not None
     session.asked()
     assert session.asked()["keep"] is True
-
-
-def test_the_end_of_the_log_can_be_read(session: Session) -> None:
-    session.answer(path="/logs/s.jsonl", lines=["one", "two"])
-    found = Client(session.theirs).log(2)
-    assert (str(found.path), found.lines) == ("/logs/s.jsonl", ["one", "two"])
-
-
-def test_an_end_that_comes_while_a_silent_session_is_asked_is_told_as_the_end(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_client, "SILENT_S", 0.05)
-    session.answer()
-    client = Client(session.theirs)
-
-    def ends() -> None:
-        time.sleep(0.2)
-        session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
-        session.link.close()
-
-    later = threading.Thread(target=ends)
-    later.start()
-    assert len(list(client.snapshots())) == 1
-    later.join()
-
-
-def test_who_has_answered_late_is_no_silent_session(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_client, "ANSWER_S", 0.05)
-    client = Client(session.theirs)
-    with pytest.raises(AutobrrrError, match="did not answer 'snapshot'"):
-        client._ask("snapshot", session_client.ANSWER_S)
-    session.answer()  # late: of the question before
-    later = threading.Timer(1.5, lambda: session.answer(ending=None))
-    later.start()
-    assert client.leave() is None
-    later.join()

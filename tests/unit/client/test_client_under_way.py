@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from unittest.mock import MagicMock
 
-import msgspec
 import pytest
 
 from autobrrr.cli import main
-from autobrrr.client import diagnosing, session_client
+from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.sidecar.process import spawn
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target, is_under_way
-from support.judged.verdicts import OVERHEAD
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +28,6 @@ def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
     assert is_under_way(me)
     assert is_under_way(me)
     endpoint.close()
-    assert not is_under_way(me)
-
-
-def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
-    me = find_target(os.getpid())
-    endpoint = SessionSocket(me)
-    lock = Path(f"/proc/self/fd/{endpoint.lock_fd}").resolve()
-    endpoint.close()
-    lock.touch()
     assert not is_under_way(me)
 
 
@@ -68,21 +56,6 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
 def _closed_meanwhile(endpoint: SessionSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     closes = iter((endpoint.close,))
     monkeypatch.setattr(session_client.time, "sleep", lambda seconds: next(closes, lambda: None)())
-
-
-def test_a_session_that_never_came_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    _closed_meanwhile(SessionSocket(find_target(os.getpid())), monkeypatch)
-    assert session_client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
-
-
-def test_one_that_does_not_answer_at_all_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = SessionSocket(find_target(os.getpid()))
-    monkeypatch.setattr(session_client, "JOIN_S", -1.0)
-    try:
-        with pytest.raises(AutobrrrError, match="does not answer"):
-            session_client.join_under_way(os.getpid(), on_wait=lambda text: None)
-    finally:
-        endpoint.close()
 
 
 def test_where_nobody_attaches_there_is_no_session(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,17 +121,3 @@ def test_the_lock_stays_held_by_whom_it_was_handed_to() -> None:
         SessionSocket(me)
     sidecar.close()
     assert not is_under_way(me)
-
-
-def test_what_measuring_the_machine_took_is_in_the_account_of_a_diagnosis(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    session = msgspec.structs.replace(OVERHEAD, cost=msgspec.structs.replace(OVERHEAD.cost, cpu_ns=300))
-    took = iter((1_000, 5_000))
-    monkeypatch.setattr(diagnosing, "own_cpu_ns", lambda: next(took))
-    monkeypatch.setattr(diagnosing, "await_verdict", lambda *_: session)
-    client = MagicMock(started=False)
-    client.__enter__.return_value = client
-    options = diagnosing.DiagnosisOptions(session=SessionOptions(readonly=True))
-    found = diagnosing.diagnosed(os.getpid(), options, print, lambda *_: client)
-    assert found.cost.cpu_ns == 4_300

@@ -142,14 +142,6 @@ def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() 
     assert told_of(sessions) == [[0, 2]] * 3
 
 
-def test_a_session_that_changes_nothing_is_not_held_and_hears_what_the_others_show() -> None:
-    held: set[int] = set()
-    sessions = [FakeSession(0, held), FakeSession(1, held, readonly=True), FakeSession(2, held)]
-    assert not compared(sessions)
-    assert told_of(sessions) == [[0, 2]] * 3
-    assert held == {0, 2}
-
-
 def test_one_rank_alone_times_nothing() -> None:
     session = FakeSession(0, set())
     compared([session, FakeSession(1, set())], never=1)
@@ -222,28 +214,9 @@ def test_what_ranks_have_timed_at_once_names_the_late_one_and_its_cause() -> Non
     assert "data wait" in ranks_text(lines).splitlines()[2]
 
 
-def test_what_was_compared_no_longer_holds_where_one_session_has_dropped_it() -> None:
-    found = told(RankModel(), RankModel(more_ms={"data_wait": 12.0}))
-    kept = msgspec.structs.replace(rank(0), ranks=found.ranks, straggler=found.straggler)
-    changed = all_ranks.together([kept, rank(1)])
-    assert changed.straggler is None
-    assert [(line.slowest, line.phase, line.own_by_phase_ns) for line in changed.ranks or []] == [
-        (None, None, {})
-    ] * 2
-
-
 def test_every_cause_and_every_reason_for_none_can_be_said() -> None:
     assert set(CAUSES) == set(get_args(LateCause))
     assert set(NO_RANK) == set(get_args(NoneLate))
     alike = told(RankModel(), RankModel())
     assert ranks_words(alike) == "none is slower than the others: their own work takes equally long"
     assert [line.slowest for line in alike.ranks or []] == [False, False]
-
-
-def test_ranks_of_which_too_few_steps_match_are_neither_slowest_nor_not() -> None:
-    few = told(RankModel(), RankModel(), steps=3)
-    assert few.straggler is not None
-    assert few.straggler.why == "too_few_steps"
-    assert [line.slowest for line in few.ranks or []] == [None, None]
-    assert ranks_words(few) == "which is slowest is not known: too few steps could be compared"
-    assert "were not compared" in (ranks_words(all_ranks.together([rank(0), rank(1)])) or "")

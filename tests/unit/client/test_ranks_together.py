@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from autobrrr.client import all_ranks
 from autobrrr.client.session_client import Client
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes, to_json
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.rank_text import ranks_text, ranks_words
 from autobrrr.report.text.verdict_text import verdict_text
@@ -107,21 +103,10 @@ def test_waits_of_ranks_that_were_timed_one_after_the_other_name_nobody() -> Non
     assert "were not compared" in str(ranks_words(found))
 
 
-def test_a_rank_that_was_attached_after_the_comparison_leaves_nobody_named() -> None:
-    found = all_ranks.together([*compared(rank(0, size=3), rank(1, size=3)), rank(2, size=3)])
-    assert found.straggler is None
-    assert [one.slowest for one in found.ranks or []] == [None] * 3
-
-
 def test_a_job_of_one_rank_says_nothing_of_ranks() -> None:
     alone = tui.snapshot()
     assert all_ranks.with_siblings(alone, [rank(1, 1.0)]) == alone
     assert ranks_words(alone) is None
-
-
-def test_a_process_that_is_no_rank_of_this_job_is_left_out() -> None:
-    found = all_ranks.with_siblings(rank(0, 12.0), [rank(1, 0.5, size=4), tui.snapshot()])
-    assert [one.pid for one in found.ranks or []] == [100]
 
 
 def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> None:
@@ -134,11 +119,6 @@ def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> No
     assert table[1].split() == ["0", "100", "communication", "4.20", "ms", "25.0", "ms", "15.0", "ms"]
     assert table[2].endswith("process 101 is stopped")
     assert table[3].endswith("slowest")
-
-
-def test_where_none_stands_out_the_lowest_rank_is_on_top() -> None:
-    assert all_ranks.together([rank(1, 1.0), rank(0, 1.0)]).pid == 100
-    assert all_ranks.together([rank(1, 1.0)]).pid == 101
 
 
 def test_a_rank_that_waits_is_not_on_top_where_another_works() -> None:
@@ -214,47 +194,3 @@ def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) 
     assert [one.pid for one in all_ranks.ask([100, 101], 0.1, join)] == [101]
     assert time.monotonic() - began_s < 20
     stuck.set()
-
-
-def test_several_threads_may_meet_the_same_record_for_the_first_time_at_once(tmp_path: Path) -> None:
-    """In a process of its own: once a type has been met, nothing can go wrong any more."""
-    told = tmp_path / "told.json"
-    told.write_text(to_json(compared(rank(0, 12.8), rank(1, 0.5))[0]))
-    code = (
-        "import json, sys, threading\n"
-        "from autobrrr.client.session_client import _typed\nfrom autobrrr.records import Diagnosis\n"
-        "raw, start = json.load(open(sys.argv[1])), threading.Barrier(4)\nsys.setswitchinterval(1e-6)\n"
-        "def meet():\n    start.wait()\n    _typed(raw, Diagnosis)\n"
-        "threads = [threading.Thread(target=meet) for _ in range(4)]\n"
-        "[each.start() for each in threads]\n[each.join() for each in threads]\n"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(Path(all_ranks.__file__).resolve().parents[2])}
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", code, str(told)], env=environ, check=False)
-        assert done.returncode == 0
-
-
-def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    from autobrrr.cli.launcher_ranks import say_failures
-    from autobrrr.client.each_rank import for_each
-
-    def work(pid: int) -> int:
-        if pid == 2:
-            raise CannotAttach("process 2 is stopped", "kill -CONT 2")
-        return pid * 10
-
-    for at_once in (True, False):
-        outcome = for_each([3, 2, 1], work, at_once=at_once)
-        assert list(outcome.done.items()) == [(3, 30), (1, 10)]
-        assert [(line.pid, line.why) for line in outcome.missing] == [(2, "process 2 is stopped")]
-        assert outcome.exit_code(0) == 3
-        say_failures(outcome)
-        first, second = capsys.readouterr().err.splitlines()
-        assert first.startswith("autobrrr: error: ")
-        assert first.endswith("process 2 is stopped")
-        assert second == "hint: kill -CONT 2"
-    assert for_each([1], work).exit_code(0) == 0
-    with pytest.raises(CannotAttach):
-        say_failures(for_each([2], work))
-    with pytest.raises(ZeroDivisionError):
-        for_each([1, 0], lambda pid: 1 // pid)

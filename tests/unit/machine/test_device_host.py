@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from autobrrr.machine import control_groups, processors, procfs
-from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.processors import fault_cost_ns
 from autobrrr.records import HostSample
 from autobrrr.roofline import quick_peaks
-from support.machines.devices import AbsentDevice, ReplayedDevice
 
 SECOND_NS = 1_000_000_000
 
@@ -168,32 +166,6 @@ def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> 
     assert late.children_cpu_share == pytest.approx(1.5)
 
 
-def test_the_other_ranks_are_summed_apart(proc: FakeProc) -> None:
-    proc.process(10, 100)
-    proc.process(20, 50)
-    proc.process(21, 50)
-    groups, beside = proc.root / "groups", [20, 21]
-    device = HostDevice(10, None, proc.root, lambda: proc.now_ns, cgroups=groups, beside=lambda: beside)
-    device.sample()
-    proc.process(20, 150)
-    proc.process(21, 100)
-    proc.now_ns += 2 * SECOND_NS
-    sample = device.sample()
-    assert sample is not None
-    assert (sample.ranks_cpu_share, sample.children_cpu_share) == (pytest.approx(0.75), 0)
-
-
-def test_a_child_that_is_new_does_not_bring_its_past_along(proc: FakeProc) -> None:
-    device = proc.device(10)
-    device.sample()
-    proc.process(10, 100, children="20 ")
-    proc.process(20, 5000)
-    proc.now_ns += 2 * SECOND_NS
-    sample = device.sample()
-    assert sample is not None
-    assert sample.children_cpu_share == 0
-
-
 @pytest.mark.parametrize("state", ["Z", "X"])
 def test_a_job_that_has_ended_gives_no_sample(proc: FakeProc, state: str) -> None:
     proc.process(10, 100, state=state)
@@ -213,53 +185,10 @@ def test_what_the_kernel_does_not_tell_is_not_measured(proc: FakeProc) -> None:
     assert sample.cpu_share == 0
 
 
-def test_another_training_thread_starts_from_nothing(proc: FakeProc) -> None:
-    proc.thread(10, 12, delay_ns=9 * SECOND_NS)
-    device = proc.device(10)
-    device.sample()
-    device.watch_thread(12)
-    proc.now_ns += SECOND_NS
-    sample = device.sample()
-    assert sample is not None
-    assert sample.run_delay_share is None
-
-
-def test_a_name_with_blanks_and_parentheses_does_not_shift_the_fields(proc: FakeProc) -> None:
-    proc.process(10, 100, name="a) R 1 (b")
-    found = procfs.stat(10, proc.root)
-    assert found is not None
-    assert (found.state, found.ppid, found.cpu_ns, found.start_ticks) == (
-        "R",
-        1,
-        100 * procfs.TICK_NS,
-        12345,
-    )
-
-
 def test_a_thread_of_another_pid_namespace_is_found_by_its_number_inside(proc: FakeProc) -> None:
     proc.thread(10, 15, inside=3)
     assert procfs.tid_outside(10, 3, proc.root) == 15
     assert procfs.tid_outside(10, 4, proc.root) is None
-
-
-def test_the_real_proc_of_this_process_is_read() -> None:
-    import os
-
-    sample = HostDevice(os.getpid()).sample()
-    assert sample is not None
-    assert sample.rss_bytes is not None
-    assert sample.rss_bytes > 1 << 20
-    assert procfs.owner(os.getpid()) == (os.geteuid(), os.getegid())
-
-
-def test_absent_and_replayed_devices_speak_the_same_protocol(proc: FakeProc) -> None:
-    recorded = proc.device(10).sample()
-    assert recorded is not None
-    devices: list[DeviceSource] = [AbsentDevice(), ReplayedDevice([recorded]), proc.device(10)]
-    assert [device.name for device in devices] == ["absent", "replayed", "host"]
-    assert devices[0].sample() is None
-    assert devices[1].sample() == recorded
-    assert devices[1].sample() is None
 
 
 def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> None:
@@ -271,12 +200,6 @@ def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> 
     sample = device.sample()
     assert sample is not None
     assert sample.throttled_share == pytest.approx(0.3)
-
-
-def test_a_group_without_a_limit_has_no_throttling_to_measure(proc: FakeProc) -> None:
-    proc.throttled(10, periods=0, microseconds=0)
-    assert control_groups.throttled_ns(10, proc.root, proc.root / "groups") is None
-    assert control_groups.throttled_ns(11, proc.root, proc.root / "groups") is None
 
 
 @pytest.mark.parametrize(
@@ -297,11 +220,6 @@ def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> N
     assert fault_cost_ns(lambda: next(backwards)) is None
 
 
-def test_a_page_fault_costs_something_on_a_real_machine() -> None:
-    cost_ns = fault_cost_ns()
-    assert cost_ns is None or 10 < cost_ns < 1_000_000
-
-
 def test_others_are_what_runs_on_the_job_s_cpus_besides_it(proc: FakeProc) -> None:
     proc.process(10, 100)
     proc.allows(10, "0,2-3")
@@ -314,17 +232,6 @@ def test_others_are_what_runs_on_the_job_s_cpus_besides_it(proc: FakeProc) -> No
     sample = device.sample()
     assert sample is not None
     assert sample.foreign_cores == pytest.approx(1.9 - 1.0)
-
-
-def test_others_are_not_known_where_a_cpu_is_not_listed(proc: FakeProc) -> None:
-    proc.allows(10, "0-1")
-    proc.stat(c0=100)
-    device = proc.device(10)
-    device.sample()
-    proc.now_ns += SECOND_NS
-    sample = device.sample()
-    assert sample is not None
-    assert sample.foreign_cores is None
 
 
 def test_a_group_s_quota_bounds_the_cpus_that_are_of_use(proc: FakeProc) -> None:

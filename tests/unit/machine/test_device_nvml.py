@@ -18,7 +18,6 @@ from autobrrr.records import GpuSample
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.session.snapshot import device_figures
 from support.judged import diagnosis
 from support.machines.devices import AbsentDevice, ReplayedDevice
 from support.machines.nvml import GIB, FakeNvml, Gpu
@@ -96,11 +95,6 @@ def test_of_several_gpus_the_one_that_lists_the_job_is_sampled(tmp_path: Path) -
     assert bench.figures().name == "the job's"
 
 
-def test_of_several_gpus_of_the_job_the_fullest_is_sampled(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Gpu(name="a", processes={PID: GIB}), busy(name="b"))
-    assert bench.figures().name == "b"
-
-
 def test_a_job_that_no_gpu_lists_has_none_until_one_does(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Gpu(processes={7: GIB}))
     assert bench.sample() is None
@@ -132,15 +126,6 @@ def test_a_device_that_the_job_names_is_found_wherever_it_runs(
     assert bench.figures(after_ms=5000).name == "gpu 2"
 
 
-def test_children_of_the_job_are_no_other_process(tmp_path: Path) -> None:
-    folder = tmp_path / str(PID) / "task" / str(PID)
-    folder.mkdir(parents=True)
-    (folder / "children").write_text("50 ")
-    bench = Bench(tmp_path, Gpu(processes={PID: 2 * GIB, 50: GIB, 90: None}))
-    found = bench.figures()
-    assert (found.other_processes, found.job_memory_bytes) == (1, 3 * GIB)
-
-
 def test_throttling_is_told_in_words_and_an_idle_clock_is_none(tmp_path: Path) -> None:
     bench = Bench(tmp_path, busy(reasons=pynvml.nvmlClocksEventReasonGpuIdle))
     assert bench.figures().throttled_by == []
@@ -148,53 +133,6 @@ def test_throttling_is_told_in_words_and_an_idle_clock_is_none(tmp_path: Path) -
         pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
     )
     assert bench.figures().throttled_by == ["power cap", "hardware thermal slowdown"]
-
-
-def test_older_names_serve_where_the_newer_ones_are_missing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, busy(reasons=pynvml.nvmlClocksThrottleReasonSwPowerCap))
-    bench.nvml.missing = {"nvmlDeviceGetTemperatureV"}
-    bench.nvml.errors = {"nvmlDeviceGetCurrentClocksEventReasons": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
-    found = bench.figures()
-    assert (found.temperature_c, found.throttled_by) == (61.0, ["power cap"])
-
-
-OPTIONAL = (
-    "nvmlDeviceGetName",
-    "nvmlDeviceGetUtilizationRates",
-    "nvmlDeviceGetMemoryInfo",
-    "nvmlDeviceGetPowerUsage",
-    "nvmlDeviceGetTemperatureV",
-    "nvmlDeviceGetTemperature",
-    "nvmlDeviceGetClockInfo",
-    "nvmlDeviceGetMaxClockInfo",
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "nvmlDeviceGetCurrentClocksThrottleReasons",
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlGpmQueryDeviceSupport",
-    "nvmlGpmSampleAlloc",
-    "nvmlGpmSampleGet",
-    "nvmlGpmMetricsGet",
-)
-
-OLDER = ("nvmlDeviceGetTemperature", "nvmlDeviceGetCurrentClocksThrottleReasons")
-
-
-@pytest.mark.parametrize("name", OPTIONAL)
-def test_whatever_fails_is_one_figure_less(tmp_path: Path, name: str) -> None:
-    bench = Bench(tmp_path, busy())
-    bench.nvml.errors = {name: pynvml.NVML_ERROR_NOT_SUPPORTED}
-    newer = {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"} - {name}
-    bench.nvml.missing = newer if name in OLDER else set()
-    for _ in range(3):
-        assert bench.figures().t_ns == bench.now_ns
-
-
-def test_a_device_without_any_figure_gives_an_empty_sample(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, busy())
-    bench.nvml.errors = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_UNKNOWN)
-    assert bench.figures() == GpuSample(t_ns=bench.now_ns)
-    bench.nvml.errors = {}
-    assert bench.figures(after_ms=1000).other_processes == 0  # an unknown error is not final
 
 
 def test_a_device_that_falls_off_the_bus_is_gone_for_good(tmp_path: Path) -> None:
@@ -206,15 +144,6 @@ def test_a_device_that_falls_off_the_bus_is_gone_for_good(tmp_path: Path) -> Non
     asked = len(bench.nvml.calls)
     assert bench.sample() is None
     assert len(bench.nvml.calls) == asked
-
-
-def test_closing_gives_the_counters_buffers_back(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, busy())
-    bench.sample()
-    assert bench.nvml.buffers == 2
-    bench.device.close()
-    assert bench.nvml.buffers == 0
-    assert bench.nvml.calls[-1] == "nvmlShutdown"
 
 
 def test_an_absent_driver_is_no_figure_and_no_error(tmp_path: Path) -> None:
@@ -243,16 +172,6 @@ def test_a_poller_keeps_the_last_ten_seconds() -> None:
     assert [sample.t_ns for sample in poller.samples()] == list(range(19, 30))
     now_ns[0] += 20_000 * MS
     assert poller.samples() == ()
-
-
-def test_a_poller_rests_while_something_is_measured() -> None:
-    resting = [True]
-    poller = Poller(ReplayedDevice([GpuSample(t_ns=1)]), lambda: resting[0], clock_ns=lambda: 0)
-    poller.look()
-    assert poller.samples() == ()
-    resting[0] = False
-    poller.look()
-    assert len(poller.samples()) == 1
 
 
 class Stalling(AbsentDevice):
@@ -293,16 +212,6 @@ def test_a_device_that_breaks_ends_its_poller_and_nothing_else(capsys: pytest.Ca
     assert "planted" in capsys.readouterr().err
 
 
-def test_the_diagnosis_carries_the_last_sample_under_its_own_names() -> None:
-    samples = (GpuSample(t_ns=1, power_w=1.0), GpuSample(t_ns=2, power_w=310.0, throttled_by=["power cap"]))
-    figures = device_figures(samples)
-    assert figures is not None
-    assert "t_ns" not in figures
-    assert (figures["power_w"], figures["throttled_by"]) == (310.0, ["power cap"])
-    assert figures["temperature_c"] is None
-    assert device_figures(()) is None
-
-
 def test_a_session_shows_what_its_poller_saw_and_the_judge_reads_it(tmp_path: Path) -> None:
     session = Session(
         1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True
@@ -333,9 +242,3 @@ def test_the_signal_says_what_disturbs_the_device_and_names_nothing() -> None:
     assert "its clock is held down (power cap in 33 % of the looks)" in found.note
     assert "power brake" not in found.note
     assert "2 other processes compute on it" in found.note
-
-
-def test_the_signal_abstains_where_the_driver_tells_nothing_of_the_work() -> None:
-    assert signal.nvml(diagnosis.tiny_mlp()).abstained
-    silent = diagnosis.replaced(diagnosis.tiny_mlp(), gpu=(GpuSample(t_ns=1, power_w=90.0),))
-    assert signal.nvml(silent).abstained

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +13,8 @@ from hypothesis import strategies as st
 
 from autobrrr import recipe
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.recipe import recipe_reader
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.recipe_reader import key_line, load, parse
 from autobrrr.recipe.recipe_schema import json_schema, template
 
 FULL = """\
@@ -137,33 +133,6 @@ def test_a_fault_is_one_line_with_its_place(text: str, says: str) -> None:
     assert fault(text).startswith("r.toml:")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (f'[args]\n"--x" = 0x{"f" * 5000}', "--x is a number that large"),
-        (f"[env]\nOMP_NUM_THREADS = 0x{'f' * 5000}", "must be a whole number"),
-    ],
-)
-def test_what_no_command_line_can_hold_is_a_fault_of_the_file(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=f"^r.toml:3: .*{says}"):
-        parse(f"schema = 1\n{text}", "r.toml")
-
-
-def test_a_key_is_found_in_the_line_in_which_it_stands() -> None:
-    text = 'a = """\nschema = 9\n"""\nb = [ # c = 1\n  "d = 2",\n]\n\'e.f\' = "\\"g = 3"\n[h."i.j"]\nk = { l = 1 }\n'
-    assert key_line(text, ("a",)) == 1
-    assert key_line(text, ("b",)) == 4
-    assert key_line(text, ("e.f",)) == 7
-    assert key_line(text, ("h",)) == 8
-    assert key_line(text, ("h", "i.j", "k", "l")) == 9
-    assert key_line(text, ("h", "i.j", "nowhere")) == 8
-
-
-@given(st.text())
-def test_any_text_is_a_recipe_or_one_line(text: str) -> None:
-    assert is_valid_or_one_line(lambda: recipe.parse(text))
-
-
 @given(st.binary(max_size=400), st.integers(0, 10_000), st.integers(0, 300))
 def test_a_damaged_recipe_is_a_recipe_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int, cut: int
@@ -269,41 +238,3 @@ def test_the_schema_knows_every_remedy_and_option() -> None:
     for name, remedy in REGISTRY.items():
         _, table = remedies["properties"][name]["oneOf"]
         assert set(table["properties"]) == {option.name for option in remedy.options}
-
-
-@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
-def test_a_flag_that_is_no_finite_number_is_refused_in_its_line(value: str) -> None:
-    with pytest.raises(UsageError, match=r"recipe:3: --rate is not a finite number"):
-        parse(f'schema = 1\n[args]\n"--rate" = {value}\n')
-
-
-def test_a_mark_in_front_of_the_text_is_no_fault(tmp_path: Path) -> None:
-    file = tmp_path / "marked.toml"
-    file.write_bytes(b'\xef\xbb\xbfschema = 1\r\n[args]\r\n"--a" = 2\r\n')
-    assert load(file).args == {"--a": 2}
-
-
-@pytest.mark.timeout(30)
-def test_a_pipe_that_took_the_place_of_a_recipe_is_refused_and_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "r.toml"
-    os.mkfifo(file)
-    monkeypatch.setattr(Path, "is_file", lambda self: True)  # as it was a moment before
-    with pytest.raises(UsageError, match="not a regular file"):
-        load(file)
-
-
-def test_what_is_shown_of_a_recipe_is_the_text_that_was_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "r.toml"
-    file.write_text(FULL)
-
-    def checked_then_changed(text: str, source: str) -> Recipe:
-        file.write_text("other")
-        return parse(text, source)
-
-    monkeypatch.setattr(recipe_reader, "parse", checked_then_changed)
-    assert main(["recipe", "show", str(file)]) == 0
-    assert capsys.readouterr().out == FULL

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from autobrrr import recipe
@@ -75,13 +73,6 @@ def test_all_shipped_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     assert tuple(recipe.shipped()) == SHIPPED
     assert cli.run(words("ls", "--json")) == 0
     assert [line["name"] for line in json.loads(capsys.readouterr().out)["recipes"]] == list(SHIPPED)
-
-
-def test_in_the_wheel_they_lie_beside_the_code(tmp_path: Path) -> None:
-    (tmp_path / "autobrrr" / "_recipes").mkdir(parents=True)
-    (tmp_path / "autobrrr" / "_recipes" / "one.toml").write_text("schema = 1\n")
-    assert list(recipe.shipped(tmp_path / "autobrrr")) == ["one"]
-    assert recipe.shipped(tmp_path / "nowhere" / "autobrrr") == {}
 
 
 @pytest.mark.parametrize(
@@ -177,33 +168,3 @@ def test_a_recipe_with_what_has_never_run_on_its_device_is_marked(
     assert capsys.readouterr().out.strip().endswith("(unproven: cuda.allocator)")
     cli.run(words("ls", "--json"))
     assert json.loads(capsys.readouterr().out)["recipes"][0]["unproven"] == ["cuda.allocator"]
-
-
-def test_the_torch_of_another_interpreter_is_not_taken_for_ours(tmp_path: Path) -> None:
-    other = tmp_path / "bin/python"
-    other.parent.mkdir()
-    other.symlink_to(sys.executable)
-    assert recipe.here("train.py", str(other)).torch is None
-    assert recipe.here("train.py", sys.executable).torch == recipe.here("train.py").torch is not None
-    assert recipe.here("train.py", "no-such-program").torch is None
-
-
-def test_a_wrapper_is_not_taken_for_the_interpreter() -> None:
-    for wrapped in (
-        "python t.py",
-        "env A=1 python t.py",
-        "nohup nice -n 5 python t.py",
-        "numactl -m 0 python",
-    ):
-        assert recipe.program_of(wrapped.split()) == "python"
-    assert recipe.program_of(["sh", "run.sh"]) == "sh"
-
-
-def test_a_script_with_brackets_in_its_name_is_the_one_that_its_recipe_is_for() -> None:
-    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}, cancel_after_steps=550)
-    tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000, only=("optimizer.fused",)))
-    assert tuning.job is not None
-    renamed = msgspec.structs.replace(tuning.job, script="runs/train[v2].py")
-    found = recipe.from_tuning(msgspec.structs.replace(tuning, job=renamed))
-    assert recipe.misfits(found, Here(script="runs/train[v2].py")) == []
-    assert recipe.misfits(found, Here(script="trainv.py")) != []

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autobrrr.records import CpuTaker, Evidence, HostSample
-from autobrrr.records.busy_words import busy_words, crowd_words, takers_named, takers_words, waiting_share
+from autobrrr.records.busy_words import busy_words, crowd_words, takers_named, takers_words
 from autobrrr.report.text.verdict_text import verdict_text
 from support.judged.verdicts import OVERHEAD
 
@@ -38,20 +38,6 @@ def test_one_program_is_named_alone_where_it_has_half_of_what_all_have() -> None
     assert takers_named([most, *TAKERS[1:]]) == "fit7.py (pid 7)"
     assert takers_words([most, *TAKERS[1:]]) == "fit7.py (pid 7) has 110 % of a core"
     assert takers_named(TAKERS) == "fit7.py (pid 7) and 2 more"
-
-
-def test_nobody_is_named_where_nobody_was_seen() -> None:
-    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(0.36)], contention=[])
-    assert busy_words(found) == "busy: the job has no CPU 36 % of the time"
-
-
-def test_before_anything_is_judged_the_last_look_counts() -> None:
-    assert waiting_share(msgspec.structs.replace(OVERHEAD, evidence=[], host=None)) is None
-
-
-def test_while_a_tuner_works_the_last_look_counts_and_not_the_verdict_before() -> None:
-    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(0.7)], state="tuning", host=None)
-    assert busy_words(found) == ""
 
 
 def test_a_verdict_in_words_says_it_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
-from autobrrr.records import Advice, CpuTaker, DoctorCheck, Evidence, ExactnessClass, JobLine, Reach, Tuning
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, JobLine, Reach, Tuning
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
@@ -20,7 +20,6 @@ from autobrrr.report.text.next_step import (
     after_tuning,
 )
 from autobrrr.report.text.run_text import begun_with, speed_reached
-from autobrrr.report.text_table import hung, text_table
 from support.judged.verdicts import OVERHEAD
 from support.proofs import proof, refused
 
@@ -58,30 +57,12 @@ def test_after_a_diagnosis_comes_what_is_worth_trying(given: list[Advice], begin
     assert after_diagnosis(found).startswith(begins.format(pid=found.pid))
 
 
-def test_a_job_that_has_ended_is_not_named_in_a_command() -> None:
-    found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], activity="job ended")
-    assert after_diagnosis(found).startswith("autobrrr diagnose PID ")
-
-
 def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     other = CpuTaker(pid=14868, command="python \x1b[2Jjob.py", share=0.36)
     found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], provisional=True, contention=[other])
     who = "python \\x1b[2Jjob.py (pid 14868)"
     said = f"autobrrr diagnose {found.pid}   (once its CPUs are free of {who})"
     assert after_diagnosis(found) == said
-
-
-def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
-    delay = Evidence(signal="busy_machine", says=None, value=0.7, unit="share of wall time", note="")
-    found = msgspec.structs.replace(
-        OVERHEAD,
-        regime="unknown",
-        evidence=[delay],
-        contention=[CpuTaker(pid=7, command="fit.py", share=1.0)],
-    )
-    assert "once its CPUs are free of fit.py (pid 7)" in after_diagnosis(found)
-    quiet = msgspec.structs.replace(found, evidence=[msgspec.structs.replace(delay, value=0.01)])
-    assert "once" not in after_diagnosis(quiet)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +124,6 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     assert after_tuning(written, 7, []).endswith("-- CMD")
 
 
-def test_as_much_time_is_asked_for_as_would_do() -> None:
-    said = after_tuning(msgspec.structs.replace(tuned(), enough_s=930), 7, [])
-    assert said.startswith("autobrrr tune 7 --for 930s ")
-
-
 @pytest.mark.parametrize(
     ("attachable", "line"),
     [(True, "autobrrr diagnose 7"), (False, "autobrrr doctor 7   (says why it is not ready)")],
@@ -184,39 +160,6 @@ def test_checks_lead_to_what_mends_the_first(
         DoctorCheck(name="b", status=status, detail="", fix="mend it"),
     ]
     assert after_checks(checks, pid) == line
-
-
-ROWS = [("remedy", "speed", "why"), ("optimizer.fused", "1.20x", "it takes " + "many words " * 9)]
-
-
-@pytest.mark.parametrize("width", [40, 60, 100])
-def test_a_cell_is_wrapped_within_its_column(width: int) -> None:
-    head, *lines = text_table(ROWS, width=width, right=(1,), wrap=(2,))
-    assert all(len(line) <= width for line in lines)
-    at = head.index("why")
-    assert len(lines) > 1
-    assert all(not line[:at].strip() and line[at] != " " for line in lines[1:])
-
-
-def test_without_a_width_each_row_is_a_line() -> None:
-    assert text_table(ROWS, indent=2) == [
-        "  remedy           speed  why",
-        f"  optimizer.fused  1.20x  {ROWS[1][2].rstrip()}",
-    ]
-
-
-@pytest.mark.parametrize("width", [24, 30, 39])
-def test_with_too_little_room_for_columns_each_row_is_a_paragraph(width: int) -> None:
-    lines = text_table(ROWS, width=width, right=(1,), wrap=(2,))
-    assert all(len(line) <= width for line in lines)
-    assert lines[:2] == ["remedy optimizer.fused", "  speed 1.20x"]
-    assert " ".join(" ".join(lines[2:]).split()) == f"why: {ROWS[1][2].strip()}"
-
-
-def test_a_long_line_hangs_below_its_text_and_a_command_below_its_name() -> None:
-    assert hung("  step   one two three four", 20) == ["  step   one two", "      three four"]
-    assert hung("next: autobrrr report demo   (or another)", 32)[1] == "  another)"
-    assert hung("it waits for (71 %) of the time", 17) == ["it waits for", "  (71 %) of the", "  time"]
 
 
 def test_a_run_says_what_it_begins_with() -> None:

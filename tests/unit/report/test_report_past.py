@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import os
-import re
-import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from autobrrr.cli import main, terminal_screen
-from autobrrr.diagnosis.glossary import explained
 from autobrrr.errors import NotInstalled, UsageError
-from autobrrr.records import SizeSweep
-from autobrrr.records.wire_answers import StepHistory
 from autobrrr.report.html.page_template import page_html
-from autobrrr.report.log_scale import FARTHEST, gain_scale
 from autobrrr.report.page_model import Forest, Gain
 from autobrrr.report.pages.session_page import report_text, session_page
 from autobrrr.report.pages.study_page import study_page
-from autobrrr.report.past_session import SessionData, past_session
+from autobrrr.report.past_session import past_session
 from support.pages import read_page
 from support.screens import tui
 
@@ -96,20 +88,6 @@ def test_without_any_session_the_recorded_one_is_named(
     assert main(["report", "--tui"]) == 2
 
 
-def test_without_any_session_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with pytest.raises(UsageError) as caught:
-        terminal_screen.session_file("last")
-    assert str(tmp_path) in caught.value.hint
-
-
-def test_a_sweep_of_the_session_stands_under_its_verdict(tmp_path: Path) -> None:
-    swept = SizeSweep(along="length", status="abstained", why="no input of the step has a length")
-    log = tmp_path / "one.jsonl"
-    log.write_bytes(_line("snapshot", msgspec.structs.replace(tui.snapshot(), sweep=swept)))
-    assert "sweep of the length: none: no input of the step has a length" in report_text(log)
-
-
 def test_the_text_says_what_was_found_tried_and_how_it_ended(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,11 +119,6 @@ def test_a_file_without_a_session_is_one_clear_line(
     assert "holds no snapshot" in capsys.readouterr().err
 
 
-def test_the_shipped_session_can_be_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "demo"]) == 0
-    assert "optimizer.fused" in capsys.readouterr().out
-
-
 def test_screens_need_a_terminal(
     logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,13 +126,6 @@ def test_screens_need_a_terminal(
     assert main(["report", "last", "--tui"]) == 2
     assert main(["top"]) == 2
     assert capsys.readouterr().err.count("needs a terminal") == 2
-
-
-@pytest.mark.parametrize("port", [0, 70000, -1])
-def test_a_port_that_is_none_is_refused_before_anything_is_served(port: int) -> None:
-    pytest.importorskip("textual_serve")
-    with pytest.raises(UsageError, match="is not a port"):
-        terminal_screen.serve(["attach", "1"], port)
 
 
 def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,20 +151,6 @@ def test_only_pages_of_this_server_may_press_keys(origin: str | None, host: str,
     assert serving.is_own_page(origin, host, 8000) is own
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_the_kernel_says_who_connects_to_a_served_screen(host: str) -> None:
-    serving = pytest.importorskip("autobrrr_tui.browser_serving")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as server:
-        theirs = socket.create_connection(server.getsockname()[:2])
-        ours, _ = server.accept()
-        with ours, theirs:
-            ends = ours.getpeername(), ours.getsockname()
-            assert serving.user_of(*ends) == os.getuid()
-            theirs.shutdown(socket.SHUT_WR)  # from here on the kernel may name root
-            assert serving.user_of(*ends) is None
-
-
 def test_a_served_screen_is_for_who_started_it_and_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
     serving = pytest.importorskip("autobrrr_tui.browser_serving")
     monkeypatch.setattr(serving.os, "geteuid", lambda: 1000)
@@ -206,12 +158,6 @@ def test_a_served_screen_is_for_who_started_it_and_for_root(monkeypatch: pytest.
     monkeypatch.setattr(serving.os, "geteuid", lambda: 0)
     assert serving.allowed_users({"SUDO_UID": "1001"}) == {0, 1001}
     assert serving.allowed_users({}) == {0}
-
-
-def test_what_a_signal_means_is_known_without_a_session() -> None:
-    assert explained("traced_steps").guards
-    with pytest.raises(UsageError):
-        explained("nonsense")
 
 
 def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path, tmp_path: Path) -> None:
@@ -230,48 +176,6 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
     forest = text[text.index('<ul class="forest"') : text.index("</ul>", text.index('<ul class="forest"'))]
     assert forest.count('class="span') == len(measured) + 1  # and all together
     assert forest.count('class="told"') == sum(each.predicted is not None for each in tui.tuned().trials)
-
-
-def test_a_page_s_data_is_the_session_itself(logs: Path) -> None:
-    past = past_session(terminal_screen.session_file("last"))
-    told = msgspec.json.decode(read_page(page_html(session_page(past))).data["data"], type=SessionData)
-    assert told.session == "20260103-100000-42"
-    assert told.tuned == past.data.tuned
-    assert told.snapshot == past.data.snapshot
-
-
-def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
-    markup = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-    job = msgspec.structs.replace(tui.job(), script=markup, argv=[markup])
-    snapshot = msgspec.structs.replace(
-        tui.snapshot(), reason=markup, limit_reason=markup, adds=markup, active=[markup], job=job
-    )
-    trial = msgspec.structs.replace(tui.trial(), remedy=markup, why=markup)
-    file = tmp_path / "20260101-100000-1.jsonl"
-    history = StepHistory(bucket_ns=1_000_000_000, median_ns=[5, 6, 7], longest_ns=[6, 7, 8])
-    file.write_bytes(
-        _line("snapshot", snapshot)
-        + _line("trial", trial)
-        + _line("note", {"text": markup, "about": "switch"})
-        + msgspec.json.encode({"at": 9.0, "kind": "history", "body": history})
-    )
-    shown = page_html(session_page(past_session(file)))
-    found = read_page(shown)
-    assert "step_chart" not in shown
-    assert "uPlot" in shown
-    assert "<img" not in shown
-    assert len(found.scripts) == 3
-    assert markup in found.text
-    assert markup in found.data["step-data"].replace("\\u003c", "<")
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [0.2, 30.0], [1.02, 1.03]])
-def test_the_axis_holds_all_gains_and_one(values: list[float]) -> None:
-    scale = gain_scale(values)
-    assert all(0 <= scale.share(value) <= 1 for value in [1.0, *values] if value < FARTHEST)
-    marks = scale.factors()
-    assert 1.0 in marks
-    assert len(marks) >= 2
 
 
 def test_an_interval_is_drawn_from_end_to_end_and_says_where_it_leaves_the_axis() -> None:
@@ -295,10 +199,6 @@ def test_a_trial_without_a_figure_is_called_not_measured() -> None:
     assert row.words == "not measured"
 
 
-def test_a_page_that_can_not_be_written_is_a_line_not_a_traceback(logs: Path, tmp_path: Path) -> None:
-    assert main(["report", "last", "--html", str(tmp_path / "no" / "such.html")]) == 2
-
-
 def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(
@@ -315,39 +215,3 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
     assert found.data.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
     assert found.data.unread in report_text(path)
     assert "4 lines" in page_html(session_page(found))
-
-
-@pytest.mark.parametrize("at", ["null", "1e99", "true", '"5"'])
-def test_an_entry_of_no_moment_is_in_no_timeline_and_counted(tmp_path: Path, at: str) -> None:
-    path, odd = tmp_path / "s.jsonl", _line("trial", tui.trial())
-    path.write_bytes(
-        _line("snapshot", tui.snapshot()) + re.sub(rb'("at":) ?[0-9.]+', rb"\g<1>" + at.encode(), odd)
-    )
-    found = past_session(path)
-    assert (len(found.data.trials), found.data.timeline.bands) == (1, [])
-    assert found.data.unread == "1 line of the log can't be read, line 2: a moment that no clock shows"
-
-
-@pytest.mark.parametrize("interval", [[], [1.1], [1.0, 1.1, 1.2], ["low", "high"]])
-def test_an_interval_without_two_bounds_makes_its_line_unread(tmp_path: Path, interval: list[object]) -> None:
-    tuned = msgspec.to_builtins(tui.tuned())
-    tuned["trials"][0]["interval"] = interval
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(_line("snapshot", tui.snapshot()) + _line("tuned", tuned))
-    found = past_session(path)
-    assert found.data.unread is not None
-    assert found.data.unread in report_text(path)
-    assert "1 line " in page_html(session_page(found))
-
-
-def test_a_packed_recording_that_is_torn_gives_what_stands_before(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl.gz"
-    packed = gzip.compress(_line("snapshot", tui.snapshot()) + os.urandom(1 << 16).hex().encode())
-    path.write_bytes(packed[:-2_000])
-    found = past_session(path)
-    assert found.data.unread is not None
-    assert "nothing behind line 1 can be read" in found.data.unread
-
-
-def test_a_sound_log_says_nothing_of_lines(logs: Path) -> None:
-    assert past_session(next(iter(sorted(logs.iterdir())))).data.unread is None

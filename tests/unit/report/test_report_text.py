@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.quantities import duration, share
+from autobrrr.quantities import duration
 from autobrrr.records import (
     Advice,
     Diagnosis,
@@ -60,13 +60,6 @@ def test_the_costliest_line_stands_below_the_headline_and_the_ledger_below_the_s
     golden("verdict-lines.txt", verdict_text(found) + "\n")
     assert "many small parts" not in verdict_text(found)
     assert "no waiting" in verdict_text(found, verbose=True)
-
-
-def test_what_our_processes_take_of_the_machine_stands_beside_the_cost() -> None:
-    found = msgspec.structs.replace(
-        OVERHEAD, cost=msgspec.structs.replace(OVERHEAD.cost, cpu_ns=4_100_000_000)
-    )
-    assert verdict_text(found).endswith(" of pauses; 4.10 s of CPU time beside it.")
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS.values(), ids=SNAPSHOTS)
@@ -124,14 +117,6 @@ def test_what_limits_stands_in_one_line_whether_or_not_its_regime_is_confirmed()
 )
 def test_durations_have_three_digits_and_a_unit(ns: float | None, text: str) -> None:
     assert duration(ns) == text
-
-
-@pytest.mark.parametrize(
-    ("part", "text"),
-    [(None, "-"), (0.0, "0 %"), (0.00001, "<0.01 %"), (0.0042, "0.42 %"), (0.314, "31 %"), (1.0, "100 %")],
-)
-def test_small_shares_keep_the_digits_that_tell_them_from_nothing(part: float | None, text: str) -> None:
-    assert share(part) == text
 
 
 def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import Advice, Reverted, Trial
+from autobrrr.records import Advice, Trial
 from autobrrr.report.pages.tuning_parts import beyond, tuning_text
 from support.screens.tui import tuned
 from support.sessions.service import TRIAL
@@ -76,12 +76,3 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
         f"{beginning}batch.larger (from the start on); to prove it: "
         "autobrrr tune --param batch.larger --allow changes-training -- CMD",
     ]
-
-
-def test_what_the_guard_undid_is_said() -> None:
-    undone = msgspec.structs.replace(
-        TUNING, kept=[], guard_undid=[Reverted(remedy="optimizer.fused", why="slower by now")]
-    )
-    table = tuning_text(undone)
-    assert "the guard reverted optimizer.fused: slower by now" in table
-    assert "no remedy was proven faster" in table

@@ -101,16 +101,6 @@ def test_what_to_do_is_what_the_command_beside_it_tries(tmp_path: Path) -> None:
     assert found["What to do?"] == f"try {usual.remedy}; autobrrr tune PID"
 
 
-@pytest.mark.parametrize(
-    ("reach", "command"), [("live", "tune PID"), ("next_epoch", "--param loader.workers")]
-)
-def test_an_untried_remedy_is_what_to_do(tmp_path: Path, reach: str, command: str) -> None:
-    one = msgspec.structs.replace(tui.snapshot().advice[0], remedy="loader.workers", reach=reach)
-    found = said(tmp_path, ("snapshot", tui.snapshot(advice=[one])))
-    assert found["What to do?"].startswith("try loader.workers; autobrrr tune ")
-    assert command in found["What to do?"]
-
-
 def test_what_a_session_leaves_on_without_a_tuning_is_not_said_to_be_nothing(tmp_path: Path) -> None:
     found = said(tmp_path, ("snapshot", tui.snapshot(active=["batch.larger"])))
     assert found["How does it stand?"].endswith("on at the end: batch.larger")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, SlowStep, StepHistory
-from autobrrr.report.html.page_template import page_html
-from autobrrr.report.pages.session_page import session_page
-from autobrrr.report.past_session import past_session
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from support.screens import tui
 
@@ -41,22 +36,11 @@ def test_a_history_is_laid_behind_its_moment_and_a_later_one_goes_on() -> None:
     assert found.length_s == 5.0
 
 
-def test_steps_before_the_first_line_are_left_out() -> None:
-    found = timeline((50.0, StepHistory(bucket_ns=S, median_ns=[MS, MS, MS], longest_ns=[MS, MS, MS])))
-    assert [each.at_s for each in found.seconds] == [0]
-
-
 def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
     trial = msgspec.structs.replace(tui.trial(), duration_ns=3 * S)
     found = timeline((10.0, tui.snapshot()), (15.0, trial))
     (band,) = [each for each in found.bands if each.kind == "trial"]
     assert (band.from_s, band.to_s, band.outcome) == (2.0, 5.0, "kept")
-
-
-def test_the_blocks_of_a_trial_have_two_levels() -> None:
-    trial = msgspec.structs.replace(tui.trial(), without_ns=3 * MS, achieved=1.5)
-    (band,) = timeline((10.0, tui.snapshot()), (15.0, trial)).bands
-    assert band.levels_ns == [3 * MS, 2 * MS]
 
 
 def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
@@ -114,16 +98,6 @@ def test_what_a_user_switches_is_a_mark_too() -> None:
     ]
 
 
-def test_a_remedy_that_is_gone_without_a_switch_is_on_until_a_snapshot_says_so() -> None:
-    found = timeline(
-        (0.0, tui.snapshot(active=[], state="judged")),
-        (1.0, switch("on", ["gc.freeze"])),
-        (2.0, tui.snapshot(active=["gc.freeze"], state="judged")),
-        (9.0, tui.snapshot(active=[], state="judged")),
-    )
-    assert stretches(found) == [("gc.freeze", 1.0, 9.0)]
-
-
 def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:
     slow = SlowStep(seq=7, before_ns=2 * S, ns=50 * MS, usual_ns=5 * MS, why="traced")
     again = msgspec.structs.replace(slow, before_ns=4 * S)
@@ -133,29 +107,6 @@ def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:
         (12.0, StepHistory(bucket_ns=S, slow=[again])),
     )
     assert [(each.at_s, each.ns, each.why) for each in found.slow] == [(8.0, 50 * MS, "traced")]
-
-
-def test_a_slow_step_that_nobody_explains_is_told_with_the_remedy_that_was_being_tried(
-    tmp_path: Path,
-) -> None:
-    slow = SlowStep(seq=7, before_ns=2 * S, ns=4 * S, usual_ns=5 * MS, why=None)
-    early = msgspec.structs.replace(slow, seq=2, before_ns=9 * S, ns=50 * MS)
-    trial = msgspec.structs.replace(tui.trial(), duration_ns=6 * S)
-    entries = (
-        (0.0, tui.snapshot()),
-        (9.0, trial),
-        (10.0, StepHistory(bucket_ns=S, slow=[slow, early])),
-        (10.5, tui.snapshot()),
-    )
-    log = tmp_path / "one.jsonl"
-    log.write_bytes(
-        b"\n".join(
-            msgspec.json.encode({"at": at, "kind": entry_of(body), "body": body}) for at, body in entries
-        )
-    )
-    shown = page_html(session_page(past_session(log)))
-    assert shown.count("while optimizer.fused was tried") == 1
-    assert ">not known<" in shown
 
 
 def test_who_took_the_cpu_is_named_with_the_most_of_it() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.roofline.machine_identity import accelerators, cached_file, read_machine, torch_version
-from support.machines import roofline
+from autobrrr.roofline.machine_identity import accelerators, cached_file, read_machine
 
 
 def caches(root: Path, **sizes: str) -> None:
@@ -33,23 +32,12 @@ def test_what_the_kernel_does_not_tell_is_not_made_up(tmp_path: Path) -> None:
     assert found.last_cache_bytes is None
 
 
-def test_a_cache_of_odd_words_is_passed_over(tmp_path: Path) -> None:
-    caches(tmp_path, l1="32K", l2="many", lx="3M")
-    assert read_machine(tmp_path, cores=lambda: 1).last_cache_bytes == 32 << 10
-
-
 def test_drivers_name_their_devices(tmp_path: Path) -> None:
     assert accelerators(tmp_path) == []
     gpu = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
     gpu.mkdir(parents=True)
     (gpu / "information").write_text("Model: \t\t NVIDIA L4\nIRQ: 5\n")
     assert accelerators(tmp_path) == ["NVIDIA L4"]
-
-
-def test_an_amd_device_is_seen_by_its_node(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/kfd").touch()
-    assert accelerators(tmp_path) == ["AMD GPU"]
 
 
 def test_other_devices_threads_and_versions_have_other_files(tmp_path: Path) -> None:
@@ -62,9 +50,3 @@ def test_other_devices_threads_and_versions_have_other_files(tmp_path: Path) -> 
     }
     assert len(files) == 16
     assert {file.parent for file in files} == {tmp_path / "roofline"}
-
-
-def test_the_torch_of_another_interpreter_is_asked_for(tmp_path: Path) -> None:
-    assert torch_version(roofline.interpreter(tmp_path, "", torch="2.3.0+cpu")) == "2.3.0+cpu"
-    assert torch_version(str(tmp_path / "nowhere")) is None
-    assert torch_version("/bin/false") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -13,8 +12,7 @@ import pytest
 
 from autobrrr import paths
 from autobrrr.cli.verbs import roofline as verb
-from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.report.html.chart_places import pictures
+from autobrrr.errors import UsageError
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.log_scale import LogScale, around
 from autobrrr.report.page_model import Chart, Point, Series, section
@@ -23,7 +21,6 @@ from autobrrr.report.pages import roofline_figures
 from autobrrr.report.pages.roofline_page import roofline_page
 from autobrrr.roofline import machine_identity, roofline_measure
 from autobrrr.roofline.calibration_cache import keep
-from autobrrr.roofline.device_peaks import peaks_of
 from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.roofline_records import Roofline
@@ -43,14 +40,6 @@ def test_the_ridge_is_where_both_limits_cost_the_same() -> None:
     # 60 GFLOP/s of pointwise work against 8 bytes an element at 24 GB/s
     assert found.ridge_ops_per_element == pytest.approx(20.0)
     assert found.flops_per_python_add == pytest.approx(200e9 / 50e6)
-
-
-def test_the_seeds_card_has_the_seeds_ridge() -> None:
-    """19.5 TFLOP/s and 1.5 TB/s: about a hundred operations an element of 4 bytes, read and written."""
-    found = with_peaks(
-        roofline.measured(1, sweep=roofline.sweep(19.5e12, 1.5e12), multiply_add=None, matmul=[])
-    )
-    assert found.ridge_ops_per_element == pytest.approx(104.0)
 
 
 def test_without_a_compiler_there_is_no_ridge_and_the_rest_stays() -> None:
@@ -80,23 +69,6 @@ def test_the_report_keeps_to_80_columns_and_says_every_figure() -> None:
         assert part in text
     assert re.search(r"a \+ b +2\.00 us +100 %", text)
     assert re.search(r"the addition +0\.10 ns", text)
-
-
-def test_sentences_speak_of_what_was_seen_and_of_nothing_else() -> None:
-    whole = " ".join(roofline_figures.sentences(both()))
-    assert "about 20 operations" in whole
-    assert "the cosine itself" in whole
-    assert "fall again" not in whole
-    assert "Others used the cores" not in whole
-    disturbed = roofline.measured(1, waited_share=0.4, fusion=None)
-    assert "Others used the cores for 40 %" in " ".join(roofline_figures.sentences(disturbed))
-
-
-def test_the_makers_promise_stands_beside_what_was_reached() -> None:
-    found = with_peaks(roofline.measured(1, spec=peaks_of("NVIDIA A100-SXM4-80GB")))
-    lines = list(roofline_figures.spec_lines(found))
-    assert "memory: 24.0 GB/s of 2.04 TB/s on the data sheet (1 %)" in lines
-    assert list(roofline_figures.spec_lines(roofline.measured(1))) == []
 
 
 def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
@@ -129,48 +101,6 @@ def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
 
 def drawn(*lines: Series) -> Chart:
     return Chart(title="", says="", lines=lines, name_y=str)
-
-
-def test_both_axes_of_a_chart_are_logarithmic() -> None:
-    points = [Point(x=x, y=x, interval=[x / 2, x * 2]) for x in (1.0, 10.0, 100.0)]
-    picture, _ = pictures(drawn(Series(name="a", colour="memory", points=points)))
-    x, y = [picture.x(point.x) for point in points], [picture.y(point.y) for point in points]
-    assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
-    assert y[0] - y[1] == pytest.approx(y[1] - y[2], abs=0.2)
-    assert picture.y(0.5) - y[0] == pytest.approx(y[0] - picture.y(2.0), abs=0.2)
-
-
-def roofs_drawn() -> Chart:
-    """Roofs of nearly one height: two by two, and one alone at the bottom."""
-    lines = [
-        Series(
-            name="",
-            colour="memory",
-            points=[Point(x=1.0, y=1.0), Point(x=9.0, y=height)],
-            is_dotted=False,
-            is_dashed=height == 98.0,
-            label=f"{height:g} of vector units, 2 threads",
-        )
-        for height in (100.0, 98.0, 96.0, 1.02, 1.0)
-    ]
-    return drawn(*lines, Series(name="m", colour="a", points=[Point(x=9.0, y=99.0)]))
-
-
-def test_labels_of_lines_lie_beside_the_plot_and_never_on_each_other() -> None:
-    wide, _ = pictures(roofs_drawn())
-    labelled = [line.label for line in wide.chart.lines if line.label]
-    assert all(wide.right + 7 + 6 * len(label) <= wide.width for label in labelled)
-    heights = wide.label_heights()[: len(labelled)]
-    assert all(below - above >= 12 for above, below in pairwise(heights)), "in the order of the lines"
-    assert 0 < heights[0] < heights[-1] <= wide.bottom
-
-
-def test_a_narrow_window_gets_a_picture_of_its_own_with_the_labels_below_it() -> None:
-    _, narrow = pictures(roofs_drawn())
-    assert narrow.width <= 336  # of a window of 360 pixels
-    assert not any(line.label for line in narrow.chart.lines)
-    assert [shape for *_, shape in narrow.legend()] == ["line", "dashes", "line", "line", "line", "dots"]
-    assert narrow.legend()[0][0] == "100 of vector units, 2 threads"
 
 
 def test_logarithmic_marks_are_round_and_within() -> None:
@@ -227,25 +157,12 @@ def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.C
     assert (found["threads"], found["single_thread"]["threads"]) == (2, 1)
 
 
-def test_a_page_is_written_beside_the_text(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = cached / "page.html"
-    assert run("--device", "cpu", "--html", str(target)) == 0
-    assert "<svg" in target.read_text()
-    assert "Made-up CPU" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "words", [("--device", "tpu"), ("--threads", "0"), ("--html", "/no/such/folder/page.html")]
 )
 def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         run(*words)
-
-
-def test_without_torch_the_verb_says_so(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline_measure, "torch_version", lambda: None)
-    with pytest.raises(AutobrrrError, match="needs torch"):
-        run("--device", "cpu")
 
 
 def test_the_device_is_a_gpu_only_where_driver_and_torch_have_one(

@@ -17,9 +17,9 @@ from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
-from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
+from autobrrr.sidecar.tuning.live_bench import LiveBench, StepTape
 from autobrrr.sidecar.tuning.post_tuning_watch import watch_over
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
+from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
@@ -74,12 +74,6 @@ def records(first: int, count: int) -> Records:
     return made
 
 
-def test_it_is_a_bench_as_the_tuner_defines_it(shop: Workshop) -> None:
-    bench: JobUnderTest = shop.bench
-    assert (bench.facts.pid, bench.cores, bench.anatomy, bench.cancelled()) == (42, 2, None, False)
-    assert bench.now_ns() <= bench.now_ns()
-
-
 def test_a_remedy_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17, "class": "rounding"}
     applied = shop.bench.apply("optimizer.fused", {"a": 1}, ("bitwise", "rounding"))
@@ -104,11 +98,6 @@ def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop
         ("loader.prefetch_factor", "bitwise"),
     ]
     assert [applied.remedy for applied in shop.bench.active()] == ["gc.freeze"]
-
-
-def test_a_class_that_nobody_knows_counts_as_the_widest(shop: Workshop) -> None:
-    shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17}
-    assert shop.bench.apply("optimizer.fused", {}, ("bitwise",)).cls == "changes-training"
 
 
 def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
@@ -142,18 +131,6 @@ def test_a_remedy_that_comes_on_too_late_is_taken_back(
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
 
 
-@pytest.mark.timeout(30)
-def test_a_step_of_a_century_does_not_make_the_tuner_wait_as_long(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
-    monkeypatch.setattr(bench_module, "EVALUATION_S", 0.05)
-    shop.writer.step(1 << 61)
-    shop.session.tick()
-    with pytest.raises(RemedyLost, match="in time"):
-        shop.bench.apply("gc.freeze", {}, ("bitwise",))
-
-
 def test_an_undo_that_waits_for_the_end_of_an_evaluation_is_asked_for_once(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,24 +140,6 @@ def test_an_undo_that_waits_for_the_end_of_an_evaluation_is_asked_for_once(
     assert shop.bench.undo(3) == 30
     ends.join()
     assert shop.agent.asked.count("undo") == 1
-
-
-def test_an_undo_that_the_user_did_not_wait_for_is_waited_for_again_and_not_repeated(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
-    shop.bench.cancel()
-    with pytest.raises(RemedyLost, match="goes off at the next one"):
-        shop.bench.undo(3)
-    shop.agent.answer("undo", arm=2, seq=30)
-    assert shop.bench.undo(3) == 30
-    assert shop.agent.asked.count("undo") == 1
-
-
-def test_the_step_that_runs_now_is_the_one_after_the_last_record(shop: Workshop) -> None:
-    for _ in range(7):
-        shop.writer.step(MS)
-    assert shop.bench.next_seq() == 7
 
 
 def test_steps_are_given_from_a_number_on(shop: Workshop) -> None:
@@ -232,21 +191,6 @@ def test_a_wait_for_a_remedy_ends_with_the_session(shop: Workshop) -> None:
     with pytest.raises(TargetGone, match="process 42 ended"):
         shop.bench.apply("gc.freeze", {}, ("bitwise",))
     ending.join()
-
-
-def test_the_tape_forgets_what_is_very_old() -> None:
-    tape = StepTape()
-    for first in range(0, 4 * KEPT_STEPS, 1 << 14):
-        tape.add(records(first, 1 << 14))
-    found = tape.steps(0, 0, 0, lambda: False)
-    assert KEPT_STEPS <= len(found) < 2 * KEPT_STEPS
-    assert int(found["seq"][-1]) == 4 * KEPT_STEPS - 1
-
-
-def test_a_closed_bench_hears_no_more_steps(shop: Workshop) -> None:
-    shop.bench.close()
-    shop.train(5)
-    assert len(shop.bench.steps(0, 1, 1)) == 0
 
 
 def test_steps_that_lie_in_the_ring_are_found_without_a_tick_of_the_loop(shop: Workshop) -> None:

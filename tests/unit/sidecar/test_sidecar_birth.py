@@ -61,24 +61,6 @@ def test_a_sidecar_that_was_killed_before_it_was_ready_leaves_no_lock(
     assert list((tmp_path / "autobrrr").iterdir()) == []
 
 
-def test_without_a_starter_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[object] = []
-    monkeypatch.setattr(os, "write", lambda fd, data: written.append(fd))
-    monkeypatch.setattr(os, "close", written.append)
-    announcement = Announcement(None)
-    announcement.wait("x")
-    announcement.error(AutobrrrError("x"))
-    announcement.ready()
-    assert written == []
-
-
-def test_a_fault_of_the_starter_s_own_words_is_still_anerror_from() -> None:
-    assert error_from(None).exit_code == 1
-    assert error_from({"message": "x", "exit_code": "?"}).message == "x"
-    codes = [error_from({"exit_code": code}).exit_code for code in (0, -256, 10**30, 4)]
-    assert codes == [1, 1, 1, 4]
-
-
 def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "relative:/absolute")
     env = environment()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.trace.kernels.kernel_classes import is_collective, kernel_class, names_fp32
-from autobrrr.trace.trace_analysis import analyse_trace
+from autobrrr.trace.kernels.kernel_classes import names_fp32
 from autobrrr.trace.trace_records import TraceAdvice, TraceAnalysis
-from support.trace import Scene, as_trace, busy_scene
+from support.trace import Scene, busy_scene
 from support.trace_scenes import (
     BLOCK,
     GRID,
@@ -85,26 +84,6 @@ def test_attention_that_is_written_out_is_priced_by_what_goes_over_its_weights()
     assert "attention" not in advice(verdict(attention(fused=True)))
 
 
-def test_a_softmax_of_several_kernels_is_priced_once() -> None:
-    """In bfloat16 `softmax(x, dtype=float32)` launches a cast of its own."""
-    scene = Scene(head=HEAD)
-    query, key, weights = [96, 256, 64], [96, 64, 256], [96, 256, 256]
-    for index in range(40):
-        at, called = 1_000_000 + index * 140_000, index * 4_000
-        for place, (operator, dims) in enumerate(
-            [("aten::bmm", [query, key]), ("aten::softmax", [weights]), ("aten::bmm", [weights, query])]
-        ):
-            scene.operator(called + place * 1_000, 900, operator, **{"Input Dims": dims, "Input type": HALF})
-        for begin, length, name, launched in (
-            (0, 20_000, "void cutlass::Kernel2<bf16_gemm>", 100),
-            (20_100, 40_000, "void unrolled_elementwise_kernel<copy>", 1_100),
-            (60_200, 50_000, "void softmax_warp_forward<float>", 1_500),
-            (110_300, 20_000, "void cutlass::Kernel2<bf16_gemm>", 2_100),
-        ):
-            scene.kernel(at + begin, length, name, launch=(called + launched, 300), grid=GRID, block=BLOCK)
-    assert advice(verdict(scene))["attention"].saves_ns == 40 * 90_000
-
-
 def test_a_softmax_over_what_no_product_made_is_no_attention() -> None:
     scene = Scene(head=HEAD)
     for index in range(100):
@@ -157,14 +136,6 @@ def test_what_was_recorded_is_not_asked_for_again() -> None:
     )
 
 
-def test_a_gpu_without_a_spec_sheet_is_said() -> None:
-    scene = products(["float"] * 2, [[1024, 1024]] * 2, MATMUL)
-    scene.head = {"deviceProperties": [{"id": 0, "name": "Some GPU 9000", "numSms": 108}]}
-    found = analyse_trace(as_trace(scene))
-    note = next(each.note for each in found.evidence if each.signal == "arithmetic")
-    assert note == "not available: the peak of this GPU is not known"
-
-
 @pytest.mark.parametrize(
     "scene",
     [
@@ -187,14 +158,6 @@ def test_no_sentence_asks_for_a_pid_that_a_file_does_not_have_or_lacks_its_figur
     for each in found.evidence:
         if each.value is not None and each.unit.startswith("share"):
             assert "%" in each.note or each.value == 0, each
-
-
-def test_a_kernel_is_classed_by_its_name_before_its_arguments() -> None:
-    folded = "void foldedNhwcToNhwcKernel<float, (cudnnKernelDataType_t)0>(int, cudnn::reduced_divisor)"
-    assert kernel_class(folded) == "copy"
-    assert kernel_class("my_thing(softmax_params)") == "normalisation"  # nothing else tells
-    assert not is_collective("void my_copy<float>(ncclComm*)")
-    assert is_collective("void (anonymous namespace)::ncclKernel_AllReduce(ncclDevComm*)")
 
 
 def test_a_loader_behind_a_copy_that_waits_is_no_price_of_the_wait() -> None:

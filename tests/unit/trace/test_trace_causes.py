@@ -120,18 +120,6 @@ def test_a_launch_call_of_a_millisecond_while_the_device_idles_is_a_first_use() 
     assert late(scene) == {"op_dispatch": 1_000_000, "initialisation": 2_000_000}
 
 
-def test_a_long_launch_call_of_a_kernel_that_ran_before_is_no_first_use() -> None:
-    scene = Scene()
-    scene.kernel(-90_000, 10, "void known()", launch=(-99_000, 500))
-    scene.operator(-5_000, 4_000_000, "aten::conv2d")
-    # The kernel begins within its call, and others then keep the host from leaving that.
-    scene.kernel(0, 10, "void known()", launch=(-5_000, 2_000_000))
-    scene.kernel(3_000_010, 10, launch=(3_000_000, 10))
-    device = analyse_trace(as_trace(scene)).devices[0]
-    assert device.host_late_by_cause_ns["initialisation"] == 0
-    assert device.first_use_ns == 0
-
-
 def in_operators(*lengths: int, name: str = "aten::add") -> DeviceAnalysis:
     """The device waits in each of these operators until it launches, at its end."""
     scene, at = Scene(), 0
@@ -152,21 +140,6 @@ def test_an_operator_that_is_short_otherwise_does_not_compute_on_the_cpu() -> No
     device = in_operators(*[20_000] * 10, *[2_000_000] * 6)
     assert device.long_operators_ns == 0
     assert device.held_up_ns > 6 * 1_900_000
-
-
-def test_operators_on_the_cpu_are_not_mistaken_for_those_that_launch() -> None:
-    scene, at = Scene(), 0
-    for _ in range(10):
-        for _ in range(5):
-            scene.operator(at, 20_000, "aten::add")
-            scene.kernel(at + 19_000, 500, launch=(at + 15_000, 2_000))
-            at += 21_000
-        scene.operator(at, 2_000_000, "aten::add")  # of CPU tensors: it launches nothing
-        at += 2_001_000
-    scene.kernel(at, 500, launch=(at - 500, 200))
-    device = analyse_trace(as_trace(scene)).devices[0]
-    assert device.long_operators_ns > 9 * 1_900_000
-    assert device.held_up_ns == 0
 
 
 def test_a_short_time_in_a_loader_is_not_said_to_be_none() -> None:

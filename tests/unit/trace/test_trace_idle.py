@@ -106,17 +106,6 @@ def test_a_gap_is_cut_where_its_launch_call_begins_and_ends() -> None:
     )
 
 
-def test_all_kernels_of_a_graph_share_one_launch_and_gaps_between_them_are_after_it() -> None:
-    scene = Scene()
-    scene.call(0, 50, "cudaGraphLaunch", correlation=7)
-    for start in (100, 200, 300):
-        scene.kernel(start, 40, correlation=7)
-    device = analyse_trace(as_trace(scene)).devices[0]
-    assert (device.launches, device.kernel_count) == (1, 3)
-    assert (device.idle.after_launch_ns, device.idle.host_late_ns) == (120, 0)
-    assert device.signals.graph_kernels == 3
-
-
 def test_an_operation_without_a_launch_call_keeps_its_gap_as_unmatched() -> None:
     scene = Scene()
     scene.kernel(0, 100)

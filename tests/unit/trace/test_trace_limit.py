@@ -161,11 +161,6 @@ def test_what_is_left_of_the_span_is_not_taken_for_the_job_where_it_is_next_to_n
     assert found.limit != "kernels", found.limit_reason
 
 
-def test_a_stream_that_is_used_late_and_seldom_leaves_nothing_out() -> None:
-    found = verdict(beside_a_queue(behind=1))
-    assert found.limit != "kernels", found.limit_reason
-
-
 def capturing(*, calls: bool) -> Scene:
     """A warm-up, the same captured into a graph, and a few replays; `calls`: as the driver tells it."""
     scene = Scene(head=HEAD)
@@ -204,15 +199,6 @@ def test_a_capture_after_steps_without_one_is_a_start_up_alone() -> None:
     parts = found.devices[0].host_late_by_cause_ns
     assert parts["initialisation"] == pytest.approx(4_000_000, rel=0.05)
     assert parts["op_dispatch"] > 1_000_000
-
-
-def test_one_allocation_of_a_tenth_of_a_second_is_a_start_up() -> None:
-    scene = busy_scene(4, 40)
-    scene.call(3_300_000, 8_000_000_000, "cudaMalloc")
-    scene.kernel(8_003_400_000, 1_000, launch=(8_003_390_000, 1_000), grid=GRID, block=BLOCK)
-    found = verdict(scene)
-    assert found.limit == "startup", found.limit_reason
-    assert "allocation" not in {each.kind for each in found.advice}
 
 
 def test_time_slices_are_found_where_no_operations_follow_each_other_twice() -> None:

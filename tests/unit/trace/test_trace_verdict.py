@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from autobrrr.trace.column_stats import median
-from autobrrr.trace.timeline import trace_steps
-from support.trace import Scene, as_trace, busy_scene
+from support.trace import Scene, busy_scene
 from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, STREAMING, back_to_back, loading, verdict
 
 
@@ -202,25 +198,6 @@ def test_products_of_doubles_are_not_held_against_the_peak_of_16_bits() -> None:
             block=BLOCK,
         )
     assert "of the spec-sheet peak" not in verdict(scene).reason
-
-
-def test_steps_that_become_ever_shorter_do_not_take_ever_longer_to_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scene, at = Scene(), 0
-    for number in range(3_000):
-        length = (3_000 - number) * 1_000
-        scene.annotation(at, length, f"ProfilerStep#{number}")
-        at += length
-    longest: list[int] = []
-
-    def counted(column: NDArray[np.float64]) -> float:
-        longest.append(len(column))
-        return median(column)
-
-    monkeypatch.setattr(trace_steps, "median", counted)
-    assert len(trace_steps.find_steps(as_trace(scene))) == 2_000
-    assert max(longest) < 2_000
 
 
 def on_the_host(loader: int, operator: int, rounds: int = 40) -> Scene:

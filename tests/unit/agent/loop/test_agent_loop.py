@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from _thread import get_ident
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, cast
@@ -12,7 +11,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from autobrrr.agent import agent_session
 from autobrrr.agent.agent_session import AgentSession
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
@@ -142,40 +140,6 @@ def test_what_a_remedy_kept_that_was_tried_and_undone_is_let_go_of_at_the_end_of
     assert tried.loop.gone
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_it_is_let_go_of_at_the_next_step_where_training_came_to_none_in_time(
-    optimizer: torch.optim.Optimizer, keep: bool
-) -> None:
-    tried = Tried(optimizer)
-    waiting = tried.loop.take_down(keep=keep, at_boundary=False)
-    assert waiting == (["compiled"] if keep else ["compiled", "graphed"])
-    assert (tried.let_go, tried.loop.gone) == ([], False)  # not from another thread
-    optimizer.step()
-    tried.close()
-    assert tried.let_go == waiting
-    assert tried.loop.gone
-
-
-def test_a_detach_that_waits_for_a_job_that_compiles_says_so_once(
-    optimizer: torch.optim.Optimizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried, looks = Tried(optimizer), iter([False, True, True])
-
-    def compiles(ident: int) -> bool:
-        found = next(looks)
-        if found:
-            tried.loop.close_door()  # as the end of its patience does
-        return found
-
-    monkeypatch.setattr(agent_session, "compiles_now", compiles)
-    left = tried.agent._leave(keep=False, patience_s=60.0)
-    told = [each["why"] for each in tried.link.sent if each.get("event") == "awaits"]
-    assert told == ["the job compiles (torch.compile)"]
-    assert left == ["compiled (undone at the next step)", "graphed (undone at the next step)"]
-    optimizer.step()
-    tried.close()
-
-
 def _signalled(*_: object) -> Any:
     signal.raise_signal(signal.SIGTERM)
 
@@ -215,41 +179,3 @@ def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
     if raised is TimeoutError:
         optimizer.step()
         assert (loop.broken, loop.gone) == ("TimeoutError: ", True)
-
-
-def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loop: TrainLoop) -> None:
-    critic, generator = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.0) for _ in range(2))
-
-    def one_round() -> None:
-        for optimizer in (critic, critic, critic, generator):
-            optimizer.step()
-
-    for _ in range(12):
-        one_round()
-    assert loop.hot.others
-    learnt = loop.steps.relearned
-    for _ in range(12):
-        for _ in range(30):
-            one_round()
-        critic.step()
-        loop.hot.poke()  # as a message of the sidecar does
-        for optimizer in (critic, critic, generator):
-            optimizer.step()
-        loop.hot.poke()
-        one_round()
-    assert loop.steps.relearned == learnt
-    assert loop.steps.pattern is not None
-    assert (loop.steps.pattern.anchor, loop.steps.pattern.cycle) == (id(generator), 4)
-
-
-def test_what_is_left_to_do_is_done_once_though_another_thread_comes_meanwhile(loop: TrainLoop) -> None:
-    done = []
-
-    def will() -> None:
-        done.append(len(done))
-        if len(done) < 3:
-            loop._last_will()  # as a thread that trains too
-
-    loop.hot.owner, loop.hot.will = get_ident(), will
-    loop._last_will()
-    assert done == [0]

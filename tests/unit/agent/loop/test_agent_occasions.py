@@ -13,7 +13,6 @@ from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.recipe_startup import ConstructionHooks, RecipeStartup, is_for
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.agent.remedies.loader.loader_epochs import EPOCHS
 from support.simulated.bare_torch import bare_torch
 
 
@@ -54,17 +53,6 @@ def test_a_loader_is_shown_before_its_first_item_and_the_loop_notices_nothing(to
     assert list(loader) == [1, 2]
     assert len(shown) == 1
     assert (DataLoader.__dict__["__iter__"], DistributedDataParallel.__dict__["__init__"]) == PLAIN
-
-
-def test_who_listens_from_within_an_epochs_beginning_hears_of_that_epoch(torch: ModuleType) -> None:
-    seen: list[object] = []
-    occasions = ConstructionHooks(torch, Job(torch), lambda: EPOCHS.listen(torch, seen.append))
-    occasions.put_on()
-    assert list(loader := DataLoader()) == [1, 2]
-    assert seen == [loader]
-    occasions.take_off()
-    assert EPOCHS.leave(seen.append) == []
-    assert DataLoader.__dict__["__iter__"] is PLAIN[0]
 
 
 def plan_for(torch: ModuleType, folder: Path, remedies: dict[str, dict[str, object]]) -> Path:

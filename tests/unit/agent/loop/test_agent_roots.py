@@ -16,7 +16,6 @@ from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop import root_modules
 from autobrrr.agent.loop.fallback_marks import FallbackMarks
 from autobrrr.agent.loop.root_modules import RootModules, RootSearch
-from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.recipe_startup import SEARCH_CALLS, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
@@ -97,16 +96,6 @@ def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str
     assert dict(HOOKS) == {}
 
 
-def test_a_search_that_a_call_of_compile_has_ended_is_over_at_the_next_boundary() -> None:
-    looking = RootModules(Job(torch), lambda error: None)
-    looking.begin(0)
-    assert looking.put_on(compiled=False)
-    torch.compile(nn.Linear(2, 2))
-    assert not looking.step_ended()
-    assert not looking.put_on(compiled=False)
-    assert not looking.searching
-
-
 def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,23 +156,6 @@ def test_scouts_leave_the_modules_where_something_is_compiled(scouts: FallbackMa
     call(torch.ones(1, 2))
 
 
-def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(scouts: FallbackMarks) -> None:
-    scouts.put_on_rest()
-    Net()(torch.ones(1, 2))
-    torch.compile(Net())
-    for _ in range(2):
-        scouts.put_on_rest()
-        assert (bool(scouts._watches), dict(HOOKS)) == (False, {})
-
-
-def test_a_loop_takes_its_hooks_off_modules_once_dynamo_has_begun(loop: TrainLoop) -> None:
-    loop.look_for_marks()
-    assert len(HOOKS) == 1
-    torch._dynamo.utils.counters["frames"]["total"] += 1
-    loop.look_for_marks()
-    assert dict(HOOKS) == {}
-
-
 class Waits:
     """A recipe whose only remedy waits for the model's first call."""
 
@@ -220,18 +192,6 @@ def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: Recip
         model(torch.ones(1, 2))
     assert dict(HOOKS) == {}
     assert torch.compile is COMPILE
-
-
-def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: RecipeStartup) -> None:
-    features, model = nn.Linear(2, 2), nn.Linear(2, 2)
-    for _ in range(2 * SEARCH_CALLS):
-        features(torch.ones(1, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(3):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-    assert plan._job.roots == [features, model]
-    assert dict(HOOKS) == {}
 
 
 class Transformed(torch.utils.data.Dataset[torch.Tensor]):

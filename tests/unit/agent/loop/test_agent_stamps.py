@@ -12,8 +12,8 @@ import torch
 
 from autobrrr.agent.agent_session import AgentSession
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.parameter_device import event_source, parameter_device
-from autobrrr.agent.loop.device_stamps import MOST_EVENTS, NEVER, DeviceStamps
+from autobrrr.agent.live_torch.parameter_device import parameter_device
+from autobrrr.agent.loop.device_stamps import MOST_EVENTS, DeviceStamps
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.wire import ring_layout
 from autobrrr.agent.wire.ring_writer import StepRing
@@ -166,17 +166,6 @@ def test_what_the_device_has_not_come_to_is_not_waited_for(job: Stamped) -> None
     assert job.device.asked == asked + 1, "the short way asks about one event"
 
 
-def test_events_are_used_again(job: Stamped) -> None:
-    job.on()
-    for _ in range(200):
-        job.step(MS)
-        job.step(MS)
-        job.device.done_ns = job.device.queued_ns + MS
-        job.step(MS, plain=False)
-    assert len(job.device.made) < 10
-    assert job.written == dict.fromkeys(range(600), MS)
-
-
 def test_of_a_very_deep_queue_some_steps_stay_without_a_stamp_and_none_is_wrong(job: Stamped) -> None:
     job.on()
     for _ in range(MOST_EVENTS + 50):
@@ -228,29 +217,6 @@ def test_stamps_come_in_bursts_where_they_are_asked_for_so(job: Stamped) -> None
     assert set(job.written.values()) == {MS}
 
 
-@pytest.mark.parametrize(("seq", "look"), [(0, 1), (1, 1), (2, 7), (7, 7), (8, 9)])
-def test_a_burst_s_beginning_and_end_are_looked_at(job: Stamped, seq: int, look: int) -> None:
-    job.on(every=8, steps=2)
-    assert job.stamps.look_at(seq) == look
-
-
-def test_without_a_device_nothing_is_done_however_often_it_is_asked_for(job: Stamped) -> None:
-    job.stamps.ask(1, 1, 0)
-    for _ in range(5):
-        job.step(MS, plain=False)
-    assert (job.written, job.device.made, job.stamps.look_at(0)) == ({}, [], NEVER)
-
-
-def test_at_the_end_no_event_is_left_and_what_is_awaited_is_given_up(job: Stamped) -> None:
-    job.on()
-    job.step(MS)
-    job.stamps.release()
-    assert job.written == {0: 0}
-    assert not job.stamps.active
-    assert not job.stamps._free
-    assert not job.stamps._awaited
-
-
 def test_a_model_that_moves_to_a_device_while_it_trains_is_stamped_from_then_on(job: Stamped) -> None:
     job.stamps.ask(1, 1, 0)
     job.step(MS, plain=False)
@@ -259,11 +225,6 @@ def test_a_model_that_moves_to_a_device_while_it_trains_is_stamped_from_then_on(
     job.device.done_ns = 100 * MS
     job.step(MS, plain=False)
     assert job.written == {2: MS}
-
-
-def test_events_go_into_the_stream_that_is_current_on_the_device_of_the_parameters(job: Stamped) -> None:
-    job.on()
-    assert job.device.streams == [("stream", job.device)]
 
 
 class Optimizer:
@@ -282,23 +243,6 @@ def test_any_parameter_that_is_not_on_the_cpu_tells_the_device(
     job.saw_optimizer(optimizer)
     device = parameter_device(job)
     assert (None if device is None else device.type) == found
-
-
-def test_a_module_s_parameters_tell_it_where_the_optimizer_s_are_on_the_cpu() -> None:
-    job, optimizer, model = Job(torch), Optimizer("cpu"), torch.nn.Linear(2, 2, device="meta")
-    job.saw_optimizer(optimizer)
-    job.saw_root(model)
-    device = parameter_device(job)
-    assert device is not None
-    assert device.type == "meta"
-
-
-def test_a_device_without_timed_events_is_named_as_such(job: Stamped) -> None:
-    job.device.type = "xla"
-    assert event_source(SimpleNamespace(), job.device) is None  # type: ignore[arg-type]
-    job.on()
-    assert job.stamps.fault == "torch has no events with a time for xla"
-    assert not job.stamps.active
 
 
 def trained(loop: TrainLoop, device: Device, steps: int) -> None:
@@ -349,13 +293,6 @@ def test_a_drained_device_has_come_to_the_end_of_every_step(job: Stamped) -> Non
     assert job.written == {}
     assert job.stamps.drain()
     assert job.written == {0: 5 * MS, 1: 7 * MS}
-
-
-def test_nothing_is_drained_on_a_cpu_or_within_a_capture(job: Stamped) -> None:
-    assert not job.stamps.drain()
-    job.on()
-    job.device.capturing = True
-    assert not job.stamps.drain()
 
 
 def test_a_trial_that_was_drained_stands_still_until_it_is_stopped_and_then_goes_on(loop: TrainLoop) -> None:

@@ -9,8 +9,6 @@ from autobrrr.agent.loop.step_pattern import (
     Pattern,
     StepPattern,
     Usual,
-    best_guess,
-    find_pattern,
 )
 
 A, B, C = 101, 202, 303
@@ -72,13 +70,6 @@ def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None
     assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
 
 
-def test_coming_in_between_critic_and_generator_does_not_matter() -> None:
-    steps = StepPattern()
-    closings(steps, [A, A, B] + [A, A, A, A, A, B] * 5)
-    assert steps.pattern is not None
-    assert steps.pattern.anchor == B
-
-
 def test_an_anchor_that_fires_twice_a_round_closes_every_second_time() -> None:
     steps = StepPattern()
     closings(steps, [A, A, B, B] * 6)
@@ -86,12 +77,6 @@ def test_an_anchor_that_fires_twice_a_round_closes_every_second_time() -> None:
     assert steps.pattern.every == 2
     assert steps.simple_anchor == 0
     assert sum(closings(steps, [A, A, B, B] * 4)) == 4
-
-
-def test_an_optimizer_that_fires_now_and_then_does_not_mark_the_steps() -> None:
-    pattern = find_pattern(([A] * 19 + [B]) * 3, window=64)
-    assert pattern is not None
-    assert pattern.anchor == A
 
 
 def test_a_new_optimizer_makes_it_learn_anew() -> None:
@@ -112,19 +97,6 @@ def test_an_anchor_that_stops_firing_is_given_up() -> None:
     other = A if anchor == B else B
     closings(steps, [other] * 40)
     assert steps.simple_anchor == other
-
-
-def test_without_any_cycle_the_rarest_usual_optimizer_is_taken() -> None:
-    fires = [A, A, B, A, B, A, A, A, B, C, A, B, B, A, A, B, A, A, A, B] * 3
-    assert find_pattern(fires[:19]) is None
-    assert best_guess([*fires, C]).anchor in (B, C)
-
-
-def test_steps_closed_by_the_hot_path_count_towards_settling() -> None:
-    steps = StepPattern()
-    closings(steps, [A] * 3)
-    steps.closed_plain(10)
-    assert not steps.settling
 
 
 @pytest.mark.parametrize("source", ["backward", "forward", "loader"])

@@ -119,19 +119,6 @@ def test_a_step_that_does_not_count_takes_nothing_from_the_one_before_it() -> No
     assert job.waits["exposed_ns"] == [300 * US, 500 * US]
 
 
-def test_steps_that_the_job_watches_are_left_out_and_counted_with_no_other() -> None:
-    job = Job(Parallel(), 2)
-    for job.watched in (None, None, None, "its profile", "its profile"):
-        job.step()
-    job.watched = None
-    while job.step() is not None:
-        pass
-    # Step 3 is told of at the end of step 4, at which it waits; step 6 was watched in part.
-    assert job.waits["garbage_ns"] == [7, 8]
-    assert job.waits["exposed_ns"] == [700 * US, 800 * US]
-    assert job.waits["reduced"] == [1, 1]
-
-
 def test_a_step_in_which_nothing_is_reduced_is_left_out() -> None:
     job = Job(Parallel(), 2)
     for forwards in (1, 1, 1, 1, 0):
@@ -151,11 +138,3 @@ def test_backwards_after_which_gradients_are_exchanged_are_counted() -> None:
     while job.step(forwards=3) is not None:
         pass
     assert job.waits["reduced"] == [3, 3]
-
-
-def test_of_steps_on_a_device_nothing_is_said_and_nothing_is_put_on() -> None:
-    job, parameter = Job(Parallel(), 2), SimpleNamespace(device=SimpleNamespace(type="cuda"))
-    assert job.step(optimizers=[SimpleNamespace(param_groups=[{"params": [parameter]}])]) is None
-    why = "the parameters are on cuda: a profiler window shows its collectives"
-    assert job.told[0]["collectives"] == {"status": "abstained", "why": why}
-    assert job.parallel.rates == []

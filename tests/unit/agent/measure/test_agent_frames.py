@@ -39,19 +39,6 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
     assert sys.getswitchinterval() == interval
 
 
-def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
-    with looks_come_soon():
-        sys.setswitchinterval(0.02)
-    assert sys.getswitchinterval() == pytest.approx(0.02)
-
-
-def test_an_interval_that_is_short_already_is_left_alone() -> None:
-    sys.setswitchinterval(SWITCH_S / 2)
-    with looks_come_soon():
-        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
-
-
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     found = look(threading.get_ident(), ())
     assert found is not None
@@ -181,47 +168,3 @@ def train(gc, model):
     at = next(one.offset for one in dis.get_instructions(code) if one.argval == "collect")
     sites = {(one["what"], one["where"]): one["samples"] for one in sites_on(Counter({(code, at): 7}), ())}
     assert sites == {("collects", "train.py:5 train"): 7}
-
-
-def test_a_line_whose_time_lies_in_other_python_is_not_called_slow_to_make_tensors() -> None:
-    source = "def item(torch, row):\n    return torch.tensor(row.drop('label'))\n"
-    names: dict[str, Any] = {}
-    exec(compile(source, "/home/somebody/data.py", "exec"), names)
-    code = names["item"].__code__
-    at = next(one.offset for one in dis.get_instructions(code) if one.argval == "tensor")
-    drop = next(one.offset for one in dis.get_instructions(code) if one.argval == "drop")
-    stacks = Counter({(code, at): 40, (code, drop): 40})
-    assert sites_on(stacks, (), Counter({(code, at): 40})) == []
-    assert (
-        sites_on(Counter({(code, at): 40, (code, drop): 9}), (), Counter({(code, at): 40}))[0]["samples"]
-        == 49
-    )
-
-
-def test_an_iterator_that_no_hook_has_seen_is_found_on_the_stack() -> None:
-    source = "def __next__(self):\n    self.asked.set()\n    self.over.wait(60)\n"
-    names: dict[str, Any] = {}
-    exec(compile(source, "/x/site-packages/torch/utils/data/dataloader.py", "exec"), names)
-    kind = type("Iterator", (), {"__next__": names["__next__"], "_num_workers": 3, "_prefetch_factor": 2})
-    iterator: Any = kind()
-    iterator.asked, iterator.over = threading.Event(), threading.Event()
-    thread = threading.Thread(target=next, args=(iterator,))
-    thread.start()
-    loader = LoaderWatch()
-    assert loader.is_unknown()
-    iterator.asked.wait(60)
-    looks = iter([False, False])
-    try:
-        stack_sampler.sample(
-            sys.modules[__name__],
-            thread.ident or 0,
-            loader,
-            for_s=3600,
-            every_s=0.001,
-            ended=lambda: next(looks, True),
-        )
-    finally:
-        iterator.over.set()
-        thread.join()
-    assert loader.workers == 3
-    assert not loader.is_unknown()

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.live_torch.torch_types import Abstain
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.measure import traced_steps
@@ -129,20 +128,6 @@ def test_a_step_that_lasts_too_long_is_cut_off_and_dropped_and_the_task_goes_on(
     assert (task._taken, told) == ([], [])
 
 
-def test_a_step_in_which_the_job_profiled_itself_does_not_count(task: TraceTask) -> None:
-    task.at_boundary(boundary())
-    with torch.autograd.profiler.profile():
-        torch.ones(2)
-    task.at_boundary(boundary(ring_layout.TRACED))
-    assert task._taken == []
-
-
-def test_without_ordinary_steps_it_gives_up(task: TraceTask) -> None:
-    task._tries = 1_000
-    with pytest.raises(Abstain, match="too few ordinary steps"):
-        task.at_boundary(boundary(ring_layout.EVALUATION))
-
-
 def run_steps(task: TraceTask, delays_ns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """So many rounds of a timed, a sampled and a plain step of 1 ms, with their waits for a CPU."""
     waited_ns = 0
@@ -172,22 +157,6 @@ def test_where_too_few_were_quiet_all_count_and_the_wait_is_told(
     found = task._found()
     assert len(cast("list[int]", found["kernel_ns"])) == 9
     assert found["run_delay_share"] == pytest.approx(0.4)
-
-
-def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet_and_training_was_paused_little(
-    task: TraceTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def worth_more() -> bool:
-        return task._worth_more(KernelTimes(task._taken))
-
-    task._began_ns = traced_steps.perf_counter_ns()
-    run_steps(task, [600_000] * 7, monkeypatch)
-    assert KernelTimes(task._taken).enough(6)
-    assert not worth_more()
-    run_steps(task, [0] + [600_000] * 3, monkeypatch)
-    assert worth_more()
-    task._loop.measuring.spent_ns = traced_steps.MORE_PAUSE_NS
-    assert not worth_more()
 
 
 def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-from types import ModuleType
 
 import pytest
 import torch
 
-from autobrrr.agent.live_torch import torch_log
-from autobrrr.agent.live_torch.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
+from autobrrr.agent.measure.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
 
 
 @pytest.mark.parametrize("kind", [PROFILER, RECORDER])
@@ -26,16 +24,6 @@ def test_nothing_is_told_within_and_the_level_is_put_back(kind: LogLevel) -> Non
         assert level.value == before + 1  # it was set within
     finally:
         level.value = before
-
-
-@pytest.mark.parametrize("library", ["libc.so.6", "no_library.so"])
-def test_a_torch_without_the_symbol_tells_on(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = ModuleType("torch")
-    elsewhere.__file__ = "/nowhere/torch/__init__.py"
-    kind = PROFILER._replace(libraries=(library,))
-    monkeypatch.setattr(torch_log.os.path, "join", lambda *parts: parts[-1])
-    with quiet(elsewhere, kind):
-        assert level_of(elsewhere, kind) is None
 
 
 def test_a_window_makes_no_class_that_only_a_collection_ends() -> None:

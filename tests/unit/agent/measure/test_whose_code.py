@@ -49,15 +49,6 @@ def test_a_generator_in_which_the_job_trains_feeds_nothing() -> None:
     assert not feeds_in(paths(*stacks))
 
 
-def test_a_generator_expression_is_the_loops_own_work() -> None:
-    expression = (each for each in ()).gi_code
-    assert not feeds_in(paths(("other", (expression, LOOP)), ("forward", (LOOP,))))
-
-
-def test_without_a_stack_of_training_nothing_is_known() -> None:
-    assert not feeds_in(paths(("other", (BATCHES, LOOP))))
-
-
 FOREIGN = ("/usr/lib/python3/",)
 
 
@@ -78,10 +69,6 @@ def test_a_loop_of_the_users_own_has_no_one_site() -> None:
     stacks = Counter({("forward", ((LOOP, 2),)): 1, ("other", ((LOOP, 4),)): 1})
     assert not sites_of_the_loop(stacks, FOREIGN)
     assert not in_library(((LOOP, 4),), TRAINER, set(), FOREIGN)
-
-
-def test_before_any_training_was_seen_no_call_is_the_loops() -> None:
-    assert not sites_of_the_loop(paths(("other", (LOOP,))), FOREIGN)
 
 
 def test_the_users_code_below_a_framework_is_the_users() -> None:

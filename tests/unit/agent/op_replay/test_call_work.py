@@ -58,14 +58,6 @@ def test_an_operator_does_what_its_shapes_say(
     assert (found["alone_ns"] is not None) == (flops > 0)
 
 
-def test_of_a_sparse_tensor_nobody_knows_what_is_moved(tmp_path: Path) -> None:
-    listed = torch.sparse_coo_tensor(torch.arange(3)[None], torch.ones(3, 8), (50, 8), check_invariants=False)
-    dense = torch.ones(50, 8)
-    found = rows(lambda: (dense.add_(listed), dense.mul_(dense)), tmp_path)
-    assert (found["add_"]["flops"], found["add_"]["bytes"]) == (None, None)
-    assert found["mul_"]["bytes"] == 3 * FLOAT * 50 * 8
-
-
 def training() -> tuple[Callable[[], None], list[torch.Tensor]]:
     model = nn.Sequential(nn.Embedding(100, 16), nn.LSTM(16, 24))
     head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 4))

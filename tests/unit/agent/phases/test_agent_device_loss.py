@@ -112,25 +112,6 @@ def test_the_answer_comes_with_the_next_step(kind: torch.dtype, value: float, ex
     assert loss.finite(Tensor(1.0, kind)) == expected
 
 
-def test_while_the_device_is_behind_nothing_is_known_and_nothing_is_queued_on_top() -> None:
-    queue = Queue()
-    loss = DeviceLoss(on(queue))
-    answers = [loss.finite(Tensor(float("inf"))) for _ in range(5)]
-    assert answers == [UNKNOWN] * 5
-    assert len(queue.waiting) == 1
-    queue.drain()
-    assert loss.finite([Tensor(1.0)]) == NOT_FINITE
-    queue.drain()
-    assert loss.finite(Tensor(1.0)) == FINITE
-
-
-def test_a_loss_on_the_cpu_is_read_at_once() -> None:
-    loss = DeviceLoss(on(Queue()))
-    assert loss.finite(torch.tensor(1.0)) == FINITE
-    assert loss.finite(torch.tensor(float("nan"))) == NOT_FINITE
-    assert loss.finite(None) == UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("capturing", "modes", "given"),
     [

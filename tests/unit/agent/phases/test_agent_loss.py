@@ -25,11 +25,6 @@ def test_a_view_into_a_larger_tensor_is_read_at_its_place() -> None:
     assert [loss_finite(each) for each in row] == [FINITE, NOT_FINITE, FINITE]
 
 
-def test_the_first_of_several_counts() -> None:
-    assert loss_finite([torch.tensor(1.0), torch.tensor(float("nan"))]) == FINITE
-    assert loss_finite((torch.tensor(float("nan")),)) == NOT_FINITE
-
-
 class Wrapped(torch.Tensor):
     pass
 
@@ -64,14 +59,3 @@ def test_no_operator_is_dispatched() -> None:
     with Watching():
         assert loss_finite(loss) == FINITE
     assert seen == []
-
-
-def test_a_batched_tensor_has_no_memory_of_its_own() -> None:
-    found = []
-
-    def look(x: torch.Tensor) -> torch.Tensor:
-        found.append(loss_finite(x))
-        return x
-
-    torch.func.vmap(look)(torch.ones(3))
-    assert found == [UNKNOWN]

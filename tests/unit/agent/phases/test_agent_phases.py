@@ -10,7 +10,6 @@ from autobrrr.agent.phases.phase_clock import (
     BACKWARD,
     FORWARD,
     NAMES,
-    OPTIMIZER,
     OTHER,
     PhaseClock,
 )
@@ -47,12 +46,6 @@ def test_a_plain_step(clock: PhaseClock) -> None:
         "optimizer": 2 + 7,
     }
     assert clock.backwards == 1
-
-
-def test_without_a_pre_hook_what_follows_backward_is_other(clock: PhaseClock) -> None:
-    clock.backward_enter(10)
-    clock.backward_exit(30)
-    assert spent(clock, 40) == {"other": 20, "backward": 20}
 
 
 def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) -> None:
@@ -157,21 +150,6 @@ def test_between_the_evaluations_of_lbfgs_the_optimizer_works(clock: PhaseClock)
     assert clock.backwards == 2
 
 
-def test_two_optimizers_in_one_step(clock: PhaseClock) -> None:
-    clock.update_enter(10)
-    clock.update_exit(15)
-    clock.update_enter(20)
-    assert spent(clock, 26) == {"other": 15, "optimizer": 11}
-    assert clock.fires == 1
-
-
-def test_an_update_within_the_backward_is_a_part_of_it(clock: PhaseClock) -> None:
-    clock.backward_enter(0)
-    clock.update_enter(2)
-    clock.backward_exit(9)
-    assert spent(clock, 10) == {"backward": 9, "other": 1}
-
-
 def test_forward_computed_again_by_checkpointing_is_backward(clock: PhaseClock) -> None:
     clock.backward_enter(0)
     clock.root_enter(ROOT, 2, grad=True)
@@ -181,19 +159,6 @@ def test_forward_computed_again_by_checkpointing_is_backward(clock: PhaseClock) 
     clock.backward_exit(10)
     assert spent(clock, 10) == {"backward": 10}
     assert clock.backwards == 1
-
-
-def test_the_phase_of_the_moment_is_shown(clock: PhaseClock) -> None:
-    shown = [clock.shown]
-    clock.root_enter(ROOT, 1, grad=True)
-    clock.root_exit(2, grad=True)
-    shown.append(clock.shown)
-    clock.backward_enter(3)
-    shown.append(clock.shown)
-    clock.backward_exit(4)
-    clock.update_enter(5)
-    shown.append(clock.shown)
-    assert shown == [OTHER, FORWARD, BACKWARD, OPTIMIZER]
 
 
 EVENTS = (

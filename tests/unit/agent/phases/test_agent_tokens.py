@@ -72,10 +72,6 @@ def test_tokens_are_the_elements_of_the_first_batch_by_length_of_whole_numbers(
     assert token_count(batch) == count
 
 
-def test_tokens_are_found_among_keywords_too() -> None:
-    assert token_count((), {"labels": shaped(4), "input_ids": shaped(4, 9)}) == 36
-
-
 def fail(error: BaseException) -> None:
     raise error
 
@@ -137,14 +133,6 @@ def test_what_the_model_is_called_with_counts_before_what_was_loaded(clock: Phas
     assert clock.tokens == 512
 
 
-def test_another_root_sees_the_same_text_and_does_not_count_again(clock: PhaseClock) -> None:
-    encoder, decoder = root(clock), root(clock)
-    encoder(shaped(8, 64), inside=lambda: root(clock)(shaped(8, 64)))
-    decoder(shaped(8, 64))
-    encoder(shaped(8, 10))
-    assert clock.tokens == 8 * 74
-
-
 def test_an_evaluation_and_what_backward_computes_again_do_not_count(clock: PhaseClock) -> None:
     root(clock, grad=False)(shaped(8, 64))
     assert clock.tokens == -1
@@ -156,13 +144,6 @@ def test_an_evaluation_and_what_backward_computes_again_do_not_count(clock: Phas
     assert clock.tokens == 512
 
 
-def test_a_loader_that_another_one_reads_from_does_not_count(clock: PhaseClock) -> None:
-    clock.load_enter(1)
-    loads(clock, (shaped(8, 64),))
-    clock.load_exit(2)
-    assert clock.tokens == -1
-
-
 def test_a_cadence_that_is_asked_for_again_goes_on_undisturbed() -> None:
     bursts, step_ns = Bursts(), 1_000_000_000
     sampled = []
@@ -171,21 +152,3 @@ def test_a_cadence_that_is_asked_for_again_goes_on_undisturbed() -> None:
         if bursts.wants(seq, step_ns):
             sampled.append(seq)
     assert sampled == [1, 5, 9]
-
-
-def test_more_may_be_spent_on_sampling_where_that_is_asked_for() -> None:
-    usual, close = Bursts(), Bursts()
-    usual.ask(1, 1, 0)
-    close.ask(1, 1, 0, 0.01)
-    assert (usual.spacing(5_000_000), close.spacing(5_000_000)) == (15, 3)
-    assert close.spacing(100_000_000) == 1
-
-
-def test_a_cadence_that_was_asked_for_ends_where_the_usual_one_is_wanted_again() -> None:
-    asked, usual = Bursts(), Bursts()
-    asked.ask(1, 1, 0, 0.01)
-    asked.as_usual(0)
-    for bursts in (asked, usual):
-        bursts.cost_ns, bursts.boundary_ns = 1_000, 4_000
-    steps = range(4_000)
-    assert [asked.wants(seq, 1_000_000) for seq in steps] == [usual.wants(seq, 1_000_000) for seq in steps]

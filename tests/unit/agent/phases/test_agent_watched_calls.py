@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import pickle
 import threading
 from collections.abc import Callable
 from threading import get_ident
@@ -176,46 +175,6 @@ def test_a_module_made_of_another_s_attributes_is_called_itself_and_not_watched(
     assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
 
 
-def test_a_clone_of_a_module_with_layers_has_none_of_them_and_loses_nothing_of_the_job_s_own() -> None:
-    model = nn.Linear(4, 3)
-    undo = lead_through(model, Rank.PRECISION, lambda _below: fail)
-    clone = cloned(model)
-    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
-    undo()
-    assert torch.equal(clone(torch.ones(2, 4)), torch.zeros(2, 3))
-    vars(model)[SLOT] = lambda _x: "compiled"
-    ours = watch(model, fail, fail)
-    assert cloned(model)(torch.ones(2, 4)) == "compiled"
-    unwatch(ours)
-
-
-def test_a_clone_of_a_watched_module_is_watched_and_led_by_itself() -> None:
-    seen: list[str] = []
-    model = nn.Linear(4, 3)
-    watch(model, lambda *_: seen.append("model"), None)
-    clone = cloned(model)
-    assert not is_compiled(clone)
-    undo = lead_through(clone, Rank.PRECISION, lambda _below: lambda _x: "led")
-    ours = watch(clone, lambda *_: seen.append("clone"), None)
-    assert clone(torch.ones(2, 4)) == "led"
-    assert seen == ["clone"]
-    undo()
-    unwatch(ours)
-    assert SLOT not in vars(clone)
-    assert model(torch.ones(2, 4)).count_nonzero()
-    assert seen == ["clone", "model"]
-
-
-def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
-    model = nn.Linear(4, 3)
-    ours = watch(model, fail, fail)
-    slot = vars(model)[SLOT]
-    assert pickle.loads(pickle.dumps(slot)) is None
-    del model
-    assert slot.module is None
-    unwatch(ours)
-
-
 def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() -> None:
     seen: list[str] = []
     model = nn.Linear(4, 3)
@@ -240,6 +199,35 @@ class Tree(nn.Module):
         return self.lin(x)
 
 
+def led(below: Call) -> Call:
+    def call(*args: object, **kwargs: object) -> object:
+        return below(*args, **kwargs)
+
+    return call
+
+
+def test_of_a_module_that_calls_itself_the_outermost_call_is_watched_each_time_and_one_that_fails_too() -> (
+    None
+):
+    seen: list[str] = []
+
+    def bottom() -> None:
+        seen.append("bottom")
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    model = Tree(bottom)
+    ours = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    slot = vars(model)[SLOT]
+    for _ in range(3):
+        with suppress(KeyboardInterrupt):
+            model(torch.ones(2, 4), 3)
+        assert vars(model)[SLOT] is slot
+    assert seen == ["enter", "bottom", *["enter", "bottom", "leave"] * 2]
+    unwatch(ours)
+    assert SLOT not in vars(model)
+
+
 def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
     """From the agent's thread: the dict keeps its length meanwhile."""
     model = Tree(lambda: None)
@@ -254,17 +242,6 @@ def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> No
     assert model(torch.ones(2, 4), 1).equal(copied(torch.ones(2, 4), 1))
     unwatch(watch(model, None, None))
     assert SLOT not in vars(model)
-
-
-def test_what_the_job_puts_into_the_slot_while_a_module_calls_itself_stays() -> None:
-    theirs = lambda *_: "compiled"  # noqa: E731
-    model = Tree(lambda: vars(model).update({SLOT: theirs}))
-    ours = watch(model, None, None)
-    model(torch.ones(2, 4), 2)
-    assert vars(model)[SLOT] is theirs
-    assert is_taken(model)
-    unwatch(ours)
-    assert vars(model)[SLOT] is theirs
 
 
 class Noted(TorchFunctionMode):

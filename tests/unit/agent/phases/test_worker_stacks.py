@@ -90,7 +90,3 @@ def test_memory_that_is_not_there_is_no_stack() -> None:
     assert layout is not None
     with pytest.raises((NoStack, OSError, ValueError)):
         stack_of(Memory(pid=os.getpid()), replace(layout, state=WORD))
-
-
-def test_a_thread_that_is_not_there_has_no_layout() -> None:
-    assert find_layout(-1) is None

@@ -11,7 +11,7 @@ import torch
 from autobrrr.agent.ranks import rank_switching
 from autobrrr.agent.ranks.rank_switching import RankSwitching
 from autobrrr.agent.ranks.shared_log import RegisterLost
-from autobrrr.agent.ranks.switch_protocol import PLAN, RankMember, SwitchOutcome
+from autobrrr.agent.ranks.switch_protocol import PLAN
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
@@ -69,32 +69,6 @@ def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch
     switching.pump()
     assert [event["reply"] for event in told if "reply" in event] == [1]
     assert "1/plan" in register.kept
-
-
-def test_a_change_is_answered_though_the_agents_thread_hears_first_that_it_is_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[dict[str, object]] = []
-    switching = rank_alone(Register(), told)
-    clock = SimpleNamespace(perf_counter_ns=itertools.count(0, 10**9).__next__, monotonic=lambda: 0.0)
-    monkeypatch.setattr(rank_switching, "time", clock)
-    outcome, made = RankMember.outcome, []
-
-    def interrupted(member: RankMember, count: int) -> SwitchOutcome | None:
-        """The agent's thread has its turn once the plan has come, before it is carried out."""
-        found = outcome(member, count)
-        if found is SwitchOutcome.GO:
-            made.append(count)
-            switching.pump()
-        return found
-
-    monkeypatch.setattr(RankMember, "outcome", interrupted)
-    switching.request(1, UNDO)
-    for _ in range(20):
-        switching.at_boundary()
-        switching.pump()
-    assert len(made) == 1
-    assert [(event["reply"], event["ok"]) for event in told if "reply" in event] == [(1, True)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from autobrrr.attach import target_folder, way_in
 from autobrrr.attach.ptrace import injector
 from autobrrr.folders import is_held
 
-OTHER = 23456
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to speak with")
 AS_OTHER = "import os, socket, sys\nos.setgroups([]); os.setgid(23456); os.setuid(23456)\n"
 
@@ -83,23 +81,6 @@ def test_our_own_is_let_in_and_spoken_to(tmp_path: Path) -> None:
     assert here is not None
     for each in (server, there, here):
         each.close()
-
-
-def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = []
-
-    class Watched(socket.socket):
-        def bind(self, address: object) -> None:
-            super().bind(address)  # type: ignore[arg-type]
-            modes.append(os.stat(str(address)).st_mode & 0o777)
-
-    monkeypatch.setattr(socket, "socket", Watched)
-    before = os.umask(0)
-    try:
-        agent_socket.listen(str(tmp_path / "door")).close()
-    finally:
-        os.umask(before)
-    assert modes == [0o600]
 
 
 def brought(folder: Path) -> Path:

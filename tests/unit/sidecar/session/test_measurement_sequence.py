@@ -41,18 +41,6 @@ def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path
     assert stage.agent.commands[-1] == ("trace", {"steps": 4, "probe": False})
 
 
-def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
-    stage.enter()
-    stage.event("anatomy", anatomy())
-    assert stage.run(9, flags=ring_layout.SETTLING) is State.WATCHING
-
-
-def test_a_loop_whose_anatomy_never_comes_is_traced_all_the_same(stage: Stage) -> None:
-    stage.enter()
-    stage.run(20)
-    assert stage.run(20, seconds=25) is State.TRACING
-
-
 def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> None:
     stage.enter()
     stage.event("anatomy", anatomy())

@@ -11,7 +11,6 @@ from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.records import ProfilerWindow, Shares, Verdict
-from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.session_states import State
 from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy
@@ -40,13 +39,6 @@ def test_a_job_that_moves_to_a_gpu_after_it_was_entered_is_one_on_a_gpu_from_the
     assert stage.session.snapshot().step_ns.count == 0
 
 
-def test_a_device_that_is_no_gpu_of_cuda_has_no_regime_by_host_clocks_either(stage: Stage) -> None:
-    stage.enter(device="xpu")
-    stage.run(3)
-    reason = stage.session.snapshot().reason
-    assert reason.startswith("the job computes on the device xpu, where host clocks")
-
-
 def test_a_job_with_its_parameters_on_the_cpu_is_none_on_a_gpu_though_cuda_is_in_use(stage: Stage) -> None:
     stage.enter(cuda=True, device="cpu")
     stage.run(3)
@@ -65,13 +57,6 @@ def test_while_steps_are_compared_each_one_is_stamped(stage: Stage) -> None:
     stage.run(2)
     asked = [fields for do, fields in stage.agent.commands if do == "stamp"]
     assert asked[:3] == [STAMP_SOME, STAMP_EACH, STAMP_SOME]
-
-
-def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
-    stage.enter()
-    told = msgspec.to_builtins(stage.session.findings.facts)
-    stage.agent.answer("facts", active=[], anatomy=None, facts={**told, "device": "cuda"})
-    assert stage.session.findings.is_asynchronous
 
 
 def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: Stage) -> None:
@@ -95,29 +80,6 @@ def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: St
     stage.event("slack", SLACK)
     assert stage.run() is not State.DELAYING
     assert [fields for do, fields in stage.agent.commands if do == "stamp"][-1] == STAMP_SOME
-
-
-def test_steps_since_a_window_are_told_beside_those_before_it(stage: Stage) -> None:
-    stage.enter(device="cuda", cuda=True)
-    stage.event("anatomy", anatomy())
-    for _ in range(40):
-        stage.writer.step(1_000_000, device_ns=5_000_000)
-    assert stage.run() is State.PROFILING
-    for _ in range(4):
-        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
-    stage.run()
-    stage.window(ProfilerWindow(status="ok", inside_share=0.5))
-    for count in (15, 1):
-        before = stage.session.findings.profile
-        assert before is not None
-        assert before.after_step_ns == []
-        for _ in range(count):
-            stage.writer.step(1_000_000, device_ns=5_500_000)
-        stage.run()
-    found = stage.session.findings.profile
-    assert found is not None
-    assert found.after_step_ns == [5_500_000] * 16
-    assert "steps since then take 1.10 times what they took before" in window_text(found)
 
 
 def test_the_host_is_not_held_up_where_nothing_may_be_probed(tmp_path: Path) -> None:
@@ -160,14 +122,6 @@ def test_a_window_on_a_device_without_stamps_says_nothing_of_how_much_longer_it_
     found = stage.session.findings.profile
     assert found is not None
     assert inflation(found) is None
-
-
-def test_on_a_cpu_a_window_keeps_the_steps_that_the_agent_timed(stage: Stage) -> None:
-    stage.enter(compiled=True)
-    stage.event("anatomy", anatomy())
-    assert stage.run(40) is State.PROFILING
-    stage.window(TIMED)
-    assert stage.session.findings.profile == TIMED
 
 
 @pytest.mark.parametrize(("flags", "against"), [(ring_layout.AHEAD, ["overhead", "input", "host"]), (0, [])])
@@ -240,17 +194,6 @@ def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_an
     assert asked_for_windows(stage) == 2, "the changed job is profiled by itself"
 
 
-def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(stage: Stage) -> None:
-    profiling(stage)
-    stage.session.apply("optimizer.fused", {}, lambda switched: None)
-    stage.agent.answer("apply", token=1, seq=1)
-    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
-    stage.run(8)
-    stage.run(8)
-    assert stage.session.state is State.PROFILING
-    assert stage.session.findings.profile is None
-
-
 def test_a_job_that_was_changed_after_its_window_is_profiled_again_once_the_rest_is_measured(
     stage: Stage,
 ) -> None:
@@ -263,23 +206,6 @@ def test_a_job_that_was_changed_after_its_window_is_profiled_again_once_the_rest
     for _ in range(6):
         stage.run(8, seconds=1)
     assert asked_for_windows(stage) == 2
-
-
-def test_what_a_remedy_that_was_lost_has_shown_does_not_speak_any_more_either(stage: Stage) -> None:
-    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
-    stage.session.on_event(
-        {"event": "remedy_lost", "token": 1, "remedy": "attention.sdpa", "why": "takes none"}
-    )
-    assert stage.session.findings.profile is None
-
-
-def test_whoever_asks_to_measure_anew_while_a_window_is_on_has_that_one(stage: Stage) -> None:
-    profiling(stage)
-    stage.session.measure_again()
-    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
-    stage.run(8)
-    assert stage.session.state is State.JUDGED
-    assert asked_for_windows(stage) == 1
 
 
 @pytest.mark.parametrize(
@@ -296,14 +222,6 @@ def test_an_unlucky_window_is_taken_again_twice(stage: Stage, window: ProfilerWi
         if stage.run(4, seconds=2) is State.PROFILING:
             through(stage, window)
     assert asked_for_windows(stage) == 1 + again
-
-
-def test_whoever_asks_for_a_window_waits_for_a_new_one(stage: Stage) -> None:
-    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
-    stage.session.course.open_window()
-    assert stage.session.snapshot().window is None
-    stage.run(4)
-    assert stage.session.state is State.PROFILING
 
 
 @pytest.mark.parametrize("verdict", [NAMED, HOST])

@@ -55,17 +55,6 @@ def test_steps_are_timed_before_all_else_and_not_once_more(stage: Stage) -> None
     assert stage.agent.asked.count("collectives") == 1
 
 
-def test_as_many_steps_are_timed_as_the_time_holds(stage: Stage) -> None:
-    stage.event("anatomy", anatomy())
-    stage.session.course.hold()
-    stage.run(12)
-    step_ns = stage.session.findings.window.median_ns
-    assert step_ns
-    assert stage.session.compare(round(100 * step_ns), lambda found: None) is None
-    stage.run(1)
-    assert stage.agent.commands[-1] == ("collectives", {"steps": 100})
-
-
 def test_what_is_being_measured_comes_to_its_end_first_and_goes_on_afterwards(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.TRACING
@@ -110,13 +99,6 @@ def test_a_rank_that_can_not_be_timed_says_so_and_goes_on(stage: Stage) -> None:
     assert (found[0].status, found[0].why) == ("abstained", "the parameters are on cuda")
 
 
-def test_a_session_that_changes_nothing_is_not_compared(tmp_path: Path) -> None:
-    readonly = Stage(tmp_path, readonly=True)
-    assert readonly.session.compare(0, lambda found: None) == "the session is attaching"
-    readonly.enter(rank=0, world_size=2)
-    assert readonly.session.compare(0, lambda found: None) == "the session is read-only"
-
-
 COMPARED = RanksCompared(
     straggler=LateRank(rank=1, pid=2, cause="loader"),
     ranks=[RankLine(rank=0, pid=1, slowest=False), RankLine(rank=1, pid=2, slowest=True)],
@@ -147,13 +129,3 @@ def test_a_comparison_of_the_job_before_it_was_changed_is_not_taken(stage: Stage
     assert stage.session.compare(0, lambda found: None) is None
     stage.session.take_comparison(COMPARED)
     assert stage.session.snapshot().straggler == COMPARED.straggler
-
-
-def test_a_rank_measures_nothing_while_another_one_tunes_all_of_them(stage: Stage) -> None:
-    stage.event("anatomy", anatomy())
-    stage.session.together("", lambda done: None)
-    assert stage.run(12, seconds=30) is State.WATCHING
-    stage.event("together", None)  # a remedy went on or off on all ranks
-    assert stage.run(4, seconds=50) is State.WATCHING
-    assert "trace" not in stage.agent.asked
-    assert stage.run(4, seconds=12) is State.TRACING

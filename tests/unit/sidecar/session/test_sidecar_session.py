@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
-from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow
 from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
-from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.step_replayer import StepReplay
 from autobrrr.sidecar.session.remedy_switch import Switched
-from autobrrr.sidecar.session.ring_reader import RECORD
-from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
-from support.machines.devices import AbsentDevice
 from support.sessions.service import TRIAL
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
@@ -37,36 +29,11 @@ def test_no_snapshot_says_that_no_step_has_ended_beside_figures_of_some(stage: S
     assert none not in found.reason + found.limit_reason
 
 
-def test_a_session_that_tunes_before_its_first_step_notices_it(stage: Stage) -> None:
-    stage.enter().run()
-    assert stage.session.begin_tuning() is None
-    stage.run(8)
-    assert "no step has ended" not in stage.session.snapshot().reason
-
-
-def test_a_last_look_that_finds_the_first_steps_is_judged(stage: Stage) -> None:
-    stage.enter().run()
-    for _ in range(8):
-        stage.writer.model_step(stage.model)
-    stage.session.job_ended()
-    assert "no step has ended" not in stage.session.snapshot().reason
-
-
 def test_steps_that_do_not_count_are_said_to_have_ended(stage: Stage) -> None:
     stage.enter().run(8, flags=ring_layout.TRACED)
     found = stage.session.snapshot()
     assert (found.steps, found.step_ns.count) == (8, 0)
     assert "of 8 since attach no step counts" in found.reason
-
-
-def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage) -> None:
-    watched: list[int] = []
-    stage.session.watch_thread = watched.append
-    stage.enter()
-    stage.event("anatomy", anatomy(train_tid=None))
-    assert watched == []
-    stage.event("anatomy", anatomy(train_tid=45))
-    assert watched == [45]
 
 
 def test_overhead_by_trace_and_probe_is_named_with_high_confidence(stage: Stage) -> None:
@@ -132,47 +99,6 @@ def test_no_window_is_opened_read_only_or_while_tuning(tmp_path: Path) -> None:
     assert tuned.session.busy == "the session is tuning"
 
 
-@pytest.mark.parametrize("longest", [100, 180])
-def test_each_step_shows_its_tokens_while_a_job_whose_lengths_vary_is_tuned(
-    tmp_path: Path, longest: int
-) -> None:
-    stage = Stage(tmp_path).measured()
-    records = np.zeros(8, dtype=RECORD)
-    records["flags"], records["end_ns"] = ring_layout.PHASES, np.arange(1, 9)
-    records["samples"] = records["backwards"] = records["fires"] = 1
-    records["tokens"] = np.linspace(100, longest, 8)
-    stage.session.findings.window.add(records)
-    before = len(stage.agent.commands)
-    assert stage.session.begin_tuning() is None
-    stage.session.end_tuning()
-    watched = [fields for do, fields in stage.agent.commands[before:] if do == "watch"]
-    assert watched == ([EVERY_STEP, {"as_usual": True}] if longest > 100 else [])
-
-
-def test_a_window_event_that_cannot_be_read_is_noted_and_changes_nothing(stage: Stage) -> None:
-    stage.enter(compiled=True)
-    stage.session.read_window = lambda told, fd, done: done(told)
-    stage.session.on_event({"event": "window", "window": {"status": 7}})
-    assert stage.session.findings.profile is None
-    assert any("window can't be read" in line for line in stage.said)
-
-
-def test_a_file_that_came_with_what_is_no_window_is_closed(stage: Stage) -> None:
-    stage.enter()
-    stage.session.read_window = lambda told, fd, done: done(told)
-    fd = os.open(os.devnull, os.O_RDONLY)
-    stage.session.on_event({"event": "window", "window": {"status": 7}, "fd": fd})
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-
-
-def test_who_has_it_measured_anew_changes_nothing_else_that_it_was_asked_for(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, metrics="9464").enter()
-    stage.session.measure_again("off")
-    asked = SessionOptions(probing="off", metrics="9464")
-    assert stage.session.findings.options == asked
-
-
 def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Path) -> None:
     stage = Stage(tmp_path, readonly=True).enter()
     stage.event("anatomy", anatomy())
@@ -183,15 +109,6 @@ def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Pa
     assert done[0].why == "the session is read-only"
     assert set(stage.agent.asked) == {"facts", "frames"}
     assert stage.session.begin_tuning() == "the session is read-only"
-
-
-def test_without_the_probe_the_course_ends_after_the_trace(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, probing="off").enter()
-    stage.event("anatomy", anatomy())
-    stage.run(12)
-    stage.event("traced", traced(stage.model))
-    assert stage.run(12) is State.JUDGED
-    assert [fields["probe"] for name, fields in stage.agent.commands if name == "trace"] == [False]
 
 
 def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) -> None:
@@ -302,26 +219,6 @@ def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> 
     stage.session.on_event({"event": "together", "active": []})
     assert stage.session.snapshot().active == []
     assert stage.said[-1].endswith("applied: nothing")
-
-
-def test_what_all_ranks_keep_after_a_detach_is_listed(stage: Stage) -> None:
-    stage.measured()
-    stage.session.apply("optimizer.fused", {}, lambda done: None)
-    stage.agent.answer("apply", token=1, arm=1, seq=70)
-    endings: list[SessionEnding] = []
-    stage.session.detach(False, endings.append)
-    stage.agent.answer("detach", left=[], stays=["optimizer.fused"])
-    assert endings[0].stays == ("optimizer.fused",)
-    assert stage.session.snapshot().active == ["optimizer.fused"]
-
-
-def test_a_session_that_only_looks_joins_no_switching(tmp_path: Path) -> None:
-    for options in ({"readonly": True}, {"outside": True}):
-        stage = Stage(tmp_path, **options)
-        done: list[Switched] = []
-        stage.session.together("", done.append)
-        assert done[0].why is not None
-        assert "together" not in stage.agent.asked
 
 
 @pytest.mark.parametrize(
@@ -473,21 +370,6 @@ def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -
     assert (endings[0].kind, endings[0].left) == ("detached", ())
 
 
-def test_a_ring_that_the_job_made_something_else_of_ends_the_session_with_a_sentence(stage: Stage) -> None:
-    stage.measured()
-    at = ring_layout.offset_bytes(stage.writer.seq, stage.writer.capacity)
-    tail = ring_layout.TAIL.pack(1, 2, 0, 0, 0, 0, 2**64 - 1)
-    os.pwrite(stage.writer.fd, tail, at + ring_layout.SAMPLED.size)
-    stage.session.tick()
-    assert stage.session.state is State.ENDED
-    assert stage.session.ending is not None
-    assert stage.session.ending.kind == "removed"
-    assert stage.session.ending.why == "the job's step ring counts steps that no job has made"
-    stage.session.tick()
-    stage.session.job_ended()
-    assert stage.session.ending.kind == "removed"
-
-
 def test_an_agent_that_removes_itself_ends_the_session_with_its_reason(stage: Stage) -> None:
     stage.measured()
     stage.session.on_event({"event": "removed", "why": "TypeError in a hook"})
@@ -584,11 +466,3 @@ def test_a_job_that_ends_under_a_remedy_names_it_and_a_kill_for_memory(
     assert stage.session.ending is not None
     assert stage.session.ending.why == why
     assert (stage.session.ending.under, stage.session.ending.oom_kill) == (("gc.freeze",), killed)
-
-
-def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
-    session = Session(
-        1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True
-    )
-    session.tick()
-    assert session.snapshot().host is None

@@ -6,7 +6,7 @@ import pytest
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import RingReader
-from autobrrr.sidecar.session.step_window import MOST_STEPS, WINDOW_STEPS, StepWindow
+from autobrrr.sidecar.session.step_window import WINDOW_STEPS, StepWindow
 from support.sessions.sidecar import MS, RingWriter, StepModel
 
 
@@ -23,17 +23,6 @@ class Loop:
             self.writer.step(step_ns, **fields)
         self.window.add(self.reader.read_new())
         return self.window
-
-
-def test_an_empty_window_has_measured_nothing() -> None:
-    window = StepWindow()
-    assert window.stats.count == 0
-    assert (window.stats.mean, window.median_ns, window.phases, window.last_end_ns) == (
-        None,
-        None,
-        None,
-        None,
-    )
 
 
 def test_statistics_are_of_the_representative_steps_alone() -> None:
@@ -60,13 +49,6 @@ def test_steps_older_than_half_a_minute_go_but_a_few_always_stay() -> None:
     loop.train(40, 1000 * MS)
     assert loop.window.count == WINDOW_STEPS
     assert loop.window.stats.median == 1000 * MS
-
-
-def test_a_fast_job_does_not_fill_the_memory() -> None:
-    loop = Loop()
-    for _ in range(3):
-        loop.train(3000, MS // 10)
-    assert loop.window.count == MOST_STEPS
 
 
 def test_phases_are_means_of_the_sampled_steps_and_sum_to_the_step() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 from pathlib import Path
 
 from autobrrr.records import Attach
-from autobrrr.sidecar.session.session_log import SessionLog, log_path, tail
+from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from support.sessions.session import Stage, read_log
 
 
@@ -25,26 +24,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_session_that_never_began_leaves_no_file(tmp_path: Path) -> None:
-    log = SessionLog(log_path(7, tmp_path, 0.0))
-    log.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_lines_that_are_no_entries_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(
         b'\xff\xfe\n[]\n{"kind":1,"body":{}}\n{"kind":"note","body":{"n":1}}\n{"kind":"note"}\n\n'
     )
     assert list(read_log(path)) == [("note", {"n": 1})]
-
-
-def test_a_folder_that_can_not_be_made_loses_lines_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    log = SessionLog(tmp_path / "file" / "sessions" / "s.jsonl")
-    log.write("note", {"n": 1})
-    assert log.lost_lines == 1
-    log.close()
 
 
 def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -> None:
@@ -64,16 +49,6 @@ def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -
     log.close()
     assert log.lost_lines == 2
     assert [body["n"] for _, body in read_log(path)] == [1, 4]
-
-
-def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_text("one\ntwo\nthree\n")
-    assert tail(path, 2) == ["two", "three"]
-    assert tail(path, 0) == []
-    assert tail(path, 9) == ["one", "two", "three"]
-    assert tail(tmp_path / "none", 5) == []
-    assert os.listdir(tmp_path) == ["s.jsonl"]
 
 
 def test_a_switch_stands_in_the_log_with_all_that_is_on_after_it(stage: Stage) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from autobrrr.sidecar.session.session_states import State
@@ -42,24 +40,6 @@ def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, a
     assert found is not None
     assert (found.status, found.along) == ("abstained", "batch")
     assert (answer or "in time") in (found.why or "")
-
-
-def test_a_sweep_that_is_asked_for_again_is_not_answered_with_the_old_one(stage: Stage) -> None:
-    stage.measured()
-    stage.session.course.sweep()
-    assert stage.run(4) is State.SWEEPING
-    stage.event("probed", {**probed(stage.model), "sweep": "batch"})
-    assert stage.run(1) is State.JUDGED
-    stage.session.course.sweep()
-    assert stage.session.snapshot().sweep is None
-    assert stage.run(4) is State.SWEEPING
-
-
-def test_no_sweep_is_made_read_only_or_outside(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, readonly=True)
-    assert stage.session.course.refusal == "nothing of the session is in the job"
-    stage.enter()
-    assert stage.session.course.refusal == "the session is read-only"
 
 
 def test_collectives_are_timed_after_the_trace_where_ranks_share_gradients(stage: Stage) -> None:
@@ -131,31 +111,6 @@ def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
     assert stage.session.activity == "watching"
 
 
-def test_a_rank_that_stays_in_doubt_waits_for_its_turn_again(stage: Stage) -> None:
-    turn = stage.session.intake.turn = OneTurn()
-    turn.away = False
-    stage.enter(rank=0, world_size=2)
-    stage.event("anatomy", anatomy())
-    stage.run(12)
-    for command in ("trace", "collectives"):
-        stage.agent.answer(command, ok=False, why="not here")
-        stage.run(4)
-    turn.away = True
-    assert stage.run(4, seconds=6) is State.JUDGED
-    assert stage.session.activity == "waiting until another rank of the job is measured"
-    turn.away = False
-    assert stage.run(4) is State.TRACING
-
-
-def test_a_turn_that_never_comes_is_waited_for_two_minutes(stage: Stage) -> None:
-    stage.session.intake.turn = OneTurn()
-    stage.enter(rank=0, world_size=2)
-    stage.event("anatomy", anatomy())
-    assert stage.run(12) is State.WATCHING
-    assert stage.run(4, seconds=119) is State.WATCHING
-    assert stage.run(4, seconds=2) is State.TRACING
-
-
 def test_a_job_of_one_rank_waits_for_nobody_and_a_session_that_ends_for_nobody_any_more(stage: Stage) -> None:
     turn = stage.session.intake.turn = OneTurn()
     stage.enter()
@@ -164,10 +119,3 @@ def test_a_job_of_one_rank_waits_for_nobody_and_a_session_that_ends_for_nobody_a
     turn.ours = True
     stage.session.job_ended()
     assert not turn.ours
-
-
-def test_collectives_that_can_not_be_timed_hold_nothing_up(stage: Stage) -> None:
-    stage.enter(rank=0, world_size=2).traced(roots=["DistributedDataParallel"])
-    assert stage.run(4) is State.TIMING
-    stage.agent.answer("collectives", ok=False, why="busy with traced steps")
-    assert stage.run(4) is State.PROBING

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import socket
 import time
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import msgspec
 import pytest
 
 from autobrrr.agent.measure.profiler_window import _written
-from autobrrr.agent.wire.framing import encode
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.signals.profiler_window_signal import profiler_window
 from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
@@ -21,7 +18,6 @@ from autobrrr.errors import UsageError
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.window_reader import read_window, told_window
-from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.trace.causes.host_thread_time import host_time
 from support.judged import diagnosis
 from support.trace import Scene, busy_scene
@@ -64,12 +60,6 @@ def test_time_inside_operators_counts_nothing_twice_and_no_frames_around_them(tm
     assert own["aten::mm"] == MS
     assert "aten::other_thread" not in own
     assert not any(name.startswith(("autograd", "Torch-Compiled")) for name in own)
-
-
-def test_a_trace_without_operators_has_no_host_time(tmp_path: Path) -> None:
-    scene = Scene()
-    scene.annotation(0, MS, "ProfilerStep#1")
-    assert host_time(scene.read(tmp_path)) is None
 
 
 def test_a_cpu_window_is_read_and_its_file_closed(tmp_path: Path) -> None:
@@ -123,18 +113,6 @@ def test_writing_the_trace_counts_as_a_stall_since_torch_holds_the_interpreter()
     assert told.stall_ns == 7 + told.write_ns
 
 
-def test_cupti_that_stays_in_the_job_is_said(tmp_path: Path) -> None:
-    window = read_window(TOLD, opened(busy_scene().write(tmp_path)))
-    assert "CUPTI" not in window_text(window)
-    assert "CUPTI: stays" in window_text(msgspec.structs.replace(window, cupti="attached"))
-
-
-def test_a_window_that_was_refused_keeps_its_reason() -> None:
-    told = ProfilerWindow(status="abstained", why="the job is being profiled already")
-    assert read_window(told, None) is told
-    assert "the job is being profiled already" in window_text(told)
-
-
 def test_a_file_that_did_not_come_or_is_no_trace_is_said(tmp_path: Path) -> None:
     assert read_window(TOLD, None).status == "abstained"
     garbage = tmp_path / "garbage"
@@ -144,51 +122,6 @@ def test_a_file_that_did_not_come_or_is_no_trace_is_said(tmp_path: Path) -> None
         read_window(TOLD, fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
-
-
-def test_a_file_is_read_as_the_job_opened_it_never_opened_anew_with_our_rights(tmp_path: Path) -> None:
-    """A descriptor of this kind may be had of a file that its holder must not read."""
-    fd = os.open(cpu_scene().write(tmp_path), os.O_PATH)
-    found = read_window(TOLD, fd)
-    assert (found.status, found.why) == ("abstained", "what came with it is no file that can be read")
-
-
-def test_what_is_no_file_or_too_much_of_one_is_not_even_looked_at(tmp_path: Path) -> None:
-    with (tmp_path / "large").open("wb") as large:
-        large.truncate(1 << 40)
-    for fd, why in (
-        (os.open("/dev/zero", os.O_RDONLY), "no file"),
-        (os.pipe()[0], "no file"),
-        (os.open(tmp_path, os.O_RDONLY), "no file"),
-        (opened(tmp_path / "large"), "1099511627776 bytes"),
-    ):
-        found = read_window(TOLD, fd)
-        assert found.status == "abstained"
-        assert why in str(found.why)
-
-
-def test_the_agent_may_send_files_and_no_more_than_a_few_stay_open(tmp_path: Path) -> None:
-    ours, theirs = socket.socketpair()
-    link = AgentLink(ours)
-    path = cpu_scene().write(tmp_path)
-    fds = [opened(path) for _ in range(6)]
-    frame = encode({"event": "window", "fd": True})
-    plain = encode({"event": "window", "fd": False})
-    before = len(os.listdir("/proc/self/fd"))
-    socket.send_fds(theirs, [frame + plain], fds[:4])
-    first, second = link.read()
-    assert isinstance(first["fd"], int)
-    assert first["fd"] is not True
-    assert os.fstat(first["fd"]).st_size == path.stat().st_size
-    assert second["fd"] is None
-    os.close(first["fd"])
-    socket.send_fds(theirs, [plain], fds)
-    link.read()
-    link.wire.close()
-    theirs.close()
-    assert len(os.listdir("/proc/self/fd")) == before - 2
-    for fd in fds:
-        os.close(fd)
 
 
 def measured(window: ProfilerWindow | None, kind=diagnosis.tiny_mlp) -> Measurements:
@@ -280,35 +213,3 @@ def test_full_kernels_are_the_limit_on_a_busy_machine_too() -> None:
     window = device_window(1.0, overhead=0.2, compute=0.8)
     found = judge(Measurements(pid=7, profile=window, host=diagnosis.machine(0.9))).verdict
     assert (found.limit, found.limit_confidence, found.regime) == ("kernels", "low", "compute")
-
-
-def test_a_trace_is_removed_where_no_descriptor_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    most, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    class Result:
-        def save(self, path: str) -> None:
-            Path(path).write_text("{}")
-            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-
-    try:
-        told, fd = _written(Result(), {"stall_ns": 0})
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    assert fd is None
-    assert "can't be written" in str(told)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_trace_that_a_full_disk_has_cut_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    class Result:
-        def save(self, path: str) -> None:
-            Path(f"{path}.tmp").write_text("{")  # as torch does, and renames it in the end
-
-    told, fd = _written(Result(), {"stall_ns": 0})
-    assert (fd, "can't be written" in str(told)) == (None, True)
-    assert not list(tmp_path.iterdir())
