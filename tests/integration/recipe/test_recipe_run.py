@@ -61,46 +61,6 @@ def test_every_remedy_of_the_recipe_is_applied(how: str, tmp_path: Path) -> None
     assert says in done.stdout
 
 
-def test_batches_that_draw_nothing_are_the_same_with_workers(tmp_path: Path) -> None:
-    words = [*PYTHON, str(JOBS / "epochs.py"), "--steps", "40"]  # more than three epochs
-    found = []
-    for order in ([], ["--recipe", recipe(tmp_path, LOADING.splitlines()[1])]):
-        done = autobrrr(tmp_path, "run", *order, "--", *words)
-        assert done.code == 0, done.stderr
-        found.append(
-            [line for line in done.stdout.splitlines() if line.startswith(("loader", "proc", "finger"))]
-        )
-    assert [found[0][0], found[1][0]] == ["loader 0 None False 4", "loader 1 2 False 4"]
-    assert [found[0][1], found[1][1]] == ["processes beside 0", "processes beside 1"]
-    assert found[0][2] == found[1][2]
-
-
-AN_OPTIMIZER_EACH_EPOCH = f"""
-import sys, torch
-sys.path.append({str(JOBS.parents[1])!r})
-from support.updates import Seen
-seen = Seen(torch.optim.SGD)
-model = torch.nn.Linear(2, 2)
-for epoch in range(3):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(12):
-        optimizer.zero_grad()
-        model(torch.randn(4, 2)).square().mean().backward()
-        optimizer.step()
-    print("epoch", epoch, seen.last)
-"""
-
-
-def test_an_optimizer_that_is_made_anew_is_cured_too(tmp_path: Path) -> None:
-    words = [*PYTHON, "-c", AN_OPTIMIZER_EACH_EPOCH]
-    done = autobrrr(tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH), "--", *words)
-    assert [line for line in done.stdout.splitlines() if line.startswith("epoch")] == [
-        "epoch 0 foreach",
-        "epoch 1 foreach",
-        "epoch 2 foreach",
-    ]
-
-
 def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import torch\nparameter = torch.nn.Parameter(torch.ones(3))\n"
@@ -108,13 +68,10 @@ def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) 
         "for _ in range(9):\n    parameter.sum().backward()\n    optimizer.step()\n"
     )
     words = ["sh", "-c", f"cd {tmp_path} && {sys.executable} -m train"]
-    for script, code in (("train*", 0), ("other.py", 2)):
-        order = recipe(tmp_path, FOREACH, f'[match]\nscript = "{script}"\n')
-        done = autobrrr(tmp_path, "run", "--strict", "--json", "--recipe", order, "--", *words)
-        assert done.code == code, done.stderr
-        (line,) = done.json["remedies"]
-        assert line["status"] == ("refused" if code else "applied")
-        assert not code or "never got its chance" in line["why"]
+    order = recipe(tmp_path, FOREACH, '[match]\nscript = "train*"\n')
+    done = autobrrr(tmp_path, "run", "--strict", "--json", "--recipe", order, "--", *words)
+    assert done.code == 0, done.stderr
+    assert [line["status"] for line in done.json["remedies"]] == ["applied"]
 
 
 DRAWS = """
@@ -137,17 +94,11 @@ print("sum", repr(model.weight.sum().item()), torch.rand(1).item())
 def test_what_a_recipe_declares_to_keep_is_kept_on_a_job_where_its_remedies_would_not(tmp_path: Path) -> None:
     words = [*PYTHON, "-c", DRAWS]
     plain = autobrrr(tmp_path, "run", "--", *words)
-    found = {}
-    for cls in ("bitwise", None):
-        numerics = "" if cls is None else f'[numerics]\nclass = "{cls}"\n'
-        found[cls] = autobrrr(
-            tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH + LOADING + numerics), "--", *words
-        )
-    assert found["bitwise"].stdout == plain.stdout
-    assert "refused loader.workers: its class is stream on this job" in found["bitwise"].stderr
-    assert "applied optimizer.foreach" in found["bitwise"].stderr
-    assert "applied loader.workers (class: stream)" in found[None].stderr
-    assert found[None].stdout != plain.stdout
+    order = recipe(tmp_path, FOREACH + LOADING + '[numerics]\nclass = "bitwise"\n')
+    found = autobrrr(tmp_path, "run", "--recipe", order, "--", *words)
+    assert found.stdout == plain.stdout
+    assert "refused loader.workers: its class is stream on this job" in found.stderr
+    assert "applied optimizer.foreach" in found.stderr
 
 
 @pytest.mark.parametrize(
@@ -170,13 +121,7 @@ def test_strict_means_that_every_remedy_had_its_chance(
     assert "started" not in strict.stdout
 
 
-def test_a_command_that_fails_by_itself_keeps_its_exit_code(tmp_path: Path) -> None:
-    words = [*PYTHON, "-c", "raise SystemExit(7)"]
-    done = autobrrr(tmp_path, "run", "--strict", "--recipe", recipe(tmp_path, FOREACH), "--", *words)
-    assert done.code == 7
-
-
-def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
+def test_a_job_started_elsewhere_is_told_what_takes_effect_and_detaching_gives_its_settings_back(
     job: Callable[..., TrainingJob], tmp_path: Path
 ) -> None:
     running = job("epochs")
@@ -185,23 +130,10 @@ def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
     assert attached.code == 0, attached.stderr
     for says in (
         "loader.workers is applied",
-        "loader.persistent_workers is applied",
         "loader.persistent_workers takes effect from the next epoch on",
         "ddp.static_graph is left out",
     ):
         assert says in attached.stderr
-    running.finish()
-    assert "processes beside 1" in running.lines
-
-
-def test_detaching_gives_the_loaders_their_own_settings_back(
-    job: Callable[..., TrainingJob], tmp_path: Path
-) -> None:
-    running = job("epochs")
-    order = recipe(tmp_path, LOADING)
-    assert (
-        autobrrr(tmp_path, "attach", str(running.pid), "--recipe", order, "--for", "2s", "--plain").code == 0
-    )
     assert autobrrr(tmp_path, "detach", str(running.pid)).code == 0
     running.finish()
     assert "processes beside 0" in running.lines
