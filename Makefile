@@ -16,7 +16,7 @@ WORKERS := -n $(shell expr $$(nproc) + 1) $(SPREAD)
 SUITES := tests/unit tests/contract tests/golden tests/integration
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo check unit lint lines test nightly docs pages format bench planted gpu emulated clean
+.PHONY: setup demo check unit lint lines test nightly nightly-unit nightly-integration mutants docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -76,9 +76,17 @@ endef
 test: check
 	$(call crowded_then_alone,not nightly)
 
+# All of it, whatever fails on the way.
 nightly: setup
+	$(MAKE) --no-print-directory --keep-going nightly-unit nightly-integration mutants
+
+nightly-unit:
 	AUTOBRRR_TEST_EXAMPLES=1000 $(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
+
+nightly-integration:
 	$(call crowded_then_alone,nightly)
+
+mutants:
 	$(BIN)/python tests/mutants.py
 
 format: setup
