@@ -16,8 +16,6 @@ pytestmark = pytest.mark.nightly
 
 GIB = 1 << 30
 BACKLOG = int(0.3 * 1.98e9)  # cycles of torch's sleeping kernel: what is measured begins after it
-    0.3 * 1.98e9
-)  # cycles of torch's own sleeping kernel: what is measured begins after the host is done
 ASK = """
 import pynvml as nvml
 

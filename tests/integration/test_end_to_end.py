@@ -43,23 +43,6 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[in
     run.kill()
 
 
-def test_two_runs_never_attached_agree_to_the_bit(
-    job: StartJob, untouched: Callable[[int], Finished]
-) -> None:
-    first, second = (job("plain", "--steps", "250").finish() for _ in range(2))
-    assert first == second == untouched(250)
-
-
-def test_what_a_killed_loader_job_leaves_goes_with_the_tests(job: StartJob) -> None:
-    def sockets() -> set[Path]:
-        return set(Path(training.temporary()).glob("pymp-*/listener-*"))
-
-    before = sockets()
-    killed = job("loader")
-    eventually(lambda: sockets() - before, 60)  # its workers' own, in a folder of theirs
-    killed.kill()
-
-
 @pytest.mark.parametrize("kind", by_day(KINDS, "plain".__eq__))
 def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tmp_path: Path) -> None:
     attached = job(kind)

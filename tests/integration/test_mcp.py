@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,72 +55,6 @@ def test_without_allow_it_only_reads(tmp_path: Path) -> None:
     assert json.loads(said(word))["name"] == "data_wait"
     assert json.loads(said(sessions)) == {"sessions": []}
     assert refused.is_error
-
-
-def test_lines_that_are_no_messages_cost_no_client_its_answers(tmp_path: Path) -> None:
-    greeting = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "t", "version": "1"},
-        },
-    }
-    lines = [b"hello", b"", b'{"jsonrpc":"2.0"}', b"\xff\x00[[[", b"[1,2]", json.dumps(greeting).encode()]
-    with subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "mcp"],
-        env={**environment(tmp_path), "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(b"\n".join(lines) + b"\n")
-        server.stdin.flush()
-        answer = json.loads(server.stdout.readline())
-        server.stdin.close()
-        assert server.wait(60) == 0
-    assert answer["result"]["serverInfo"]["name"] == "autobrrr"
-
-
-def test_a_client_that_is_gone_before_its_answer_ends_the_server_without_a_word(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "autobrrr", "mcp"],
-        env={**environment(tmp_path), "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        input=b"hello\nhello\n",
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_without_a_stdin_it_says_that_a_client_starts_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$0" -m autobrrr mcp <&-', sys.executable],
-        env={**environment(tmp_path), "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert b"stdin or stdout is closed" in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
-def test_a_users_mistake_is_an_error_with_what_to_do(tmp_path: Path) -> None:
-    _, (found,) = asked(tmp_path, ("report", {"session": "nowhere"}))
-    assert found.is_error
-    assert "nowhere" in said(found)
 
 
 def test_a_job_is_listed_diagnosed_and_left(tmp_path: Path, job: Callable[..., TrainingJob]) -> None:

@@ -32,7 +32,6 @@ from support.trace import busy_scene
 pytestmark = pytest.mark.integration
 HOSTILE = "</script><script>window.stolen=1</script><img src=x onerror='window.stolen=2'>\"'"
 MS = 1_000_000
-PAPER = 716  # pixels between the margins of an A4 page
 
 
 @pytest.fixture(scope="module")
@@ -179,67 +178,6 @@ def test_on_a_telephone_nothing_scrolls_to_the_side(browser: Browser, page: Path
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_a_chart_is_seen_whole_without_a_scroll_to_the_side(
-    browser: Browser, folder: Path, width: int
-) -> None:
-    browser.open(drawn("roofline", folder), width=width)
-    seen = """const all = [...document.querySelectorAll('.chart svg')];
-      return all.filter(each => each.clientWidth).map(each => {
-      const box = each.closest('figure').getBoundingClientRect(), own = each.getBoundingClientRect();
-      const texts = [...each.querySelectorAll('text')].map(t => t.getBoundingClientRect());
-      return [own.left - box.left, box.right - own.right,
-        Math.min(...texts.map(t => t.left)) - own.left, own.right - Math.max(...texts.map(t => t.right)),
-        Math.min(...texts.map(t => t.height))]})"""
-    charts = browser.run(seen)
-    assert isinstance(charts, list)
-    assert len(charts) == 5  # each once: for this width
-    for *margins, lowest in charts:
-        assert min(margins) >= -1
-        assert lowest >= 8  # pixels of a letter's box
-
-
-@pytest.mark.nightly
-def test_names_in_the_chart_of_steps_are_whole_or_left_to_the_list(browser: Browser, folder: Path) -> None:
-    browser.open(drawn("session", folder))
-    data = json.loads(str(browser.run("return document.getElementById('step-data').textContent")))
-    named = str(browser.run("return document.querySelector('.steps').dataset.named")).split(", ")
-    assert len(named) >= 1
-    assert set(named) <= {band["text"] for band in data["bands"]}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_a_line_does_not_end_within_a_word_of_a_name(browser: Browser, folder: Path, width: int) -> None:
-    browser.open(drawn("trace", folder), width=width)
-    cut = """const found = [], range = document.createRange();
-      const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-      for (let node; node = texts.nextNode();) {
-        let before = null;
-        for (let i = 0; i < node.length; i++) {
-          range.setStart(node, i); range.setEnd(node, i + 1);
-          const {top, height} = range.getBoundingClientRect();
-          if (before !== null && top > before + height / 2 && /\\w\\w/.test(node.data.slice(i - 1, i + 1)))
-            found.push(node.data.slice(Math.max(0, i - 20), i) + '|' + node.data.slice(i, i + 20));
-          if (height) before = top;
-        }
-      }
-      return found"""
-    assert browser.run(cut) == []
-
-
-@pytest.mark.nightly
-def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:
-    browser.open(page, width=PAPER)
-    browser.command("Emulation.setEmulatedMedia", media="print")
-    assert browser.run("return document.documentElement.scrollWidth") == PAPER
-    cut = """return [...document.querySelectorAll('.wide')].filter(
-      each => getComputedStyle(each).overflowX != 'visible').length"""
-    assert browser.run(cut) == 0
-    browser.command("Emulation.setEmulatedMedia", media="")
-
-
-@pytest.mark.nightly
 def test_everything_to_press_or_see_has_a_name(browser: Browser, page: Path) -> None:
     browser.open(page)
     assert browser.nameless() == []
@@ -266,21 +204,6 @@ def test_the_data_of_a_page_can_be_saved(browser: Browser, page: Path, folder: P
     browser.press("#save")
     until(saved.exists)
     assert json.loads(saved.read_text())["schema"] == 1
-
-
-@pytest.mark.nightly
-def test_colours_can_be_switched_and_stay(browser: Browser, folder: Path) -> None:
-    page = drawn("session", folder)
-    browser.open(page, scheme="light")
-    ground = "return getComputedStyle(document.body).backgroundColor"
-    browser.press("#theme")
-    assert browser.run(ground) == "rgb(18, 19, 22)"
-    browser.open(page, scheme="light")
-    assert browser.run(ground) == "rgb(18, 19, 22)"
-    browser.press("#theme")
-    assert browser.run(ground) == "rgb(246, 246, 244)"
-    browser.press("#theme")
-    assert browser.complaints() == []
 
 
 @pytest.mark.nightly

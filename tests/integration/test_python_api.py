@@ -10,10 +10,8 @@ import pytest
 import autobrrr
 from autobrrr.client.job_peaks import measuring_python
 from autobrrr.client.session_client import join
-from autobrrr.errors import TargetGone
 from autobrrr.roofline.quick_peaks import quick_peaks
 from autobrrr.sidecar.session.calibrations import Calibrations
-from support.attach import eventually
 from support.torchrun import Torchrun
 from support.training import TrainingJob, environment
 
@@ -62,14 +60,6 @@ def test_the_ranks_of_a_launcher_are_one_session(tmp_path: Path) -> None:
         job.kill()
 
 
-@pytest.mark.nightly
-def test_one_call_diagnoses_and_leaves(job: Callable[..., TrainingJob]) -> None:
-    attached = job("plain")
-    assert autobrrr.diagnose(attached.pid, for_s=4, probe=False).final is None
-    assert join(attached.pid) is None
-    attached.finish()
-
-
 def test_a_session_that_others_use_goes_on_without_its_program(job: Callable[..., TrainingJob]) -> None:
     attached = job("plain")
     with autobrrr.attach(attached.pid, probe=False) as session:
@@ -80,24 +70,6 @@ def test_a_session_that_others_use_goes_on_without_its_program(job: Callable[...
     other.snapshot()
     assert other.leave() is not None, "the last one ends it"
     assert join(attached.pid) is None
-    attached.finish()
-
-
-def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., TrainingJob]) -> None:
-    attached = job("plain")
-    session = autobrrr.attach(attached.pid, probe=False)
-    session.close()
-
-    def has_ended() -> bool:
-        try:
-            left = join(attached.pid)
-        except TargetGone:  # it ends while it is joined
-            return True
-        if left is not None:
-            left.close()
-        return left is None
-
-    eventually(has_ended)
     attached.finish()
 
 

@@ -1,7 +1,6 @@
 """A process that was forked warm is, from inside and outside, what a fresh interpreter would be."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,16 +61,6 @@ def test_a_warm_process_looks_as_a_cold_one_from_inside_and_from_outside(
 
 
 @pytest.mark.integration
-def test_an_error_ends_a_warm_process_as_it_ends_a_cold_one(tmp_path: Path) -> None:
-    child = warm_python.start(
-        [sys.executable, "-c", "import atexit; atexit.register(print, 'end'); 1 / 0"], environment(tmp_path)
-    )
-    said, _ = child.communicate(timeout=60)
-    assert said.splitlines()[-2:] == ["ZeroDivisionError: division by zero", "end"]
-    assert child.returncode == 1
-
-
-@pytest.mark.integration
 def test_two_warm_processes_draw_other_random_numbers(tmp_path: Path) -> None:
     draws = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(1))"
     words = [sys.executable, "-c", draws]
@@ -79,13 +68,6 @@ def test_two_warm_processes_draw_other_random_numbers(tmp_path: Path) -> None:
         warm_python.start(words, environment(tmp_path)).communicate(timeout=60)[0].split() for _ in range(2)
     )
     assert all(first != second for first, second in zip(one, other, strict=True))
-
-
-@pytest.mark.integration
-def test_what_is_read_once_starts_cold(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
-    child = warm_python.start(words, {**environment(tmp_path), "OMP_NUM_THREADS": "2"})
-    assert child.communicate(timeout=60)[0] == f"{min(2, os.cpu_count() or 1)}\n"
 
 
 def test_a_server_that_was_killed_is_started_anew(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from benchmarks.planted.__main__ import main
@@ -62,29 +61,10 @@ def test_a_job_times_its_own_sections_and_counts_its_work(told: dict[str, str]) 
     assert found.flops == 6 * 2 * 4 * 8 * 8 - 2 * 2 * 8 * 8
 
 
-def test_a_mixture_keeps_to_the_units_that_it_settled_on(told: dict[str, str]) -> None:
-    mixture = Case(
-        name="m", job="mixture", truth="mixed", why="half and half", knobs={"share": 0.5, "step_ms": 4.0}
-    )
-    settled = timed(mixture, told, seconds=0.2, over={"first_units": 7, "second_units": 3}).settled
-    assert (settled["first_units"], settled["second_units"]) == (7, 3)
-
-
 def test_a_job_that_cannot_train_says_so(told: dict[str, str]) -> None:
     broken = Case(name="b", job="mlp", truth="overhead", why="no such knob", knobs={"optimizer": "none"})
     with PlantedJob(broken, environment=told) as job, pytest.raises(JobFailed, match="KeyError"):
         job.wait_for_training()
-
-
-def test_company_of_a_crowded_job_goes_with_it(told: dict[str, str]) -> None:
-    crowd = next(case for case in CASES if case.job == "crowd")
-    with PlantedJob(crowd, environment=told) as job:
-        job.wait_for_training()
-        company = psutil.Process(job.pid).children()
-        assert len(company) == 2
-        assert job.works_on()
-    _, alive = psutil.wait_procs(company, timeout=10)
-    assert not alive
 
 
 def test_a_diagnosed_case_gives_a_row_and_is_not_run_again(

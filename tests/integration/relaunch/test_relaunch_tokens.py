@@ -11,12 +11,10 @@ from autobrrr.relaunch.search.argparse_flags import declared_flags
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import make_space
-from autobrrr.relaunch.study.paired_comparison import block
 from autobrrr.relaunch.study.study import Study
-from autobrrr.relaunch.study.work_per_step import Counting, at_own_length
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
-from support import relaunch, training
+from support import relaunch
 
 pytestmark = pytest.mark.integration
 ALL = ("bitwise", "rounding", "stream", "changes-training")
@@ -62,45 +60,6 @@ for batch in DataLoader(Text()):
     time.sleep(0.005 + 4e-6 * batch.shape[0] * batch.shape[1])
     torch.Tensor().backward()
     optimizer.step()
-"""
-REAL = """
-import argparse, torch
-from torch.nn.utils.rnn import pad_sequence
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, default=4)
-args = parser.parse_args()
-
-
-class Texts(torch.utils.data.Dataset):
-    def __len__(self):
-        return 1 << 20
-
-    def __getitem__(self, i):
-        return torch.randint(1, 100, (int(torch.randint(8, 65, ())),))
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words, self.out = torch.nn.Embedding(100, 32), torch.nn.Linear(32, 100)
-
-    def forward(self, text):
-        return self.out(self.words(text))
-
-
-def padded(texts):
-    return {"text": pad_sequence(texts, batch_first=True)}
-
-
-model = Model()
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-while True:
-    for i, batch in enumerate(torch.utils.data.DataLoader(Texts(), args.batch_size, collate_fn=padded)):
-        text = batch["text"]
-        torch.nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten()).backward()
-        if i % 2:
-            optimizer.step()
-            optimizer.zero_grad()
 """
 
 
@@ -151,29 +110,3 @@ def test_random_lengths_alone_bring_nothing(tmp_path: Path) -> None:
     low, high = trial.interval
     assert low < 1.05
     assert high > 0.95
-
-
-@pytest.mark.nightly
-def test_a_real_job_shows_its_tokens_and_its_padding_is_no_gain(tmp_path: Path) -> None:
-    with stable(tmp_path, REAL, training.environment(tmp_path), "--batch-size=choice:4,16") as trials:
-        space = trials.space
-        (point,) = space.points()
-        base, larger = trials.start(space.base), trials.start(point)
-        for trial in (base, larger):
-            assert trial.warm_up(), trial.ending
-            trial.pause()
-        assert (base.samples, larger.samples) == (8, 32)  # two batches an update
-        blocks = [(block(base), block(larger)) for _ in range(8)]
-        pairs = [(one, other) for one, other in blocks if one is not None and other is not None]
-        seen, padded = base.steps.tokens_a_sample, larger.steps.tokens_a_sample
-        assert seen is not None
-        assert padded is not None
-        assert 48 < seen < 58  # the longest of 4 lengths from 8 to 64
-        assert 57 < padded < 64  # of 16
-        counting = Counting(space)
-        counting.look(base)
-        assert counting.tokens
-        found = counting.yardstick(base, larger, space.base, point)(pairs)
-        assert len(found) >= 2  # beside others few steps of a block show their tokens
-        with_padding = at_own_length(pairs, lambda tokens: tokens)
-        assert all(one < other for one, other in zip(found, with_padding, strict=True))

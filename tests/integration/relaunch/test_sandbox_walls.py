@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.trial import live_trial, trial_launch
-from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_launch import Limits, Walls
 from support import relaunch
 
@@ -101,59 +99,6 @@ def test_the_script_sees_its_changes_and_the_user_none(tmp_path: Path) -> None:
         assert not [name for name in set(os.listdir(folder)) - earlier if name.startswith("autobrrr-test")]
 
 
-def test_what_lies_in_shared_memory_is_there_and_stays_as_it_is(tmp_path: Path) -> None:
-    staged = Path("/dev/shm") / f"autobrrr-test-staged-{os.getpid()}"
-    text = (
-        f"print(open({str(staged)!r}).read(), flush=True)\nopen({str(staged)!r}, 'w').write('of the trial')\n"
-        f"import multiprocessing, os, time\nmultiprocessing.Lock()\nos.unlink({str(staged)!r})\n"
-        "print('up', flush=True); time.sleep(100)"
-    )
-    staged.write_text("of the user")
-    try:
-        trial = begin(relaunch.script(tmp_path / "user", text), tmp_path)
-        until_printed(trial, "up")
-        trial.close()
-        assert trial.lines == ("of the user", "up")
-        assert staged.read_text() == "of the user"
-    finally:
-        staged.unlink()
-
-
-@pytest.mark.nightly
-def test_shared_memory_that_is_a_plain_folder_stays_as_it_is_too(tmp_path: Path) -> None:
-    """As in a chroot whose /dev is mounted without what is mounted below it."""
-    text = (
-        "import ctypes, os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
-        "ctypes.CDLL(None).unshare(walls.CLONE_NEWNS)\n"
-        "walls._mount(None, '/', None, walls.MS_REC | walls.MS_PRIVATE, None)\n"
-        "walls._mount('tmpfs', '/dev', 'tmpfs', 0, None); os.mkdir('/dev/shm')\n"
-        "real = os.open('/dev/shm', os.O_PATH)\n"
-        "walls.raise_walls(size_bytes=1 << 20, folder=sys.argv[1], needed=[sys.argv[2]], open_folders=[])\n"
-        "open('/dev/shm/x', 'w').close(); print(os.listdir(f'/proc/self/fd/{real}'))"
-    )
-    (tmp_path / "home").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", text, str(tmp_path / "home"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).resolve().parents[3],
-    )
-    assert done.stdout == "[]\n", done.stderr
-
-
-@pytest.mark.nightly
-def test_a_script_may_work_in_shared_memory(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="autobrrr-test-", dir="/dev/shm") as place:
-        trial = begin(tree(Path(place)), tmp_path)
-        try:
-            until_printed(trial, "]")
-            assert trial.lines[0].endswith("['moved.bin', 'runs', 'train.log', 'train.py']")
-        finally:
-            trial.close()
-        assert sorted(os.listdir(f"{place}/user")) == ["data.bin", "notes.txt", "train.py"]
-
-
 def test_with_its_keeper_all_of_a_trial_ends(tmp_path: Path) -> None:
     text = "import os, time\nos.fork()\nos.setsid()\nprint('up', flush=True)\ntime.sleep(100)"
     trial = begin(relaunch.script(tmp_path / "user", text), tmp_path)
@@ -166,26 +111,6 @@ def test_with_its_keeper_all_of_a_trial_ends(tmp_path: Path) -> None:
     finally:
         trial.close()
     assert relaunch.alive(tmp_path / "run") == []
-
-
-@pytest.mark.nightly
-def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Path) -> None:
-    file = tree(tmp_path)
-    before = relaunch.fingerprint(file.parent)
-    draw = random.Random(7)
-    for victim in ("script", "keeper", "both") * 3:
-        trial = begin(file, tmp_path)
-        try:
-            time.sleep(draw.uniform(0.0, 0.25))
-            trial.look()
-            for pid in trial.family if victim != "keeper" else ():
-                os.kill(pid, signal.SIGKILL)
-            if victim != "script":
-                os.kill(trial.keeper.pid, signal.SIGKILL)
-        finally:
-            trial.close()
-        assert relaunch.fingerprint(file.parent) == before
-        assert relaunch.alive(tmp_path / "run") == []
 
 
 def test_a_script_that_writes_too_much_finds_the_disk_full(tmp_path: Path) -> None:
@@ -235,21 +160,6 @@ def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_
     assert (runs / "last.pt").read_text() == "of the user"
     kept = runs / str(runs).lstrip("/")
     assert (kept / "last.pt").read_text() == (kept / "new.pt").read_text() == "of a trial"
-
-
-def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_path: Path) -> None:
-    file = tree(tmp_path)
-    before = relaunch.fingerprint(file.parent)
-    fence = Walls(size_bytes=1 << 20, needed=("/proc",))
-    trial = live_trial.start(
-        relaunch.launch(file), tmp_path / "run" / "t", Limits(), fence, tmp_path / "cache"
-    )
-    try:
-        with pytest.raises(NoSandbox, match="no overlay is possible over /proc"):
-            trial.wait_for_start()
-    finally:
-        trial.close()
-    assert relaunch.fingerprint(file.parent) == before
 
 
 def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:

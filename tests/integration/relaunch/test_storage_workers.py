@@ -192,32 +192,6 @@ def test_a_server_that_is_gone_is_an_error(server: postgres.Server) -> None:
     assert beats() <= beats_before
 
 
-def test_a_worker_that_measures_for_long_says_that_it_lives_also_after_the_connection_dropped(
-    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beats_before = beats()
-    monkeypatch.setattr(study_storage, "BEAT_S", 1)
-    database = server.new_database()
-    search = Search(
-        SPACE, storage=study_storage.connect(study_storage.address(server.url(database))), name="long"
-    )
-
-    def next_beat(last: str) -> str:
-        deadline = time.monotonic() + 30
-        while (beat := server.run(database, "select max(heartbeat) from trial_heartbeats")) == last:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        return beat
-
-    assert search.ask() is not None
-    beat = next_beat(next_beat(""))
-    server.stop()
-    server.start()
-    next_beat(beat)
-    search.close()
-    assert beats() <= beats_before
-
-
 @pytest.mark.parametrize(
     ("user", "database", "told"),
     [
@@ -238,14 +212,3 @@ def test_who_is_not_let_in_gets_one_line_without_the_password(
     assert told[1] in said
     assert password not in said
     assert [line.partition(":")[0] for line in said.rstrip("\n").split("\n")[1:]] in ([], ["hint"])
-
-
-def test_without_a_server_it_is_one_line_and_nobody_s_mistake(server: postgres.Server, tune: Tune) -> None:
-    server.stop()
-    try:
-        found, said = tune(server.url("db1"))
-    finally:
-        server.start()
-    assert found == 1
-    address = f"postgresql://127.0.0.1:{server.port}/db1"
-    assert said == f"autobrrr: error: {address} can't be used: Connection refused\n"

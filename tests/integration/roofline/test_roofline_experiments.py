@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from autobrrr.errors import UsageError
 from autobrrr.roofline.machine_identity import read_machine
 from autobrrr.roofline.quick_peaks import quick_peaks
 from autobrrr.roofline.roofline_measure import roofline
-from autobrrr.roofline.roofline_records import Activations, FlameBox, Roofline, RooflineRequest
+from autobrrr.roofline.roofline_records import FlameBox, Roofline, RooflineRequest
 
 pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch")
 
-from autobrrr.roofline import fused_passes  # noqa: E402
 from autobrrr.roofline.experiments import EXPERIMENTS, Experiment  # noqa: E402
 from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench  # noqa: E402  # they import torch
 
@@ -50,23 +48,11 @@ def test_an_experiment_fills_fields_of_the_record(experiment: Experiment) -> Non
     assert msgspec.json.decode(msgspec.json.encode(whole), type=Roofline) == whole
 
 
-def test_on_a_cpu_there_is_nothing_to_launch() -> None:
-    (launches,) = (each for each in EXPERIMENTS if each.name == "launches")
-    assert launches.measure(bench(as_it_is)) == {}
-
-
 @pytest.mark.parametrize("name", ["repeat_sweep", "multiply_add", "cosine_fusion"])
 def test_without_a_compiler_an_experiment_says_so_in_one_line(name: str) -> None:
     (experiment,) = (each for each in EXPERIMENTS if each.name == name)
     with pytest.raises(NoCompiler, match=r"^InvalidCxxCompiler: none found$"):
         experiment.measure(bench(missing))
-
-
-def test_without_a_compiler_activations_are_compared_eagerly() -> None:
-    (experiment,) = (each for each in EXPERIMENTS if each.name == "activations")
-    found = experiment.measure(bench(missing))["activations"]
-    assert isinstance(found, Activations)
-    assert not found.compiled
 
 
 def test_the_parts_of_the_flame_lie_within_the_whole() -> None:
@@ -78,21 +64,6 @@ def test_the_parts_of_the_flame_lie_within_the_whole() -> None:
     assert "Python bytecode" in names
     assert "dispatcher and kernel" in names
     assert all(part.ns >= 0 for part in flame.parts)
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-def test_the_sweep_is_really_compiled_into_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(fused_passes, "REPEATS", (1, 8))
-    real = RooflineBench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT)
-    once, eight = fused_passes.repeat_sweep(real)["sweep"]  # type: ignore[misc]
-    count = real.large_elements
-    for point, repeat in ((once, 1), (eight, 8)):
-        assert point.repeat == repeat
-        assert point.flops == pytest.approx(count * repeat / point.runtime_ns * 1e9)
-        assert point.bytes_per_s == pytest.approx(8 * count / point.runtime_ns * 1e9)
-    assert list(tmp_path.rglob("*.so"))
 
 
 def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_alone(

@@ -109,13 +109,6 @@ def test_a_sidecar_that_is_killed_and_a_job_that_is_killed_leave_a_clear_screen(
     assert "Traceback" not in screen.text
 
 
-def test_a_process_that_is_not_there_is_one_line_and_its_exit_code(terminal: Open) -> None:
-    screen = terminal("attach", "4194000")
-    assert screen.code() == 4
-    assert "there is no process 4194000" in screen.text
-    assert "Traceback" not in screen.text
-
-
 def test_the_shipped_session_plays_without_a_job(terminal: Open) -> None:
     screen = terminal("report", "demo", "--tui")
     screen.until(lambda s: "Limited by host" in s.text and "recorded session" in s.text)
