@@ -179,6 +179,7 @@ def test_hooks_that_come_later_are_called() -> None:
     undo()
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_a_retained_graph_and_accumulated_gradients_are_what_they_were() -> None:
     plain, cured = training(), training()
     undo = switched_on(cured)

@@ -110,8 +110,7 @@ def test_the_next_epochs_have_the_same_items_also_where_the_undo_comes_in_mid_ep
         assert sorted(itertools.chain(*batches[epoch : epoch + 6])) == [float(item) for item in range(24)]
 
 
-@pytest.mark.parametrize("odd", ["hangs", "dies", "raises"])
-@pytest.mark.parametrize("remedies", [WORKERS, ALL], ids=["workers", "all"])
+@pytest.mark.parametrize(("odd", "remedies"), [("hangs", ALL), ("dies", WORKERS), ("raises", ALL)])
 def test_a_worker_that_fails_ends_no_epoch_and_is_told(
     odd: str, remedies: Remedies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from fractions import Fraction
 
 import pytest
@@ -79,18 +78,6 @@ def test_a_group_added_while_it_is_on_keeps_its_own_flags(kind: str) -> None:
     loop.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))], "foreach": False})
     undo()
     assert flags(loop.optimizer) == [(None, None), (None, False)]
-
-
-@EVERY
-def test_it_keeps_no_optimizer_alive(kind: str) -> None:
-    loop = training()
-    undo = ON[kind].apply(loop.job, {})
-    loop.model, loop.optimizer = nn.Identity(), None  # type: ignore[assignment]
-    gc.collect()
-    assert loop.job.optimizers == []
-    assert isinstance(undo, WatchedUndo)
-    assert undo.trouble() is None
-    undo()
 
 
 def test_step_counts_go_where_fused_kernels_read_them_and_back() -> None:

@@ -207,17 +207,6 @@ def test_frozen_or_collection_switched_off_by_the_user_is_refused() -> None:
     assert len(keep) == 5000
 
 
-def test_thresholds_of_older_objects_are_the_jobs_own() -> None:
-    before = gc.get_threshold()
-    undo = REGISTRY["gc.threshold"].apply(Job(torch), {})
-    try:
-        gc.set_threshold(gc.get_threshold()[0], 50, 50)
-        undo()
-        assert gc.get_threshold() == (before[0], 50, 50)
-    finally:
-        gc.set_threshold(*before)
-
-
 def test_threads_stay_as_many_where_the_job_compiles_unless_a_recipe_set_them_at_its_start() -> None:
     active, job = ActiveRemedies(REGISTRY), Job(torch)
     wanted = {"threads": torch.get_num_threads() + 1}

@@ -61,16 +61,3 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     assert tuned.finish().steps > 0
 
 
-def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(job: StartJob, tmp_path: Path) -> None:
-    target = job("plain")
-    for words, says in (
-        (["--only", "optimizer.fuse"], "no such remedy"),
-        (["--allow", "fast"], "no such class"),
-        (["--recipe", "/nowhere/r.toml"], "does not exist"),
-    ):
-        found = autobrrr(tmp_path, "tune", str(target.pid), "--for", "4s", *words)
-        assert found.code == 2, found.stderr
-        assert says in found.stderr
-        assert found.stdout == ""
-        autobrrr(tmp_path, "detach", str(target.pid))
-        assert target.alive()
