@@ -53,7 +53,7 @@ check: setup
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit lint
 
 unit: setup
-	$(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
+	AUTOBRRR_TEST_EXAMPLES=10 $(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
 
 lint: setup lines
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: few, and `AUTOBRRR_TEST_EXAMPLES` of them at night."""
+"""How many examples each property is tried with: `AUTOBRRR_TEST_EXAMPLES`, few by day and many at night."""
 
 from __future__ import annotations
 

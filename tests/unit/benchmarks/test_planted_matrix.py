@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.planted import results
 from benchmarks.planted.load import LoadMeter
-from benchmarks.planted.matrix import Score, counted, markdown, score, score_limit, summary
+from benchmarks.planted.matrix import Score, counted, markdown, score, score_limit
 
 
 def row(truth: str, verdict: str | None, **more: Any) -> dict[str, Any]:
@@ -39,13 +39,6 @@ def test_only_another_named_regime_is_wrong(truth: str, verdict: str | None, exp
 
 def test_a_verdict_whose_job_did_not_live_on_is_a_failure() -> None:
     assert score(row("input", "input", failed="the job did not live on")) == "failed"
-
-
-def test_abstentions_are_counted_among_the_unmixed_only() -> None:
-    rows = [row("input", "input"), row("input", "unknown"), row("mixed", "mixed"), row("unknown", "unknown")]
-    found = summary(rows)
-    assert (found["unmixed"], found["abstained"], found["right"]) == (2, 1, 3)
-    assert found["abstained_share"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -96,11 +89,6 @@ def test_a_truth_that_the_machine_disproved_counts_neither_as_right_nor_as_wrong
     assert "**NOT CONFIRMED** input 70%" in text
 
 
-def test_a_truth_that_was_claimed_otherwise_when_it_was_measured_counts_as_not_measured() -> None:
-    confirmed = [{"case": "memory-memory", "truth": "compute", "holds": True, "figure": "compute 90%"}]
-    assert "not measured |" in markdown([row("memory", "memory")], confirmed, {})
-
-
 def test_rows_are_kept_by_case_and_repeat_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "out" / "rows.jsonl"
     for number, revision in enumerate(("old", "new", "new")):
@@ -111,17 +99,6 @@ def test_rows_are_kept_by_case_and_repeat_and_a_torn_line_is_left_out(tmp_path: 
     rows = results.read(path)
     assert [one["number"] for one in results.latest(rows, "new")] == [2, 3]
     assert results.latest(rows, "other") == []
-
-
-def test_a_revision_changes_with_any_source(tmp_path: Path) -> None:
-    for folder in results.SOURCES:
-        (tmp_path / folder).mkdir(parents=True)
-    source = tmp_path / "autobrrr" / "x.py"
-    source.write_text("1", encoding="utf-8")
-    before = results.revision(tmp_path)
-    assert before == results.revision(tmp_path)
-    source.write_text("2", encoding="utf-8")
-    assert before != results.revision(tmp_path)
 
 
 def test_foreign_load_is_what_the_machine_did_and_we_did_not(tmp_path: Path) -> None:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from autobrrr.records import Reverted
-from autobrrr.sidecar.tuning import live_bench
-from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.tuner.job_under_test import RemedyLost
-from support.sessions.service import RESULT, Guest, Office
-
-SECOND_NS = 1_000_000_000
+from support.sessions.service import Guest, Office
 
 
 def tuned(office: Office, guest: Guest) -> None:
@@ -64,68 +58,7 @@ def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office,
     assert len(office.guard.asked) == 1  # nothing is left to watch over
 
 
-def test_what_a_comparison_could_not_switch_on_again_is_said(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    train(office, 1_900_000)
-
-    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
-        office.session.undo(3, lambda done: None)
-        office.agent.answer("undo", arm=2, seq=60)
-        raise RemedyLost("no step boundary came in time; the command was taken back")
-
-    office.tuning._check = compared
-    guest.ask("subscribe", every_ms=1_000_000)
-    office.later(30)
-    guarded(office)
-    heard = []
-    while not guest.hears_nothing():
-        heard.append(guest.hear())
-    assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
-
-
-def test_what_goes_off_after_the_guard_has_given_it_up_is_said_too(
-    office: Office, guest: Guest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_bench, "SWITCH_S", 0.01)
-    monkeypatch.setattr(live_bench, "EVALUATION_S", 0.02)
-    tuned(office, guest)
-    train(office, 1_900_000)
-
-    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
-        bench._call = lambda work: work()
-        bench.undo(3)  # no boundary comes in time
-        return []
-
-    office.tuning._check = compared
-    office.later(30)
-    guarded(office)
-    office.agent.answer("undo", arm=2, seq=60)
-    assert office.session.active is not None
-    assert office.session.active.names == []
-    assert office.tuning.tuned is not None
-    assert office.tuning.tuned.kept == []
-
-
-def test_what_is_left_when_one_goes_off_still_goes_off_for_a_loss(office: Office, guest: Guest) -> None:
-    tuned(office, guest)
-    office.session.apply("precision.matmul", {}, lambda done: None)
-    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
-    train(office, 1_900_000)
-
-    def compared(bench: LiveBench, *_: object) -> list[Reverted]:
-        office.session.active.lose({"token": 3, "why": "the job replaced its optimizer"})  # type: ignore[union-attr, arg-type]
-        return [Reverted(remedy="optimizer.fused", why="the job replaced its optimizer")]
-
-    office.tuning._check = compared
-    office.later(30)
-    guarded(office)
-    for finite in (1, 0, 0, 0):
-        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
-    office.session.tick()
-    office.later(1)
-    assert office.agent.commands[-1] == ("undo", {"token": 4})
-
-
+@pytest.mark.integration  # a long simulation
 def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(
     office: Office, guest: Guest
 ) -> None:
@@ -187,22 +120,6 @@ def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once
         said = lines(guest)
         assert any(line.startswith("the guard reverted") for line in said) is (why is None)
         assert any("can't be reverted" in line for line in said) is (why is not None)
-
-
-def test_a_tuning_that_was_stopped_leaves_what_an_earlier_one_kept_watched(
-    office: Office, guest: Guest
-) -> None:
-    tuned(office, guest)
-    stopped = msgspec.structs.replace(RESULT, speedup=1.0, interval=None, best=2e6, trials=[])
-    office.tuning._tuner = lambda *_: stopped
-    guest.ask("tune")
-    office.tuning.join(5)
-    office.run_calls()
-    for finite in (1, 0, 0, 0):
-        office.writer.step(1_000_000, arm=1, backward_ns=400_000, loss_finite=finite)
-    office.session.tick()
-    office.later(1)
-    assert office.agent.commands[-1] == ("undo", {"token": 3})
 
 
 def lines(guest: Guest) -> list[str]:

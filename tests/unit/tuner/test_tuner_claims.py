@@ -15,6 +15,7 @@ from support.simulated.tuner import CLASSES, Effect, SimulatedJob, verdict
 SECOND_NS = 1_000_000_000
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_refused_as_soon_as_it_was_proven_is_in_no_recipe(seed: int) -> None:
     class Refuses(SimulatedJob):

@@ -33,6 +33,7 @@ def steps(device_ms: list[float], host_ms: list[float]) -> Steps:
     return made
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
 def test_a_gain_is_what_it_is_in_the_long_run(scenario: Scenario) -> None:
     found = compared(scenario)
@@ -60,6 +61,7 @@ def test_steps_that_wait_for_the_device_show_that_a_graph_is_worth_nothing_on_th
     assert compared(scenario).decision != "better"
 
 
+@pytest.mark.integration  # a long simulation
 def test_what_does_nothing_is_not_kept() -> None:
     decisions = [compared(NOTHING, seed=seed).decision for seed in range(20)]
     assert "better" not in decisions

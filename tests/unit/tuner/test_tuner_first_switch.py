@@ -29,6 +29,7 @@ class Probed(SimulatedJob):
         return super().apply(remedy, options, allowed)
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("step_ns", [5e6, 20e6, 70e6])
 def test_a_wait_for_a_measurement_is_not_the_price_of_a_switch(step_ns: float) -> None:
     job = Probed(effects={"optimizer.fused": Effect(speed=1.3)}, base_ns=step_ns)

@@ -48,6 +48,7 @@ def test_what_helps_is_kept_and_stays_on() -> None:
     assert found.class_ == "rounding"
 
 
+@pytest.mark.integration  # a long simulation
 def test_a_gain_beside_other_programs_is_kept_and_not_claimed_for_a_quiet_machine() -> None:
     who = "the job has no CPU 40 % of the time; fit.py (pid 7) has 97 % of a core"
     found = tuned(SimulatedJob(effects={"optimizer.fused": Effect(speed=1.2)}, crowded_by=who))
@@ -139,6 +140,7 @@ def test_of_two_that_set_the_same_thing_the_faster_stays() -> None:
     assert job.names_on == ["optimizer.fused"]
 
 
+@pytest.mark.integration  # a long simulation
 def test_two_that_set_the_same_thing_are_never_on_together() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.2), "optimizer.foreach": Effect(speed=1.1)})
     seen: list[set[str]] = []
@@ -167,6 +169,7 @@ def test_code_is_compiled_for_the_threads_that_are_kept_and_they_never_change_un
         compiled = (what == "apply") if remedy == "compile.default" else compiled
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("seen", [True, False])
 def test_samples_that_differ_in_length_hide_no_gain_where_their_tokens_are_seen(seen: bool) -> None:
     job = SimulatedJob(
@@ -200,6 +203,7 @@ def test_a_large_gain_of_a_slow_job_is_proven_by_few_short_blocks() -> None:
     assert found.interval[0] > 3
 
 
+@pytest.mark.integration  # a long simulation
 def test_what_looks_promising_may_use_the_time_of_those_after_it() -> None:
     job = SimulatedJob(seed=4, base_ns=20e6, effects={"threads.intra_op(threads=1)": Effect(speed=1.03)})
     tuning = tuned(job, budget_s=60)
@@ -267,6 +271,7 @@ def test_a_job_that_makes_no_steps_is_an_error_not_a_result() -> None:
         tuned(SimulatedJob(stands_still=True))
 
 
+@pytest.mark.integration  # a long simulation
 def test_the_budget_is_kept() -> None:
     for budget_s in (5, 20, 60):
         job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.02)})
@@ -502,6 +507,7 @@ class Stalls(SimulatedJob):
         self._clock_ns = int(ends[-1])
 
 
+@pytest.mark.integration  # a long simulation
 def test_what_makes_usual_steps_shorter_and_all_of_them_longer_is_not_claimed() -> None:
     for seed in range(3):
         job = Stalls(seed=seed, effects={"optimizer.fused": Effect(speed=1.05)})

@@ -70,6 +70,7 @@ class Evaluates(SimulatedJob):
         return super().undo(token)
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize(
     ("pauses", "flagged"), [("B", False), ("BBB", True), ("ABB", False), ("BABB", False)]
 )

@@ -142,6 +142,7 @@ def test_what_is_advised_first_is_tried_first() -> None:
     assert [each.choice.remedy for each in found[:2]] == [COMPILE, "optimizer.fused"]
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize(
     ("expected", "interval", "reason"),
     [
@@ -170,6 +171,7 @@ def test_training_pauses_for_long_only_for_a_likely_gain_or_a_name(
         assert ("apply", COMPILE) not in job.history
 
 
+@pytest.mark.integration  # a long simulation
 def test_what_others_gain_pays_for_a_pause_for_which_no_gain_is_predicted() -> None:
     job = SimulatedJob(effects={COMPILE: HELPS, "optimizer.fused": Effect(speed=1.3)})
     found = tune(job, settings=TuneSettings(budget_ns=300 * SECOND_NS, allowed=USUAL))
@@ -187,6 +189,7 @@ def test_in_five_minutes_the_job_does_nearly_as_much_as_one_that_nobody_tunes(sl
     assert len(done[0]) >= 0.98 * len(done[1]) - 1
 
 
+@pytest.mark.integration  # a long simulation
 def test_a_trial_has_its_share_of_the_time_whatever_switching_on_was_expected_to_cost() -> None:
     nothing = Effect(speed=1.0, warm_up_ns=2 * SECOND_NS)
     job = SimulatedJob(effects={COMPILE: nothing})

@@ -50,6 +50,7 @@ def test_steps_that_grow_beside_others_without_code_of_the_users_are_not_told() 
         assert len(judge(beside).verdict.trends) == told
 
 
+@pytest.mark.integration  # a long simulation
 def test_noise_is_a_trend_in_no_more_than_one_series_of_a_thousand() -> None:
     draw, told = np.random.default_rng(0), 0
     for seed in range(1000):

@@ -117,6 +117,7 @@ def test_ranks_that_are_late_in_turn_are_not_named_and_their_data_is() -> None:
     assert (found.rank, found.why, found.cause) == (None, "in_turn", None)
 
 
+@pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize("factors", [(), (0.6, 1.2, 1.9, 2.5), (1.0, 3.0), (1.0, 1.0, 1.0, 4.0)])
 def test_a_rank_with_more_of_the_long_batches_by_chance_is_not_late_now_and_then(
     factors: tuple[float, ...],

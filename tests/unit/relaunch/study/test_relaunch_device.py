@@ -54,6 +54,7 @@ def test_a_pair_shows_the_gain_of_the_long_run(
     assert found.base_ns == pytest.approx(truth_ns(base), rel=0.02)
 
 
+@pytest.mark.integration  # a long simulation
 def test_by_host_ends_and_undrained_a_deep_queue_would_be_taken_for_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
