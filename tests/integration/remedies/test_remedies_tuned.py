@@ -59,5 +59,3 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     assert detached.code == 0
     assert ("optimizer.fused" in detached.stderr) == bool(found.json["kept"])
     assert tuned.finish().steps > 0
-
-

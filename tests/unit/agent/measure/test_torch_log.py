@@ -6,7 +6,6 @@ import gc
 
 import pytest
 import torch
-
 from autobrrr.agent.measure.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
 
 

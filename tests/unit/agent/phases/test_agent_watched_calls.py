@@ -6,6 +6,7 @@ import copy
 import io
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 
 import pytest
