@@ -134,7 +134,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             base, parameters = _proposal(stable, command, allowed, yes=args.yes)
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
-        from autobrrr.relaunch.study.study import BUDGET_NS, Listener, Study
+        from autobrrr.relaunch.study.study import BUDGET_NS, Study
 
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
@@ -147,7 +147,8 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             search=search,
             budget_ns=BUDGET_NS if args.for_s is None else int(args.for_s * 1e9),
             keep_output=keep,
-            listener=Listener(on_progress=_say_progress, on_trial=_say_trial),
+            on_progress=_say_progress,
+            on_trial=_say_trial,
         )
         try:
             tuning, found = course.run(base)

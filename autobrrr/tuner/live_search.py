@@ -111,7 +111,7 @@ def tune(
     on = [applied.choice for applied in (*already, *standing)]
     run = _LiveTuning(bench, asked, on_progress, on_trial, already)
     run.standing = tuple(standing)
-    run.study = TuningStudy([each for each in listed if each.choice not in on], asked.horizon_ns / 1e9)
+    run.study = TuningStudy([each for each in listed if each.choice not in on])
     for each, why in unasked(
         verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
     ):
@@ -234,7 +234,7 @@ class _LiveTuning:
             # The price of switching on is added where it turns out what it is.
             shortest_ns = self.budget.shortest_ns(self.step_ns)
             left_ns = self.search_deadline() - self.bench.now_ns()
-            self.trial(candidate, max(left_ns * self.study.share_of_time(candidate), shortest_ns))
+            self.trial(candidate, max(left_ns / (1 + self.study.waiting), shortest_ns))
 
     def sure_speed(self) -> float:
         """What is kept surely gains, as a factor on the job's own speed."""

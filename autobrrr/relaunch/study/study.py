@@ -42,14 +42,6 @@ WORTHWHILE = 0.01
 WAIT_S = 1.0  # until other workers are looked at again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """Who hears of a study while it goes on."""
-
-    on_progress: Callable[[TuneProgress], None] = lambda progress: None
-    on_trial: Callable[[Trial], None] = lambda trial: None
-
-
 @dataclass(slots=True, kw_only=True)
 class Study:
     """One study.
@@ -66,7 +58,8 @@ class Study:
     search: Search
     budget_ns: int = BUDGET_NS
     keep_output: Path | None = None
-    listener: Listener = field(default_factory=Listener)
+    on_progress: Callable[[TuneProgress], None] = lambda progress: None
+    on_trial: Callable[[Trial], None] = lambda trial: None
     _ledger: StudyLedger = field(default_factory=StudyLedger)
     _base: LiveTrial | None = None
     _base_ns: float | None = None
@@ -302,7 +295,7 @@ class Study:
         return self._ledger.classes.problem(self.space, point)
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
-        self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))
+        self.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))
 
     def _say(self, stage: str, text: str, pairs: int = 0, interval: Interval | None = None) -> None:
         best = self.search.best
@@ -314,7 +307,7 @@ class Study:
         so_far = (
             "" if best is None or stage == "final" else f"; best so far {math.exp(best.value or 0.0):.2f}x"
         )
-        self.listener.on_progress(
+        self.on_progress(
             TuneProgress(
                 stage=stage,  # type: ignore[arg-type]
                 text=f"{done}{text}{so_far}",
@@ -348,6 +341,6 @@ class Study:
 
 
 def _said_of_output(trial: live_trial.LiveTrial, folder: Path) -> str:
-    if trial.kept.problem is not None:
-        return f"the output was not saved: {trial.kept.problem}"
-    return f"{trial.kept.files} files of the winner's last trial are in {folder}"
+    if isinstance(trial.kept, str):
+        return f"the output was not saved: {trial.kept}"
+    return f"{trial.kept} files of the winner's last trial are in {folder}"

@@ -33,7 +33,7 @@ from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
-from autobrrr.relaunch.trial.trial_launch import Kept, Limits, TrialLaunch, Walls
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, Walls
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
@@ -73,7 +73,7 @@ class LiveTrial:
     settled: bool = False
     paused: bool = False
     ran_ns: int = 0  # until it was last paused
-    kept: Kept = field(default_factory=Kept)
+    kept: int | str = 0  # so many files of its output, or why none
     _tail: Tail = field(default_factory=Tail)
     _said: list[dict[str, object]] = field(default_factory=list)
     _keeper_is_gone: bool = False
@@ -226,7 +226,7 @@ class LiveTrial:
             return
         self._closed = True
         if keep is not None:
-            self.kept.problem = "the copy was not finished"
+            self.kept = "the copy was not finished"
         self.witnesses.close()
         self._send({"stop": self.limits.grace_s})
         self._send({"keep": None if keep is None else str(keep)})
@@ -248,9 +248,9 @@ class LiveTrial:
         shutil.rmtree(self.folder, ignore_errors=True)
         for line in self._said:
             if "not_kept" in line:
-                self.kept.problem = str(line["not_kept"])
+                self.kept = str(line["not_kept"])
             elif "kept" in line:
-                self.kept = Kept(files=int(str(line["kept"])))
+                self.kept = int(str(line["kept"]))
 
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
@@ -332,19 +332,6 @@ class LiveTrial:
                 self._tail.feed(data)
 
 
-def _fence(walls: Walls | None, folder: Path) -> dict[str, object] | None:
-    """The walls as the keeper takes them."""
-    if walls is None:
-        return None
-    return {
-        "size_bytes": walls.size_bytes,
-        "folder": str(folder / "written"),
-        "needed": list(walls.needed),
-        "open_folders": [str(folder), *walls.open_folders],
-        "network": walls.network,
-    }
-
-
 @functools.cache
 def _bundle() -> tuple[code_bundle.Entry, ...]:
     return code_bundle.entries()
@@ -396,7 +383,14 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
         "command": list(launch.command),
         "environment": prepared.environment,
         "folder": str(launch.folder),
-        "walls": _fence(walls, folder),
+        "walls": walls
+        and {
+            "size_bytes": walls.size_bytes,
+            "folder": str(folder / "written"),
+            "needed": walls.needed,
+            "open_folders": [str(folder), *walls.open_folders],
+            "network": walls.network,
+        },
         "kept": None if walls is None else walls.kept,
     }
     assert keeper.stdin is not None

@@ -70,14 +70,6 @@ class Limits:
     grace_s: float = 3.0
 
 
-@dataclass(slots=True)
-class Kept:
-    """What was saved of a trial's output."""
-
-    files: int = 0
-    problem: str | None = None
-
-
 def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The user's variables with trackers and hubs off.
 

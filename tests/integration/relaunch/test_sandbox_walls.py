@@ -136,7 +136,7 @@ def test_an_open_folder_is_the_real_one_and_output_is_kept_on_demand(tmp_path: P
     until_printed(trial)
     trial.close(keep=shared)
     assert (shared / "cache").read_text() == "kept"
-    assert trial.kept.problem is None
+    assert not isinstance(trial.kept, str)
     assert (shared / str(file.parent).lstrip("/") / "model.pt").read_text() == "weights"
     assert not (file.parent / "model.pt").exists()
 
@@ -156,7 +156,7 @@ def test_a_folder_for_kept_output_is_the_user_s_and_no_trial_writes_into_it(tmp_
         until_printed(trial, "up")
         assert [(each.name, each.read_text()) for each in runs.iterdir()] == [("last.pt", "of the user")]
         trial.close(keep=runs)
-    assert trial.kept.problem is None
+    assert not isinstance(trial.kept, str)
     assert (runs / "last.pt").read_text() == "of the user"
     kept = runs / str(runs).lstrip("/")
     assert (kept / "last.pt").read_text() == (kept / "new.pt").read_text() == "of a trial"

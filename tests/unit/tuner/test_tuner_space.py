@@ -133,7 +133,7 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
 
 def test_the_study_gives_every_candidate_once_in_order() -> None:
     listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
-    assert list(iter(TuningStudy(listed, 1800.0).ask, None)) == listed
+    assert list(iter(TuningStudy(listed).ask, None)) == listed
 
 
 def test_the_switchboard_only_switches_what_differs() -> None:

@@ -77,7 +77,7 @@ def test_output_that_is_kept_may_take_longer_than_any_other_answer(
     said: tuple[dict[str, object], ...] = ({"kept": 3},)
     patient = trial(tmp_path, Keeper(*said, after_s=0.5))
     patient.close(tmp_path / "kept")
-    assert (patient.kept.files, patient.kept.problem) == (3, None)
+    assert patient.kept == 3
 
 
 def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
@@ -87,7 +87,7 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
     cut = trial(tmp_path, Keeper(after_s=30))
     cut.close(tmp_path / "kept")
-    assert cut.kept.problem == "the copy was not finished"
+    assert cut.kept == "the copy was not finished"
 
 
 @pytest.fixture
