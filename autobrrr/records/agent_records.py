@@ -167,7 +167,7 @@ class BatchMemory(Record, frozen=True, kw_only=True):
     peak_bytes: int  # of a step at B, above what stays from step to step
     peak_2x_bytes: int
     free_bytes: int | None  # between two steps
-    largest_batch: int | None
+    largest_batch: int | None  # at most eight times B, or the largest size that was measured
 
 
 class ShadowProbe(Record, frozen=True, kw_only=True):

@@ -29,8 +29,7 @@ def busy_words(found: Diagnosis) -> str:
 def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:
     """The same of the samples of the last so many ns; None: quiet, or not measured.
 
-    A wait counts only as far as others ran meanwhile: a job's own threads may be in each other's way, and so
-    may its workers and ranks.
+    A wait counts only as far as others ran meanwhile: the job's own threads, workers and ranks are none.
     """
     since_ns = max((each.t_ns for each in samples), default=0) - last_ns
     seen = [each for each in samples if each.t_ns > since_ns]

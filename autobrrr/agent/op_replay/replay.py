@@ -23,6 +23,7 @@ from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
 LEAST_COVERAGE = 0.9
+FAR = 8  # times the batch: B and 2B say little of memory beyond
 LIKE_INPUT, DIMENSIONS, CLEARLY = 0.5, (1.0, 0.6), 1.5  # what speaks for a size being B, and how clearly
 BUDGET_NS = 1_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
@@ -259,7 +260,7 @@ def _answer(
             {"batch": width, "shadow_ns": [max(1, int(recording["step_ns"] * ratio)) for ratio in ratios]}
         )
     each = (found["peak_2x"] - found["peak"]) / batch
-    free = recording["free_bytes"]
+    free, far = recording["free_bytes"], max(FAR * batch, points[-1]["batch"])
     fits = int(batch + (0.8 * free - found["peak"]) / each) if each >= 1 and free else None
     return {
         "status": "ok",
@@ -273,7 +274,7 @@ def _answer(
             "peak_bytes": found["peak"],
             "peak_2x_bytes": found["peak_2x"],
             "free_bytes": free,
-            "largest_batch": max(batch, fits) if fits is not None else None,
+            "largest_batch": max(batch, min(fits, far)) if fits is not None else None,
         },
     }
 
