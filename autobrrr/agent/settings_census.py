@@ -26,7 +26,7 @@ from .measure.code_sites import is_own
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
-EVERY_S = 10.0
+EVERY_S, LATE_S = 10.0, 3.0  # from look to look; no boundary has come for so long
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
 LARGE = 1 << 20  # elements of a table whose rows are looked at
@@ -57,7 +57,8 @@ class SettingsCensus:
     def facts(self) -> dict[str, object] | None:
         """What a look has found that was not told yet; asks for another one where that is due."""
         now_s, found, late = time.monotonic(), self._switches, False
-        if now_s - self._asked_s >= EVERY_S and self._loop.measuring.task is None:
+        every_s = LATE_S if self._asked else EVERY_S
+        if now_s - self._asked_s >= every_s and self._loop.measuring.task is None:
             late, self._asked_s = self._asked, now_s  # the steps are long: what needs no boundary is told now
             if not late:
                 self._asked = True
