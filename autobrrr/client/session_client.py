@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 ANSWER_S = 15.0
 SILENT_S = 30.0  # whoever says nothing for so long is asked whether it is there
-FAREWELL_S = 1.0  # for each further question to a session that has not answered one
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
@@ -87,7 +86,6 @@ class Client:
         self._inbox: deque[Fields] = deque()
         self._events: deque[Fields] = deque()
         self._every_s: float | None = None  # subscribed
-        self._silent = False  # it has left a question without an answer
         self.facts = _typed(self._ask("ping"), SessionFacts)
 
     def snapshot(self) -> Diagnosis:
@@ -172,7 +170,9 @@ class Client:
 
     def explain(self, name: str) -> Explained:
         """What a signal, a regime or a figure means."""
-        return _typed(self._ask("explain", name=name), Explained)
+        from autobrrr.diagnosis.glossary import explained
+
+        return explained(name)
 
     def window(self) -> None:
         """Have a few steps run under the profiler."""
@@ -295,15 +295,13 @@ class Client:
         except (OSError, TooSlow) as error:
             self._hear_last_words()
             raise self._gone() from error
-        allowed_s, began_s, heard = FAREWELL_S if self._silent else timeout_s, time.monotonic(), False
+        end_s = time.monotonic() + timeout_s
         while True:
-            message = self._next_message(began_s + allowed_s - time.monotonic())
+            message = self._next_message(end_s - time.monotonic())
             if message is None:
-                self._silent = not heard and allowed_s <= ANSWER_S  # else it is the job that takes long
                 raise AutobrrrError(
-                    f"the session did not answer {do!r} within {allowed_s:.0f} s", "autobrrr detach ends it"
+                    f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
                 )
-            self._silent, heard, allowed_s = False, True, timeout_s  # it is there
             if "ok" not in message:
                 self._keep(message)
             elif message["ok"] is True and message.get("id") == number:
@@ -316,7 +314,6 @@ class Client:
         while not self._events:
             message = self._next_message(SILENT_S if timeout_s is None else timeout_s)
             if message is not None:
-                self._silent = False
                 self._keep(message)
             if message is not None or timeout_s is not None:
                 break
@@ -497,7 +494,9 @@ def join_or_start(
             for line in passed_over():
                 on_wait(line)
             said = True
-        started = start(target, options, foreground=foreground, owned=owned, on_wait=on_wait)
+        started = not is_under_way(target) and start(
+            target, options, foreground=foreground, owned=owned, on_wait=on_wait
+        )
         if not started:
             if not waited:
                 on_wait(f"another command is attaching to process {pid}")

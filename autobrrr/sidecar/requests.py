@@ -29,7 +29,6 @@ from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
-    Explained,
     LogTail,
     RemedyChoice,
     RemedyOutcome,
@@ -314,12 +313,6 @@ class Service:
         tuning = self._tuning
         found = details(self._session, tuning.tuned, tuning.progress, tuning.paused, tuning.asked)
         return {"details": as_fields(found)}
-
-    def do_explain(self, reply: Reply, *, name: str) -> Explained:
-        """What a signal, a regime or a figure means."""
-        from autobrrr.diagnosis.glossary import explained
-
-        return explained(name)
 
     def do_own(self, reply: Reply, *, owned: bool = True) -> None:
         """The session goes on while this client uses it; or stays, whoever uses it."""

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if order.tracer_fd is not None:
             kept_tracer.adopt(order.tracer_fd)
         door.go_through(pid)  # of what is no command line; root of a container is all that is left to become
-        endpoint = SessionSocket(find_target(pid), lock=order.lock_fd)
+        endpoint = SessionSocket(find_target(pid))
         try:
             from autobrrr.sidecar.daemon import serve
 

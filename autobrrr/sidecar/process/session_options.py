@@ -38,8 +38,6 @@ class SidecarOrder:
     """It ends unless a client soon owns the session."""
     ready_fd: int | None = None
     """Where the starter listens."""
-    lock_fd: int | None = None
-    """The session's lock, as the starter took it."""
     tracer_fd: int | None = None
     """Of the process that keeps root's right to make the one borrowed call."""
 

@@ -9,14 +9,14 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 
 from autobrrr import own_modules
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import OF_ERRORS, AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
-from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
+from autobrrr.sidecar.sockets.session_socket import SessionTarget
 
 
 def start(
@@ -36,12 +36,8 @@ def start(
     Raises:
         AutobrrrError: what kept the sidecar from entering the job.
     """
-    try:
-        claim = SessionSocket(target)
-    except AlreadyServed:
-        return False
     order = SidecarOrder(options=options, foreground=foreground, owned=owned)
-    with _starting(claim, order) as announcements:
+    with _starting(target.pid, order) as announcements:
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -50,8 +46,6 @@ def start(
                 raise error_from(said["error"])
             else:
                 return bool(said.get("ready", False))
-    with suppress(AutobrrrError):
-        SessionSocket(target).close()  # what a sidecar that was killed could not take away
     raise AutobrrrError(
         f"the sidecar of process {target.pid} ended before it was ready",
         "its log: sidecar.log in the state folder",
@@ -59,12 +53,12 @@ def start(
 
 
 @contextmanager
-def _starting(claim: SessionSocket, order: SidecarOrder) -> Iterator[Iterator[str]]:
+def _starting(pid: int, order: SidecarOrder) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
-    tracer = kept_tracer.link_for(claim.target.pid)
+    tracer = kept_tracer.link_for(pid)
     tracer_fd = None if tracer is None else tracer.fileno()
-    given = replace(order, ready_fd=writer, lock_fd=claim.lock_fd, tracer_fd=tracer_fd)
-    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), given.word())
+    given = replace(order, ready_fd=writer, tracer_fd=tracer_fd)
+    command = own_modules.command("autobrrr.sidecar", str(pid), given.word())
     hidden = not order.foreground or tracer is not None  # root's terminal is root's
     with os.fdopen(reader) as lines:
         try:
@@ -75,17 +69,13 @@ def _starting(claim: SessionSocket, order: SidecarOrder) -> Iterator[Iterator[st
                 stderr=subprocess.DEVNULL if hidden else None,
                 cwd="/",
                 env=environment(),
-                pass_fds=[fd for fd in (writer, claim.lock_fd, tracer_fd) if fd is not None],
+                pass_fds=[fd for fd in (writer, tracer_fd) if fd is not None],
                 start_new_session=True,  # Ctrl-C is for this command, not for the session
             )
-        except OSError:
-            claim.close()
-            raise
         finally:
             os.close(writer)
             if tracer is not None:
                 tracer.close()
-        claim.hand_over()
         try:
             yield iter(lines.readline, "")
         finally:

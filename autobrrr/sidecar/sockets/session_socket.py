@@ -120,27 +120,18 @@ def _is_sidecar(pid: int, proc: Path) -> bool:
 class SessionSocket:
     """The one session of a job: its lock, held for life, and its listening socket.
 
-    It lies in the first of our runtime folders that can be used. Whoever starts the sidecar takes the lock
-    and hands it over, so that a session which is on its way is one from its first moment.
-
-    Args:
-        lock: A descriptor of the lock, as the starter took it.
+    It lies in the first of our runtime folders that can be used.
 
     Raises:
         AlreadyServed: another process holds the lock.
         AutobrrrError: no folder can be used: what is wrong with the first.
     """
 
-    def __init__(
-        self, target: SessionTarget, env: Mapping[str, str] = os.environ, lock: int | None = None
-    ) -> None:
+    def __init__(self, target: SessionTarget, env: Mapping[str, str] = os.environ) -> None:
         self.target = target
         self.folder = _usable(env)
         self._listener: socket.socket | None = None
-        if lock is not None:
-            os.set_inheritable(lock, False)
-        else:
-            lock = folders.lock(self._lock)
+        lock = folders.lock(self._lock)
         if lock is None:
             raise AlreadyServed(f"process {target.pid} has a session already")
         self.lock_fd = lock
@@ -180,10 +171,6 @@ class SessionSocket:
             self._listener = None
             with contextlib.suppress(OSError):
                 self._socket.unlink()
-
-    def hand_over(self) -> None:
-        """Forget the lock, which another process holds as well."""
-        os.close(self.lock_fd)
 
     def close(self) -> None:
         """Remove socket and lock."""

@@ -62,7 +62,7 @@ def test_arguments_become_options_and_survive_the_way_to_the_sidecar(
     words: tuple[str, ...], options: SessionOptions
 ) -> None:
     assert session_options(parsed(attach, "7", *words)) == options
-    order = SidecarOrder(options=options, owned=True, lock_fd=7)
+    order = SidecarOrder(options=options, owned=True)
     assert order_from(order.word()) == order
 
 

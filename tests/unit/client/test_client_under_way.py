@@ -11,9 +11,8 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.process import spawn
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target, is_under_way
+from autobrrr.sidecar.sockets.session_socket import SessionSocket, find_target, is_under_way
 
 
 @pytest.fixture(autouse=True)
@@ -95,29 +94,3 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
         session_client.join_or_start(os.getpid(), SessionOptions())
     assert caught.value.exit_code == 1
     assert starts == [1]
-
-
-def test_a_session_is_on_its_way_before_its_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    me, seen = find_target(os.getpid()), []
-
-    def no_process(command: list[str], **options: object) -> None:
-        seen.append(is_under_way(me))
-        raise OSError("no process can be started")
-
-    monkeypatch.setattr(spawn.subprocess, "Popen", no_process)
-    with pytest.raises(OSError, match="no process"):
-        spawn.start(me, SessionOptions(), foreground=False, owned=False, on_wait=lambda line: None)
-    assert seen == [True]
-    assert not is_under_way(me)
-
-
-def test_the_lock_stays_held_by_whom_it_was_handed_to() -> None:
-    me = find_target(os.getpid())
-    claim = SessionSocket(me)
-    sidecar = SessionSocket(me, lock=os.dup(claim.lock_fd))
-    claim.hand_over()
-    assert is_under_way(me)
-    with pytest.raises(AlreadyServed):
-        SessionSocket(me)
-    sidecar.close()
-    assert not is_under_way(me)

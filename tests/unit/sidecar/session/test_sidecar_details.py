@@ -1,4 +1,4 @@
-"""What a screen may ask of a session: details, undo, pause, resume, explain; and what it is refused."""
+"""What a screen may ask of a session: details, undo, pause, resume; and what it is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autobrrr.agent.wire.framing import encode
 from autobrrr.client.session_client import Client
 from autobrrr.records import Anatomy
 from autobrrr.records.tuning_records import TuneRequest
-from autobrrr.records.wire_answers import ActiveRemedy, Details, Explained
+from autobrrr.records.wire_answers import ActiveRemedy, Details
 from autobrrr.sidecar.session.screen_details import recipe_now
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.tuning import live_bench
@@ -187,13 +187,6 @@ def test_while_a_tuner_works_default_are_the_remedies_that_it_was_asked_for(offi
     assert "no such class" in str(guest.ask("tune", allow="anything")["error"])
 
 
-def test_signals_are_explained_by_the_session(office: Office) -> None:
-    answer = Guest(office).ask("explain", name="traced_steps")
-    assert answer["kind"] == "signal"
-    assert answer["guards"]
-    assert "nothing is called" in str(Guest(office).ask("explain", name="x")["error"])
-
-
 def test_a_session_leaves_snapshots_and_its_history_in_its_log(office: Office, tmp_path: Path) -> None:
     for _ in range(30):
         office.writer.step(100_000_000)
@@ -234,12 +227,9 @@ class TestClient:
             ["gc.freeze"],
         )
 
-    def test_details_and_meanings_are_records(self) -> None:
-        history = {"bucket_ns": 1}
-        meaning = {"name": "op_cost", "kind": "signal", "meaning": "m", "source": "s"}
-        client, _ = self.client({"details": {"history": history}}, meaning)
+    def test_details_are_a_record(self) -> None:
+        client, _ = self.client({"details": {"history": {"bucket_ns": 1}}})
         assert client.details().history.bucket_ns == 1
-        assert client.explain("op_cost") == Explained(name="op_cost", kind="signal", meaning="m", source="s")
 
     def test_everything_that_a_subscriber_is_sent_comes_as_a_record(self) -> None:
         client, _ = self.client({})
