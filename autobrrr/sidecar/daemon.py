@@ -26,7 +26,7 @@ from autobrrr.machine.processors import usable_cpus
 from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
 from autobrrr.records.wire_answers import ActivityLine
-from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
+from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls
 from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.step_replayer import StepReplayer
@@ -117,18 +117,17 @@ def serve(
     except BaseException:
         told.close()
         raise
-    pidfd = open_pidfd(target.pid)
     loop = EventLoop(
         endpoint=endpoint,
         session=session,
         service=service,
         agent=agent,
-        pidfd=pidfd,
         alive=lambda: is_alive(target),
+        stopped=lambda: signals.caught is not None,
         calls=calls,
         publish=lambda: told.look(time.monotonic_ns(), figures),
     )
-    signals.pass_on(calls, session)
+    signals.serving = True
     try:
         _be_modest()
         gpu.start()  # from here on, so that its thread is as modest
@@ -147,8 +146,6 @@ def serve(
         loop.close()
         calls.close()
         log.close()
-        if pidfd is not None:
-            os.close(pidfd)
 
 
 def _enter(
@@ -209,27 +206,14 @@ class _Signals:
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        self._calls: LoopCalls | None = None
-        self._session: Session | None = None
+        self.serving = False
         self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
-
-    def pass_on(self, calls: LoopCalls, session: Session) -> None:
-        """From now on a signal detaches."""
-        self._calls, self._session = calls, session
-        if self.caught is not None:
-            self._detach()
 
     def restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
-        if self.caught is not None and self._session is not None:
+        if self.caught is not None and self.serving:
             sys.exit(128 + number)
         self.caught = number
-        self._detach()
-
-    def _detach(self) -> None:
-        calls, session = self._calls, self._session
-        if calls is not None and session is not None:
-            calls(lambda: session.detach(False, lambda ending: None))

@@ -6,7 +6,6 @@ way, five times otherwise. Other threads hand work in with `call`.
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import socket
@@ -25,7 +24,7 @@ from autobrrr.sidecar.sockets.session_socket import SessionSocket
 BUSY_S = 0.1
 IDLE_S = 0.2
 GOODBYE_S = 1.0  # for clients to read what is left
-ALIVE_S = 1.0
+ALIVE_S = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -67,8 +66,8 @@ class EventLoop:
     """Runs until the session has ended and everybody has been told.
 
     Args:
-        pidfd: Becomes readable when the job ends; None where the kernel has none.
-        alive: Whether the job is there, asked now and then where there is no pidfd.
+        alive: Whether the job is there, asked now and then: its children may hold the agent's link.
+        stopped: Whether the session is to end.
         publish: Called at every tick: tells other programs what is new.
     """
 
@@ -79,14 +78,14 @@ class EventLoop:
         session: Session,
         service: Service,
         agent: AgentLink | None,
-        pidfd: int | None,
         alive: Callable[[], bool],
+        stopped: Callable[[], bool],
         calls: LoopCalls,
         publish: Callable[[], object] = lambda: None,
     ) -> None:
         self._endpoint, self._session, self._service = endpoint, session, service
         self._agent, self._alive, self._calls = agent, alive, calls
-        self._alive_s = 0.0
+        self._stopped, self._alive_s = stopped, 0.0
         self._publish = publish
         self._selector = selectors.DefaultSelector()
         self._add(calls.inside, lambda mask: calls.run())
@@ -94,9 +93,6 @@ class EventLoop:
         self._add(self._listener, lambda mask: self._accept())
         if agent is not None:
             self._add(agent.wire.link, self._agent_ready)
-        if pidfd is not None:
-            self._add(pidfd, lambda mask: self._job_ended(pidfd))
-        self._has_pidfd = pidfd is not None
 
     def run(self) -> None:
         """Serve until the end."""
@@ -117,10 +113,12 @@ class EventLoop:
         self._selector.close()
 
     def _tick(self, now_s: float) -> None:
-        if not self._has_pidfd and now_s - self._alive_s > ALIVE_S:
+        if now_s - self._alive_s > ALIVE_S:
             self._alive_s = now_s
             if not self._alive():
                 self._session.job_ended()
+        if self._stopped() and self._session.state is not State.DETACHING:
+            self._session.detach(False, lambda ending: None)
         if self._agent is not None and self._agent.lost:
             self._session.link_lost(self._agent.why)
         try:
@@ -186,19 +184,15 @@ class EventLoop:
             traceback.print_exc()
             agent.lose(f"nothing can be made of what the agent says: {type(error).__name__}: {error}")
 
-    def _job_ended(self, pidfd: int) -> None:
-        self._forget(pidfd)
-        self._session.job_ended()
-
     def _drop(self, clients: list[ClientConnection]) -> None:
         for client in clients:
             self._forget(client.wire.link)
             client.wire.close()
 
-    def _add(self, file: socket.socket | int, ready: Callable[[int], None]) -> None:
+    def _add(self, file: socket.socket, ready: Callable[[int], None]) -> None:
         self._selector.register(file, selectors.EVENT_READ, ready)
 
-    def _forget(self, file: socket.socket | int) -> None:
+    def _forget(self, file: socket.socket) -> None:
         try:
             self._selector.unregister(file)
         except (KeyError, ValueError):
@@ -212,11 +206,3 @@ class EventLoop:
         while self._service.clients and time.monotonic() < deadline_s:
             self._drop(self._service.free())
             self._wait(min(0.1, max(0.0, deadline_s - time.monotonic())))
-
-
-def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None on old kernels."""
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):
-        return None
