@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
-from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.output_file import write_file
 from autobrrr.report.text_table import fitted
+
+if TYPE_CHECKING:  # for no --help
+    import argparse
+
+    from autobrrr.records import Record
+    from autobrrr.report.page_model import ReportPage
 
 LEAST_COLUMNS = 30
 COLOURED = {  # a pattern, and the style of its groups
@@ -50,3 +58,26 @@ def show(text: str) -> None:
         for found in re.finditer(pattern, shown.plain):
             shown.stylize(style, *found.span(1))
     Console(width=width, highlight=False).print(shown, soft_wrap=True)
+
+
+def deliver(
+    args: argparse.Namespace, found: Record, page: ReportPage, html: ReportPage | None = None
+) -> None:
+    """A result as `--html FILE` and `--json` ask for it, else as text.
+
+    Args:
+        page: For text, and for the file unless `html` is given.
+    """
+    from autobrrr.records import to_json
+    from autobrrr.report.page_text import page_text
+
+    if args.html:
+        from autobrrr.report.html.page_template import page_html
+
+        write_file(args.html, page_html(html or page))
+        narrate(f"wrote {args.html}")
+    NARRATOR.clear()
+    if args.json:
+        print(to_json(found), flush=True)
+    else:
+        show(page_text(page))

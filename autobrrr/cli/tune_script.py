@@ -19,9 +19,9 @@ import msgspec
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import columns, show
+from autobrrr.cli.printed import deliver
 from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
-from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
+from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
 
 if TYPE_CHECKING:
     from autobrrr.relaunch.search.point_search import Search
@@ -198,8 +198,6 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
 
 def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: object) -> int:
     from autobrrr import recipe
-    from autobrrr.report.html.page_template import page_html
-    from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.study_page import study_page
     from autobrrr.report.text.next_step import after_tuning
 
@@ -208,13 +206,8 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: o
         tuning = msgspec.structs.replace(tuning, recipe=str(args.recipe))
     elif args.recipe is not None:
         narrate("no recipe is written: nothing was proven faster")
-    if args.html is not None:
-        write_file(args.html, page_html(study_page(tuning)))
-    NARRATOR.clear()
-    if args.json:
-        print(to_json(tuning), flush=True)
-    else:
-        show(page_text(study_page(tuning), columns()))
+    deliver(args, tuning, study_page(tuning))
+    if not args.json:
         NARRATOR.next_step(after_tuning(tuning, None, command))
     return EXIT_DONE
 

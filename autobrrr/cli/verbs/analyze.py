@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import show
+from autobrrr.cli.output_file import check_places
+from autobrrr.cli.printed import deliver
 from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
@@ -39,8 +39,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from autobrrr.records import to_json
-    from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.trace_page import trace_page
     from autobrrr.trace.reading.trace_source import STANDARD_INPUT, named_traces
     from autobrrr.trace.trace_analysis import analyse
@@ -60,25 +58,15 @@ def run(args: argparse.Namespace) -> int:
     analysis = analyse(
         sources, watchers.see if watchers.wanted else None, NARRATOR.status if many else _nothing
     )
-    if args.html:
-        from autobrrr.report.html.page_template import page_html
-
-        write_file(args.html, page_html(trace_page(analysis, watchers.views)))
-        narrate(f"wrote {args.html}")
     if args.perfetto:
         watchers.write_lanes(Path(args.perfetto), sources[0])
-    if args.json:
-        print(to_json(analysis))
-        return 0
-    show(page_text(trace_page(analysis, {})))
-    if not args.html:
+    deliver(args, analysis, trace_page(analysis, {}), trace_page(analysis, watchers.views))
+    if not args.html and not args.json:
         NARRATOR.next_step(f"autobrrr analyze {shlex.join(args.traces)} --html trace.html   (the timeline)")
     return 0
 
 
 def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
-    from autobrrr.records import to_json
-    from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.side_by_side import comparison_page
     from autobrrr.report.pages.trace_diff import compare_traces
     from autobrrr.trace.reading.trace_source import named_traces
@@ -88,15 +76,7 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
         raise UsageError("--perfetto takes one trace", "leave out --diff")
     check_places(args.html)
     found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
-    if args.html:
-        from autobrrr.report.html.page_template import page_html
-
-        write_file(args.html, page_html(comparison_page(found)))
-        narrate(f"wrote {args.html}")
-    if args.json:
-        print(to_json(found))
-    else:
-        show(page_text(comparison_page(found)))
+    deliver(args, found, comparison_page(found))
     return 0
 
 

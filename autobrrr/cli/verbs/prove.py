@@ -22,6 +22,7 @@ from autobrrr import paths
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
+from autobrrr.cli.printed import deliver
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
@@ -252,18 +253,11 @@ def _gate(text: str) -> float:
 
 
 def _write(args: argparse.Namespace, proof: Proof) -> None:
-    from autobrrr.records import to_json
-    from autobrrr.report.html.page_template import page_html
-    from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.proof_page import proof_junit, proof_markdown, proof_page
     from autobrrr.report.text.next_step import after_proof
 
-    page = proof_page(proof)
-    if args.html is not None:
-        write_file(args.html, page_html(page))
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit)):
         if file is not None:
             write_file(file, text(proof))
-    NARRATOR.clear()
-    print(to_json(proof) if args.json else page_text(page), flush=True)
+    deliver(args, proof, proof_page(proof))
     NARRATOR.next_step(after_proof(proof))

@@ -9,7 +9,7 @@ from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import write_file
-from autobrrr.cli.printed import columns, show
+from autobrrr.cli.printed import columns, deliver, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.diff is not None:
         if args.session is not None or args.tui:
             raise UsageError("--diff names both sessions", "autobrrr report --diff A B")
-        return _compare(*args.diff, as_json=args.json, page=args.html)
+        return _compare(args)
     if args.session is None:
         if args.tui or args.json or args.html is not None:
             raise UsageError("no session is given", "autobrrr report lists them")
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from autobrrr.report.html.page_template import page_html
 
-        _write(args.html, page_html(session_page(past(session_file(args.session)))))
+        write_file(args.html, page_html(session_page(past(session_file(args.session)))), failure=UsageError)
         if not args.json:
             print(args.html)
             return EXIT_DONE
@@ -71,22 +71,10 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> int:
-    from autobrrr.report.page_text import page_text
+def _compare(args: argparse.Namespace) -> int:
     from autobrrr.report.pages.session_diff import compare_sessions
     from autobrrr.report.pages.side_by_side import comparison_page
 
-    found = compare_sessions(*(past(session_file(each)).data for each in (before, after)))
-    if page is not None:
-        from autobrrr.report.html.page_template import page_html
-
-        _write(page, page_html(comparison_page(found)))
-    if as_json:
-        print(to_json(found))
-    else:
-        show(page_text(comparison_page(found)))
+    found = compare_sessions(*(past(session_file(each)).data for each in args.diff))
+    deliver(args, found, comparison_page(found))
     return EXIT_DONE
-
-
-def _write(file: Path, page: str) -> None:
-    write_file(file, page, failure=UsageError)

@@ -8,9 +8,9 @@ import re
 import time
 
 from autobrrr import paths
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import show
+from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.output_file import check_places
+from autobrrr.cli.printed import deliver
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.quantities import share
 
@@ -35,8 +35,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # Not for --help: they bring msgspec, and that a tenth of a second.
-    from autobrrr.records import to_json
-    from autobrrr.report.page_text import page_text
     from autobrrr.report.pages.roofline_page import roofline_page
     from autobrrr.roofline.machine_identity import read_machine
     from autobrrr.roofline.roofline_measure import default_device, roofline
@@ -59,16 +57,9 @@ def run(args: argparse.Namespace) -> int:
         )
     request = RooflineRequest(device=device, threads=args.threads or machine.cores, flame=args.flame)
     found = roofline(request, paths.cache_dir(), machine, _Progress().show, again=args.again)
-    if args.html:
-        from autobrrr.report.html.page_template import page_html
-
-        write_file(args.html, page_html(roofline_page(found)))
-        narrate(f"wrote {args.html}")
-    NARRATOR.clear()
+    deliver(args, found, roofline_page(found))
     if args.json:
-        print(to_json(found))
         return EXIT_DONE
-    show(page_text(roofline_page(found)))
     again = "autobrrr roofline --again   (on a quiet machine)"
     NARRATOR.next_step(
         again if found.is_disturbed else "autobrrr diagnose PID   (holds a job against these peaks)"
