@@ -45,53 +45,27 @@ SECOND_NS = 1_000_000_000
 
 
 class StepTape:
-    """The latest steps, filled by the event loop, waited for by the tuner."""
+    """The latest steps. Belongs to the event loop's thread."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
         self._parts: list[Records] = []
         self._count = 0
-        self._awaited_seq = 0  # who waits for less than this step is not woken
 
     def add(self, records: Records) -> None:
         """Take in what the ring gave; at least one step."""
-        with self._changed:
-            self._parts.append(records)
-            self._count += len(records)
-            while self._count - len(self._parts[0]) >= KEPT_STEPS:
-                self._count -= len(self._parts.pop(0))
-            if int(records["seq"][-1]) >= self._awaited_seq:
-                self._changed.notify_all()
-
-    def wake(self) -> None:
-        """Let those who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def steps(self, first_seq: int, count: int, timeout_ns: int, given_up: Callable[[], bool]) -> Records:
-        """Steps from `first_seq` on; waits until there are `count`, for the timeout at most."""
-        deadline_ns = time.monotonic_ns() + timeout_ns
-        with self._changed:
-            self._awaited_seq = first_seq + count - 1
-            while True:
-                found = self._from(first_seq)
-                left_ns = deadline_ns - time.monotonic_ns()
-                if len(found) >= count or left_ns <= 0 or given_up():
-                    return found
-                self._changed.wait(left_ns / SECOND_NS)
+        self._parts.append(records)
+        self._count += len(records)
+        while self._count - len(self._parts[0]) >= KEPT_STEPS:
+            self._count -= len(self._parts.pop(0))
 
     def typical_ns(self) -> float:
         """Median of the steps that came last; no end in sight where there are none."""
-        with self._changed:
-            newest = self._parts[-1] if self._parts else None
-        return float("inf") if newest is None else float(np.median(durations_ns(newest)))
+        return float(np.median(durations_ns(self._parts[-1]))) if self._parts else float("inf")
 
-    def _from(self, first_seq: int) -> Records:
+    def since(self, first_seq: int) -> Records:
+        """Steps from this number on."""
         recent = itertools.takewhile(lambda part: int(part["seq"][-1]) >= first_seq, reversed(self._parts))
-        parts = list(recent)[::-1]
-        if not parts:
-            return NO_RECORDS
-        joined = np.concatenate(parts)
+        joined = np.concatenate([NO_RECORDS, *list(recent)[::-1]])
         return joined[joined["seq"] >= first_seq]
 
 
@@ -182,16 +156,17 @@ class LiveBench:
     def steps(self, first_seq: int, count: int, timeout_ns: int) -> Records:
         """Looks at the ring when the last of the steps should have ended, not at the loop's next tick."""
         deadline_ns = time.monotonic_ns() + timeout_ns
-        missing = count
+
+        def look() -> tuple[Records, float]:
+            self._session.read_steps()
+            return self._tape.since(first_seq), self._tape.typical_ns()
+
         while True:
-            expected_ns = max(SOONEST_NS, missing * self._tape.typical_ns())
-            wait_ns = min(expected_ns, LATEST_NS, deadline_ns - time.monotonic_ns())
-            found = self._tape.steps(first_seq, count, int(wait_ns), self._is_over)
-            self._check()
-            missing = count - len(found)
-            if missing <= 0 or self._is_over() or time.monotonic_ns() >= deadline_ns:
+            found, typical_ns = self._ask(look)
+            missing, left_ns = count - len(found), deadline_ns - time.monotonic_ns()
+            if missing <= 0 or left_ns <= 0 or self.cancelled():
                 return found
-            self._call(self._session.read_steps)
+            self._cancelled.wait(min(max(SOONEST_NS, missing * typical_ns), LATEST_NS, left_ns) / SECOND_NS)
 
     def now_ns(self) -> int:
         """Stands still while the user holds the tuner: the budget is for work."""
@@ -204,7 +179,6 @@ class LiveBench:
         """From any thread: the tuner is to stop."""
         self._cancelled.set()
         self._running.set()
-        self._tape.wake()
 
     @property
     def paused(self) -> bool:
@@ -233,9 +207,6 @@ class LiveBench:
     def close(self) -> None:
         """On the event loop's thread: no more steps are needed."""
         self._session.intake.listen = lambda records: None
-
-    def _is_over(self) -> bool:
-        return self._cancelled.is_set() or self._session.ending is not None
 
     def _check(self) -> None:
         if self._session.ending is not None:

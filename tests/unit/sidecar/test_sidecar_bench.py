@@ -17,7 +17,7 @@ from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
-from autobrrr.sidecar.tuning.live_bench import LiveBench, StepTape
+from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.post_tuning_watch import watch_over
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
@@ -155,11 +155,10 @@ def test_too_few_steps_are_given_when_the_time_is_up(shop: Workshop) -> None:
     assert len(shop.bench.steps(50, 1, 1)) == 0
 
 
-def test_a_wait_for_steps_ends_when_they_come() -> None:
-    tape = StepTape()
-    waiting = threading.Thread(target=tape.add, args=(records(0, 10),))
+def test_a_wait_for_steps_ends_when_they_come(shop: Workshop) -> None:
+    waiting = threading.Timer(0.05, shop.train, (10,))
     waiting.start()
-    assert len(tape.steps(0, 10, 20 * SECOND_NS, lambda: False)) == 10
+    assert len(shop.bench.steps(0, 10, 20 * SECOND_NS)) == 10
     waiting.join()
 
 
