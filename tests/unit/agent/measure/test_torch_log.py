@@ -6,7 +6,8 @@ import gc
 
 import pytest
 import torch
-from autobrrr.agent.measure.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
+
+from autobrrr.agent.live_torch.torch_log import PROFILER, RECORDER, LogLevel, level_of, quiet
 
 
 @pytest.mark.parametrize("kind", [PROFILER, RECORDER])
