@@ -90,7 +90,7 @@ def check_names(only: Sequence[str]) -> None:
             near = nearest(name, REGISTRY)
             hint = f"did you mean {near}?" if near else "autobrrr explain lists all remedies"
             raise UsageError(f"--only {name}: no such remedy", hint)
-        if REGISTRY[name].reach != "live":
+        if not _can_be_tried(REGISTRY[name]):
             raise UsageError(
                 f"--only {name}: not possible on a running job ({REGISTRY[name].reach})",
                 f"autobrrr tune --param {name} -- COMMAND tries it from the start on",
@@ -187,12 +187,22 @@ def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
     return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
 
 
+def switches_by_epoch(choice: Choice) -> bool:
+    """True where a choice takes effect with the next epoch."""
+    return REGISTRY[choice.remedy].reach == "next_epoch"
+
+
+def _can_be_tried(remedy: Remedy) -> bool:
+    """Steps tell its gain: those of a larger batch do more work."""
+    return remedy.reach != "relaunch" and "loader.batch_size" not in remedy.targets
+
+
 def _may_be_tried(
     remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str], unproven: bool
 ) -> bool:
     named = remedy.name in only
     return (
-        remedy.reach == "live"
+        _can_be_tried(remedy)
         and remedy.undo_safe
         and remedy.cls in allowed
         and (named or not (only or (remedy.unproven and not unproven) or remedy.only_named))

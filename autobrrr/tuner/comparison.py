@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,10 @@ from autobrrr.tuner.ab_blocks import (
     settled,
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
+from autobrrr.tuner.candidate_space import switches_by_epoch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import JobUnderTest, RemedyLost, Steps, durations_ns, timed
-from autobrrr.tuner.stop_rules import Decision, PairStanding, StopRule
+from autobrrr.tuner.job_under_test import JobUnderTest, LongEpochs, RemedyLost, Steps, durations_ns, timed
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
 LONGEST_SLICE_NS = 500_000_000
@@ -118,6 +120,9 @@ class _Run:
         own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
         self.slot_end_ns = min(own_ns, asked.deadline_ns)
         self.switches: list[float] = [asked.switch_ns]
+        by_epoch = [switches_by_epoch(choice) for choice in set(asked.with_it) ^ set(asked.without)]
+        self.by_epoch, self.only_by_epoch = any(by_epoch), all(by_epoch)
+        self.rare = asked.rare or self.by_epoch
         self.plan: BlockPlan = self.plan_for(asked.step_ns)
         self.typical: list[float] = []
         self.throughput: list[float] = []
@@ -129,6 +134,8 @@ class _Run:
         self.price_ns = 0
         self.slower_ns = 0.0  # what blocks with the remedy took longer
         self.next_seq = 0
+        self.epoch_seq: int | None = None  # where the epoch that is to be counted began
+        self.epoch_ns = 0.0
         self.by_length = ByLength()
         self.last_side: Side | None = None
         self.suspicions = 0
@@ -163,7 +170,7 @@ class _Run:
 
     def pairs(self) -> _Over:
         """Pair after pair, until the rule or the deadline ends it."""
-        orders = pair_orders(random.Random(self.asked.seed))
+        orders = pairwise(pair_orders(random.Random(self.asked.seed)))
         while True:
             over = self.asked.rule(self.standing())
             if over is not None:
@@ -172,17 +179,28 @@ class _Run:
             end_ns = self.bench.now_ns() + self.pair_ns()
             if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
                 return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
-            self.pair(next(orders))
+            order, (upcoming, _) = next(orders)
+            self.pair(order, upcoming)
             self.asked.on_pair(self.standing(), self.steps)
             if self.bench.paused:  # the job goes on as it was before this comparison, however long that is
                 self.board.go(self.asked.without)
                 self.bench.rest_while_paused()
+                self.epoch_seq = None
 
-    def pair(self, order: tuple[Side, Side]) -> None:
-        """Two neighbouring blocks; a pair without enough representative steps does not count."""
+    def pair(self, order: tuple[Side, Side], upcoming: Side) -> None:
+        """Two neighbouring blocks; a pair without enough representative steps does not count.
+
+        Args:
+            upcoming: Of the next pair, the first.
+        """
         try:
-            blocks = {side: self.block(side) for side in order}
+            turns = pairwise((*order, upcoming))
+            blocks = {
+                side: self.epoch(side, following) if self.by_epoch else self.block(side)
+                for side, following in turns
+            }
         except _Suspected as suspected:
+            self.epoch_seq = None
             self.look_without(suspected)
             return
         without, with_it = blocks["A"], blocks["B"]
@@ -228,7 +246,7 @@ class _Run:
 
     def block(self, side: Side) -> TokenBlock:
         began_ns = self.bench.now_ns()
-        seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
+        seq, switched = self.board.go(self.arm(side))
         first = seq if switched else max(seq, self.next_seq)
         settle = self.plan.settle if switched else 0
         found, counted = self.steps_of(side, first, settle)
@@ -242,6 +260,46 @@ class _Run:
         changes = found[found["flags"] & ring_layout.SWITCHED != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
         return block_of(counted)
+
+    def epoch(self, side: Side, following: Side) -> TokenBlock:
+        """A whole epoch. Each arm is applied in the epoch before its own, where that shows nothing."""
+        first = self.epoch_seq
+        if first is None:
+            first = self.next_epoch(side, self.board.go(self.arm(side))[0])
+        # What switches at once must not do so within the epoch: it gets one that does not count.
+        end = None if self.only_by_epoch else self.next_epoch(side, first + 1)
+        applied, _ = self.board.go(self.arm(following))
+        self.epoch_seq = self.next_epoch(following, max(first + 1, applied))
+        count = (end or self.epoch_seq) - first
+        counted = self.bench.steps(first, count, 0)[:count]
+        self.mind_loss(side, counted)
+        if not self.epoch_ns:
+            self.epoch_ns = float(durations_ns(counted).sum())
+            self.mind_length(self.epoch_ns)
+        return block_of(counted)
+
+    def next_epoch(self, side: Side, first: int) -> int:
+        """Wait for the step that begins an epoch, from a step on."""
+        count, began_ns = 1, self.bench.now_ns()
+        while True:
+            found = self.wait(side, first, count)
+            begins = found["seq"][found["flags"] & ring_layout.EPOCH != 0]
+            if len(begins):
+                return int(begins[0])
+            if not self.epoch_ns:
+                self.mind_length(self.bench.now_ns() - began_ns)
+            count = len(found) + 1
+
+    def mind_length(self, epoch_ns: float) -> None:
+        """Raises LongEpochs where the fewest pairs of such epochs end after the deadline."""
+        if self.bench.now_ns() + 2 * FEWEST_PAIRS * epoch_ns > self.asked.deadline_ns:
+            raise LongEpochs(
+                f"takes effect with an epoch, and {2 * FEWEST_PAIRS} epochs of {epoch_ns / 1e9:.1f} s or "
+                "more do not fit into the time; autobrrr tune -- COMMAND tries it from the start on"
+            )
+
+    def arm(self, side: Side) -> Arm:
+        return self.asked.without if side == "A" else self.asked.with_it
 
     def steps_of(self, side: Side, first: int, settle: int) -> tuple[Steps, Steps]:
         """All steps of a block, and those of them that count: on a device, since its queue is in balance."""
@@ -316,7 +374,7 @@ class _Run:
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
-        found = self.throughput if self.asked.rare else self.typical
+        found = self.throughput if self.rare else self.typical
         interval = self.standing().interval
         if interval is not None and interval.low > 0:
             return False
@@ -327,9 +385,11 @@ class _Run:
 
     def plan_for(self, step_ns: float) -> BlockPlan:
         slot_ns = self.slot_end_ns - self.began_ns
-        return plan_block(step_ns, rare=self.asked.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
+        return plan_block(step_ns, rare=self.rare, slot_ns=slot_ns, switch_ns=self.switch_ns)
 
     def pair_ns(self) -> float:
+        if self.by_epoch:
+            return self.epoch_ns * (2 if self.only_by_epoch else 4)
         steps = 2 * (self.plan.steps + self.plan.settle)
         return steps * self.step_ns + 2 * self.switch_ns
 
@@ -338,7 +398,7 @@ class _Run:
         typical = mean_interval(self.typical, self.asked.alpha)
         return PairStanding(
             pairs=len(self.typical),
-            interval=throughput if self.asked.rare else typical,
+            interval=throughput if self.rare else typical,
             throughput=throughput,
             pause_ns=max(self.pause_ns, self.price_ns),
             whole=self.all_steps.log_speed_ratio(),

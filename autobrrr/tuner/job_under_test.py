@@ -57,6 +57,10 @@ class NotApplied(Exception):
         self.code = code
 
 
+class LongEpochs(NotApplied):
+    """The remedy takes effect with an epoch, and too few epochs fit into the budget."""
+
+
 class RemedyLost(Exception):
     """A remedy was taken off by the job's side, or could not be switched. The message says why."""
 

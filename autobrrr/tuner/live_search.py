@@ -40,6 +40,7 @@ from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
+    LongEpochs,
     NotApplied,
     RemedyLost,
     durations_ns,
@@ -270,7 +271,7 @@ class _LiveTuning:
             self.settle()
             if refused.code is RefusalCode.NOT_MET:
                 self.not_met.append(against)
-            self.end(against, "refused", str(refused))
+            self.end(against, "skipped" if isinstance(refused, LongEpochs) else "refused", str(refused))
             return
         if self.has_lost(found):
             self.trial(candidate, slot_ns)
@@ -393,6 +394,7 @@ class _LiveTuning:
     ) -> Comparison:
         self.comparisons += 1
         settings, surely = self.settings, self.sure_speed()
+        changed = [each for each in with_it if each not in without]
         doing = f"{_VERBS[stage]} {'all together' if choice is None else choice.label}"
         if choice is None or not self.budget.price_ns(choice):
             self.say(stage, doing, choice)
@@ -414,7 +416,7 @@ class _LiveTuning:
                 slot_ns=slot_ns,
                 may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),
                 step_ns=self.step_ns,
-                rare=all(is_rare(each) for each in with_it if each not in without),
+                rare=all(map(is_rare, changed)),
                 switch_ns=self.budget.switch_ns,
                 seed=settings.seed + self.comparisons,
                 on_pair=on_pair,

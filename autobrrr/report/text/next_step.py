@@ -73,7 +73,7 @@ def after_explanation(name: str, reach: str | None, class_: str | None) -> str:
     if reach is None or class_ is None or reach == "edit":
         return "autobrrr diagnose PID   (shows it of a job)"
     allow = "" if class_ in TRIED else f" --allow {class_}"
-    if reach != "live":
+    if reach == "relaunch" or name == "batch.larger":  # steps that do more work don't tell its gain
         return f"autobrrr tune --param {name}{allow} -- {STARTED}"
     return f"autobrrr tune PID --only {name}{allow}   (tries it on a job; autobrrr detach reverts it)"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autobrrr import recipe
+from support.attach import eventually
 from support.training import TrainingJob, autobrrr
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -58,4 +60,23 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     detached = autobrrr(tmp_path, "detach", str(tuned.pid))
     assert detached.code == 0
     assert ("optimizer.fused" in detached.stderr) == bool(found.json["kept"])
+    assert tuned.finish().steps > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.quiet
+def test_workers_of_a_loader_are_proven_by_alternating_epochs_and_leave_no_process(
+    job: StartJob, tmp_path: Path
+) -> None:
+    tuned = job("short_epochs")
+    words = ("--for", "120s", "--only", "loader.workers", "--allow", "stream", "--json")
+    found = autobrrr(tmp_path, "tune", str(tuned.pid), *words, timeout_s=300)
+    assert found.code == 0, found.stderr
+    (trial,) = found.json["trials"]
+    assert (trial["remedy"], trial["class"]) == ("loader.workers", "stream")
+    assert trial["outcome"] == "kept", trial
+    assert trial["steps"] == 24 * trial["blocks"]
+    assert trial["interval"][0] > 1
+    assert autobrrr(tmp_path, "detach", str(tuned.pid)).code == 0
+    eventually(lambda: not psutil.Process(tuned.pid).children())
     assert tuned.finish().steps > 0

@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
 from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Shares, Verdict
@@ -55,6 +56,7 @@ class SimulatedJob:
     slow_share: float = 0.005
     evaluation_every: int = 500
     checkpoint_every: int = 700
+    epoch_steps: int = 0
     switch_ns: int = 5_000_000
     threads: int = 2
     cores: int | None = 2
@@ -95,6 +97,7 @@ class SimulatedJob:
         self.on: dict[
             int, tuple[str, str, int]
         ] = {}  # by token: its name, that with options, since which step
+        self._this_epoch: list[tuple[str, str, int]] = []  # of those on, what the epoch has begun with
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
         self._peaks: dict[str, MemoryPeaks] = {}
@@ -186,6 +189,10 @@ class SimulatedJob:
         first, count = self._count, min(count, CHUNK)
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
+        if self.epoch_steps:
+            count = min(count, self.epoch_steps - first % self.epoch_steps)
+            if first % self.epoch_steps == 0:
+                self._this_epoch = [each for each in self.on.values() if _by_epoch(each[0])]
         numbers = np.arange(first, first + count)
         drift = self.drift / 2 * np.sin(2 * np.pi * numbers / self.drift_steps + self._phase)
         took = self.base_ns * np.exp(self._draw(count) + drift) / self._speed()
@@ -206,6 +213,8 @@ class SimulatedJob:
             records["flags"] = np.where(evaluating, ring_layout.EVALUATION, 0)
         if self.lengths:
             records["flags"] |= ring_layout.PHASES
+        if self.epoch_steps and first % self.epoch_steps == 0:
+            records["flags"][0] |= ring_layout.EPOCH
         if self._stall_ns:
             took[0] += self._stall_ns
             self._stall_ns = 0
@@ -235,7 +244,8 @@ class SimulatedJob:
     def _speed(self) -> float:
         speed = 1.0
         names = self.names_on
-        for name, key, _ in self.on.values():
+        at_once = [each for each in self.on.values() if not _by_epoch(each[0])]
+        for name, key, _ in (*at_once, *self._this_epoch):
             effect = self._effect(name, key)
             beside = [factor for other, factor in effect.beside.items() if other in names]
             speed *= beside[0] if beside else effect.speed
@@ -260,6 +270,10 @@ class SimulatedJob:
     def _key(remedy: str, options: Mapping[str, object]) -> str:
         inside = ", ".join(f"{name}={value}" for name, value in options.items())
         return f"{remedy}({inside})" if inside else remedy
+
+
+def _by_epoch(name: str) -> bool:
+    return name in REGISTRY and REGISTRY[name].reach == "next_epoch"
 
 
 def verdict(**expected: float) -> Verdict:

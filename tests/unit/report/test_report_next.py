@@ -71,13 +71,15 @@ def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
         ("live", "rounding", "autobrrr tune PID --only r "),
         ("live", "changes-training", "autobrrr tune PID --only r --allow changes-training "),
         ("relaunch", "bitwise", "autobrrr tune --param r -- CMD"),
-        ("next_epoch", "stream", "autobrrr tune --param r --allow stream -- CMD"),
         ("edit", "bitwise", "autobrrr diagnose PID "),
         (None, None, "autobrrr diagnose PID "),
     ],
 )
 def test_an_explained_remedy_leads_to_its_trial(reach: str | None, class_: str | None, said: str) -> None:
     assert f"{after_explanation('r', reach, class_)} ".startswith(said)
+    assert after_explanation("batch.larger", "next_epoch", "changes-training").startswith(
+        "autobrrr tune --param"
+    )
 
 
 def test_after_a_run_comes_the_search_for_speed_or_the_proof_of_it() -> None:
