@@ -110,7 +110,96 @@ def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
     seen: list[str] = []
 
     def layer(call: Call) -> Call:
-        def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
+        def led(*args: object, **kwargs: object) -> object:
+            seen.append("remedy")
+            return call(*args, **kwargs)
+
+        return led
+
+    model = nn.Linear(4, 3)
+    outer = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    assert not is_taken(model)
+    assert not is_compiled(model)
+    undo = lead_through(model, Rank.PRECISION, layer)
+    inner = watch(model, lambda *_: seen.append("second"), None)
+    model(torch.ones(2, 4))
+    assert seen == ["second", "enter", "remedy", "leave"]
+    unwatch(outer)
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second", "remedy"]
+    undo()
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second"]
+    assert beneath(model) is None
+    unwatch(inner)
+    assert SLOT not in vars(model)
+
+
+def test_what_the_user_puts_over_a_watch_stays() -> None:
+    model = nn.Linear(4, 3)
+    ours = watch(model, None, None)
+    theirs = lambda x: x  # noqa: E731
+    vars(model)[SLOT] = theirs
+    unwatch(ours)
+    assert vars(model)[SLOT] is theirs
+    assert is_compiled(model)
+
+
+def cloned(model: nn.Linear) -> nn.Linear:
+    """Made of the attributes of another one, as learn2learn's clones and replicas of DataParallel are."""
+    clone = model.__new__(type(model))
+    clone.__dict__ = model.__dict__.copy()
+    clone._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    return clone
+
+
+@pytest.mark.parametrize("copied", [cloned, lambda model: model._replicate_for_data_parallel()])
+def test_a_module_made_of_another_s_attributes_is_called_itself_and_not_watched(
+    copied: Callable[[nn.Linear], nn.Linear],
+) -> None:
+    seen: list[object] = []
+    model = nn.Linear(4, 3)
+    ours = watch(model, lambda *_: seen.append("first"), None)
+    more = watch(model, lambda *_: seen.append("second"), None)
+    other = copied(model)
+    other._parameters = {name: torch.zeros_like(each) for name, each in model._parameters.items()}
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+    assert not seen
+    assert model(torch.ones(2, 4)).count_nonzero()
+    assert seen == ["second", "first"]
+    unwatch(ours)
+    unwatch(more)
+    del model
+    assert torch.equal(other(torch.ones(2, 4)), torch.zeros(2, 3))
+
+
+def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    ours = watch(model, lambda *_: unwatch(ours), lambda *_: seen.append("leave"))
+    assert model(torch.ones(2, 4)).shape == (2, 3)
+    assert SLOT not in vars(model)
+    assert not seen
+
+
+class Tree(nn.Module):
+    """A module that calls itself, and what it does at the bottom."""
+
+    def __init__(self, bottom: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.bottom = bottom
+
+    def forward(self, x: torch.Tensor, depth: int) -> torch.Tensor:
+        if depth:
+            return self(x, depth - 1)
+        self.bottom()
+        return self.lin(x)
+
+
+def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> None:
     """From the agent's thread: the dict keeps its length meanwhile."""
     model = Tree(lambda: None)
     ours = watch(model, None, None)
