@@ -190,17 +190,14 @@ def traced(model: StepModel, step_ns: int | None = None) -> dict[str, object]:
 def probed(model: StepModel, step_ns: int | None = None, fixed: float = 0.9) -> dict[str, object]:
     """`ShadowProbe` that fits the model: `fixed` of the step does not grow with the batch."""
     step_ns = step_ns or model.step_ns
-    optimizer_ns = int(model.optimizer * step_ns)
-    replay_ns = int((model.forward + model.backward) * step_ns)
     points = []
     for factor in (0.25, 0.5, 1, 2):
-        shadow_ns = int(replay_ns + (factor - 1) * (1 - fixed) * step_ns)
+        shadow_ns = int(step_ns + (factor - 1) * (1 - fixed) * step_ns)
         points.append({"batch": int(model.batch * factor), "shadow_ns": [shadow_ns] * 6, "minor_faults": 0})
     return {
         "status": "ok",
         "batch": model.batch,
         "points": points,
-        "optimizer_ns": optimizer_ns,
         "step_ns": step_ns,
         "operations": 400,
     }
