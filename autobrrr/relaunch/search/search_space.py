@@ -7,7 +7,6 @@ and for every point a recipe: a trial is started exactly as `run --recipe` would
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -94,10 +93,6 @@ class Space:
     def base(self) -> Point:
         """The command as it was given."""
         return tuple(parameter.given for parameter in self.parameters)
-
-    @property
-    def count(self) -> int:
-        return math.prod(len(parameter.levels) for parameter in self.parameters)
 
     @property
     def batch(self) -> int | None:

@@ -26,7 +26,6 @@ SLOW_NS = 150_000_000  # of steps that are longer two make a block, after one to
 PAIRS_IN_TIME = 10  # a duel of slow steps may go on for as many
 FEWEST_PAIRS = 6
 VAGUE = 0.15  # half of an interval that says little; it is worth more time
-MORE_PATIENCE = 3  # while there is no interval at all: others may have the cores
 ALPHA = 0.05
 LOOK_S = 0.002
 PATIENCE = 8.0  # times what a block should take
@@ -72,7 +71,6 @@ def duel(
     rule: Rule,
     *,
     yardstick: Yardstick = by_steps,
-    seed: int = 0,
     on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
 ) -> Duel:
     """Run blocks until the rule is met or one of the two ends; both stand still afterwards."""
@@ -82,7 +80,7 @@ def duel(
     interval: Interval | None = None
     began = time.perf_counter_ns()
     longest_ns = PAIRS_IN_TIME * sum(sum(plan(each)) * typical_ns(each) for each in (base, candidate))
-    for found in turns({"A": base, "B": candidate}, random.Random(seed)):
+    for found in turns({"A": base, "B": candidate}, random.Random(0)):
         pairs.append((found["A"], found["B"]))
         more = yardstick(pairs)
         if len(more) > len(values):
@@ -95,8 +93,7 @@ def duel(
             if pruned or half <= max(rule.half, interval.mean / 10, -interval.mean / 4):
                 break
         sure = interval is not None and len(values) >= FEWEST_PAIRS and is_telling(interval)
-        enough = max(3 * rule.budget_ns, longest_ns) * (1 if interval is not None else MORE_PATIENCE)
-        if spent > rule.budget_ns and (sure or spent > enough):
+        if spent > rule.budget_ns and (sure or spent > max(3 * rule.budget_ns, longest_ns)):
             break
     base_steps = [each.steps for each, _ in pairs]
     return Duel(

@@ -75,7 +75,7 @@ def doubled(most: int) -> list[int]:
     return list(dict.fromkeys([*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]))
 
 
-def diagnosis_of(base: LiveTrial, for_s: float = DIAGNOSIS_S) -> Diagnosis | None:
+def diagnosis_of(base: LiveTrial) -> Diagnosis | None:
     """What a session says of the baseline that runs; None where none could be had."""
     pid = base.witnesses.pid
     if pid is None:
@@ -84,7 +84,7 @@ def diagnosis_of(base: LiveTrial, for_s: float = DIAGNOSIS_S) -> Diagnosis | Non
     last: Diagnosis | None = None
     try:
         with join_or_start(pid, SessionOptions()) as client:
-            for snapshot in client.snapshots(for_s=for_s):
+            for snapshot in client.snapshots(for_s=DIAGNOSIS_S):
                 last = snapshot
                 if snapshot.confidence == "high" and snapshot.regime not in ("unknown", "mixed"):
                     break

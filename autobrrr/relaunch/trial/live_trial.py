@@ -81,7 +81,7 @@ class LiveTrial:
     _last_ns: int = 0  # since when no step has ended while it ran
     _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
     _reader: threading.Thread | None = None
-    _closed: bool = False
+    closed: bool = False
     _coming_on: ComingOn = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,10 +107,6 @@ class LiveTrial:
     def start_ns(self) -> int | None:
         first = self.steps.first_end_ns
         return None if first is None else first - self.began_ns
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -222,9 +218,9 @@ class LiveTrial:
         Args:
             keep: Where its output goes, if it ran within walls.
         """
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         if keep is not None:
             self.kept = "the copy was not finished"
         self.witnesses.close()

@@ -101,12 +101,6 @@ class TrialSteps:
         return float(known["tokens"].mean()) if len(known) else None
 
     @property
-    def tokens_a_sample(self) -> float | None:
-        """Mean over the steps in which both are seen; None without one."""
-        each = tokens_a_sample(self._sampled)
-        return float(each.mean()) if len(each) else None
-
-    @property
     def hardly_seen(self) -> bool:
         """Steps show tokens, but so few of them that it can't be told whether samples differ in length."""
         return 0 < len(tokens_a_sample(self._sampled)) < FEWEST_TO_VARY
