@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autobrrr.tuner.confidence_sequence import Interval, student_quantile
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval, student_quantile
 
 ALPHA = 0.01
 FEWEST_STARTS = 2
@@ -29,11 +29,13 @@ class StartResult:
         gain: `after` against the mean of the processes of `before`.
         luck: One process of `before` against the other; None: there was one.
         long_steps: What is to be added to the gain for the steps that are far longer than others.
+        pairs: The gain of each round, where there is no luck to go by.
     """
 
     gain: float
     luck: float | None = None
     long_steps: float = 0.0
+    pairs: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,11 +105,18 @@ def with_long_steps(starts: Sequence[StartResult], alpha: float) -> Interval:
     """The gain by usual steps; by all steps, where long ones make it clearly less.
 
     Loader processes that start with each epoch, a checkpoint that takes longer: none of that shows in a usual
-    step. Where the mean over all steps lies below the interval of the usual ones, it is what counts.
+    step. Where the mean over all steps lies below the interval of the usual ones, it is what counts. Few
+    starts may be alike by luck: no interval is narrower than the one over all pairs.
     """
-    usual = gain_interval(starts, alpha)
+    pooled = mean_interval([gain for each in starts for gain in each.pairs], alpha)
+    usual = _no_narrower(gain_interval(starts, alpha), pooled)
     by_all = gain_interval([replace(each, gain=each.gain + each.long_steps) for each in starts], alpha)
-    return by_all if by_all.mean < usual.low - NOTICEABLE else usual
+    return _no_narrower(by_all, usual) if by_all.mean < usual.low - NOTICEABLE else usual
+
+
+def _no_narrower(interval: Interval, other: Interval | None) -> Interval:
+    half = max((each.high - each.low) / 2 for each in (interval, other or interval))
+    return replace(interval, low=interval.mean - half, high=interval.mean + half)
 
 
 def noise_half(starts: Sequence[StartResult], alpha: float) -> float:

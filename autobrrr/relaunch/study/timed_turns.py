@@ -176,20 +176,18 @@ def settle_in_turn(
 
 def start_result(rounds: Sequence[Round], yardstick: Yardstick = by_steps) -> StartResult | None:
     """What the turns of one start say; None: they are too few."""
-
-    def mean(one: str, other: str) -> float | None:
-        values = yardstick([(each[one], each[other]) for each in rounds])
-        return float(winsorised(np.array(values)).mean()) if len(values) >= FEWEST_ROUNDS else None
-
-    gain = mean(BEFORE, AFTER) if rounds else None
-    if gain is None:
+    if not rounds:
         return None
-    if TWIN not in rounds[0]:
-        return StartResult(
-            gain=gain, long_steps=by_long_steps([(each[BEFORE], each[AFTER]) for each in rounds])
-        )
-    twin, luck = mean(TWIN, AFTER), mean(BEFORE, TWIN)
-    return None if twin is None or luck is None else StartResult(gain=(gain + twin) / 2, luck=luck)
+    has_twin = TWIN in rounds[0]
+    compared = [(BEFORE, AFTER), *([(TWIN, AFTER), (BEFORE, TWIN)] if has_twin else [])]
+    found = [yardstick([(each[one], each[other]) for each in rounds]) for one, other in compared]
+    if min(map(len, found)) < FEWEST_ROUNDS:
+        return None
+    gain, *more = [float(winsorised(np.array(values)).mean()) for values in found]
+    if has_twin:
+        return StartResult(gain=(gain + more[0]) / 2, luck=more[1])
+    long_steps = by_long_steps([(each[BEFORE], each[AFTER]) for each in rounds])
+    return StartResult(gain=gain, long_steps=long_steps, pairs=tuple(found[0]))
 
 
 def _unmeasurable(trials: Mapping[str, LiveTrial]) -> Unmeasurable:

@@ -109,3 +109,14 @@ def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
     assert calm.low > 0.28
     assert eaten.low < 0 < eaten.high
     assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
+
+
+def test_a_study_of_what_makes_no_difference_is_hardly_ever_confirmed() -> None:
+    draw = np.random.default_rng(5)
+    for luck, most in ((0.0, 0.005), (0.01, 0.025)):
+        claimed, repeats = 0, 1500
+        for _ in range(repeats):
+            pairs = [tuple(draw.normal(0, luck) + draw.normal(0, 0.02, 12)) for _ in range(3)]
+            found = [StartResult(gain=float(np.mean(each)), pairs=each) for each in pairs]
+            claimed += with_long_steps(found, 0.05).low > 0
+        assert claimed / repeats <= most
