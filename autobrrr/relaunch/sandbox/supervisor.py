@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from autobrrr.machine import procfs
 from autobrrr.relaunch.sandbox import overlay_mounts
 
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_GRACE_S = 0.5  # for the script, when the study is gone
 LOOK_S = 0.005
@@ -33,7 +35,7 @@ libc = ctypes.CDLL(None)
 
 def main() -> None:
     """`keeper FD`: keep one trial for the study at the other end of the socket."""
-    for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+    for caught in IGNORED:
         signal.signal(caught, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
@@ -118,7 +120,7 @@ class TrialInit:
         """TERM to the script's group; what is left after the grace ends with this process."""
         send_all(family(), signal.SIGCONT)
         if not self._has_ended:
-            os.killpg(self._script, signal.SIGTERM)
+            os.killpg(self._script.pid, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
         while not self._has_ended and time.monotonic() < deadline:
             self._reap()
@@ -135,38 +137,25 @@ class TrialInit:
 
     def _reap(self) -> None:
         for pid, status in reaped():
-            if pid == self._script:
+            if pid == self._script.pid:
                 self._has_ended = True
                 code = os.waitstatus_to_exitcode(status)
                 _tell(self._link, {"ended": code, "left": len(family())})
 
 
-def _spawned(order: Mapping[str, object]) -> int:
-    """The script's process, once it runs its program."""
+def _spawned(order: Mapping[str, object]) -> subprocess.Popen[bytes]:
+    """The script, once it runs its program; who lets go of it would reap it."""
+
+    def prepare() -> None:
+        for caught in IGNORED:
+            signal.signal(caught, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
     words: list[str] = order["command"]  # type: ignore[assignment]
     env: dict[str, str] = order["environment"]  # type: ignore[assignment]
-    failed_in, failed_out = os.pipe()
-    script = os.fork()
-    if not script:
-        try:
-            signal.set_wakeup_fd(-1)
-            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.setsid()
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.chdir(str(order["folder"]))
-            os.execvpe(words[0], words, env)
-        except OSError as error:
-            os.write(failed_out, str(error.errno).encode())
-        finally:
-            os._exit(127)
-    os.close(failed_out)
-    with os.fdopen(failed_in, "rb") as failed:
-        reason = failed.read()
-    if reason:
-        raise OSError(int(reason), os.strerror(int(reason)))
-    return script
+    folder = str(order["folder"])
+    return subprocess.Popen(words, env=env, cwd=folder, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
 
 
 def _failed(problem: Exception) -> Line:
