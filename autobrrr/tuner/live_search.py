@@ -68,10 +68,6 @@ SAID_NS = 500_000_000
 UNSTAMPED_STEPS = 64
 
 
-class _Unmeasured(Exception):
-    """The job computes on a device, and its steps come without the device's time."""
-
-
 def tune(
     bench: JobUnderTest,
     *,
@@ -150,11 +146,10 @@ class _LiveTuning:
         self.closed: Arm = ()  # what the closing run has measured
 
     def go(self) -> Tuning:
-        try:
-            self.step_ns = self.first_steps()
-        except _Unmeasured:
+        step_ns = self.first_steps()
+        if step_ns is None:
             return self.claims_nothing()
-        closing = None
+        self.step_ns, closing = step_ns, None
         try:
             self.search()
             self.enough_s = self.budget.enough_s(self.untried, self.step_ns) if self.untried else None
@@ -182,8 +177,11 @@ class _LiveTuning:
         self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
         return self.result(None)
 
-    def first_steps(self) -> float:
-        """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation."""
+    def first_steps(self) -> float | None:
+        """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation.
+
+        None where the job computes on a device, and its steps come without the device's time.
+        """
         first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
         count = FIRST_STEPS
         while True:
@@ -195,10 +193,10 @@ class _LiveTuning:
                 took_ns = durations_ns(found)
                 return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
             if len(ended) >= UNSTAMPED_STEPS and not len(found) and waited_ns > FIRST_WAIT_NS:
-                raise _Unmeasured
+                return None
             if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
                 if len(ended) > len(found):
-                    raise _Unmeasured
+                    return None
                 raise AutobrrrError(
                     f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",
                     "give more time with --for",

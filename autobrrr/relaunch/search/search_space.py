@@ -111,9 +111,10 @@ class Space:
         ]
         return sorted(found, key=lambda point: (len(self.changed(point)), point))
 
-    def changed(self, point: Point) -> list[int]:
-        """Parameters that differ from the command as given."""
-        return [i for i, level in enumerate(point) if level != self.parameters[i].given]
+    def changed(self, point: Point, other: Point | None = None) -> list[int]:
+        """Parameters that differ from another point, or from the command as given."""
+        levels = zip(point, other or self.base, strict=True)
+        return [i for i, (level, its) in enumerate(levels) if level != its]
 
     def label(self, point: Point) -> str:
         return ", ".join(self.kept(point)) or "as given"
@@ -127,19 +128,14 @@ class Space:
         """Flags that are varied and seem to say how long a sample is."""
         return [each.name for each in self.parameters if each.sets_length and len(each.levels) > 1]
 
-    def resized(self, point: Point) -> list[str]:
-        """Flags that differ and seem to say how long a sample is: its samples are not those of the others."""
-        return [self.parameters[i].name for i in self.changed(point) if self.parameters[i].sets_length]
+    def resized(self, point: Point, other: Point | None = None) -> list[str]:
+        """Flags that differ and seem to say how long a sample is: its samples are not those of the other."""
+        return [self.parameters[i].name for i in self.changed(point, other) if self.parameters[i].sets_length]
 
     def redrawn(self, point: Point) -> list[str]:
         """What differs and with which a dataset that draws random numbers draws others."""
         differing = (self.parameters[i] for i in self.changed(point))
         return [each.name for each in differing if each.feeds and each.cls == "stream"]
-
-    def differ_in_length(self, point: Point, other: Point) -> bool:
-        """Whether a flag that seems to say how long a sample is differs between two points."""
-        levels = zip(point, other, self.parameters, strict=True)
-        return any(one != its and parameter.sets_length for one, its, parameter in levels)
 
     def settings(self, point: Point) -> dict[str, object]:
         return {self.parameters[i].name: self.parameters[i].levels[point[i]] for i in self.changed(point)}
@@ -172,7 +168,7 @@ class Space:
         Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a
         step alone; of other flags only the batch size is understood.
         """
-        differing = [i for i, (one, its) in enumerate(zip(point, other, strict=True)) if one != its]
+        differing = self.changed(point, other)
         for i in differing:
             parameter = self.parameters[i]
             unknown = parameter.kind == "flag" and not parameter.feeds

@@ -118,7 +118,7 @@ class Counting:
         def samples() -> float:
             return self._samples(base, candidate, its_point, point)
 
-        resized = self.space.differ_in_length(point, its_point)
+        resized = self.space.resized(point, its_point)
         if not self.tokens or base.tokens is None or candidate.tokens is None:
             return lambda pairs: by_steps(pairs, samples())
         if self.varies or candidate.steps.vary_in_length:
