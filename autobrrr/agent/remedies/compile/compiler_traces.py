@@ -1,7 +1,7 @@
 """What torch.compile leaves running or set in a process besides compiled code, and how it is taken away.
 
-Workers and threads end; variables, the recursion limit and argument checks of distributions are as before.
-Functions that torch has wrapped for its compiler stay wrapped, as in any script that compiles.
+Optimizers, `nn.Module`, `torch.jit`, the tracer and distributions have their own attributes back; torch sets
+them anew if ever something else is compiled.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+SET_ON_CLASSES = ("_validate_args", "___needs_generation_tag_patch")  # by torch's compiler, beside wraps
+_ABSENT = object()
 _ERROR = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported)\w*: .+", re.MULTILINE
 )  # of a traceback
@@ -31,15 +34,24 @@ class CompilerTraces:
     """The process as it was before we compiled; `remove` makes it so again."""
 
     def __init__(self, torch: ModuleType) -> None:
-        self._checked = torch.distributions.Distribution
-        self._checks = self._checked._validate_args
+        self._attributes = [(owner, dict(vars(owner))) for owner in _wrapped_owners(torch)]
         self._variables = set(os.environ)
         self._threads = {thread.ident for thread in threading.enumerate()}
         self._recursion = sys.getrecursionlimit()
 
     def remove(self) -> None:
-        """End what torch's compiler has started, and set back what it has set."""
-        self._checked.set_default_validate_args(self._checks)
+        """End what torch's compiler has started, and take away what it has set. The job's own settings stay."""
+        for owner, before in self._attributes:
+            for name, now in list(vars(owner).items()):
+                if now is before.get(name, _ABSENT) or not (name in SET_ON_CLASSES or _is_of_compiler(now)):
+                    continue
+                if name in before:
+                    setattr(owner, name, before[name])
+                else:
+                    delattr(owner, name)
+        patcher: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "TorchPatcher", None)
+        if patcher is not None:
+            patcher.patch.cache_clear()  # it patches once: whoever compiles next needs it done again
         for name in SET_BY_TORCH:
             if name not in self._variables:
                 os.environ.pop(name, None)
@@ -59,6 +71,22 @@ class CompilerTraces:
         if monitor is not None and "tqdm_monitor" in new and not getattr(bars, "_instances", None):
             monitor.exit()
             bars.monitor = None
+
+
+def _wrapped_owners(torch: ModuleType) -> Iterator[object]:
+    """Classes and modules some of whose functions torch wraps once it compiles."""
+    yield from (torch.jit, torch.nn.Module, torch.distributions.Distribution)
+    if "torch.fx" in sys.modules:
+        yield torch.fx.Tracer
+    for kind in list(vars(torch.optim).values()):
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
+            yield from (kind, sys.modules[kind.__module__])
+
+
+def _is_of_compiler(function: object) -> bool:
+    # Not its `__module__`, which a wrap over it takes on.
+    home = str(getattr(function, "__globals__", {}).get("__name__", ""))
+    return home.startswith(("torch._dynamo", "torch._inductor", "torch._disable_dynamo", "torch._compile"))
 
 
 class SaidByCompiler(logging.Filter):
