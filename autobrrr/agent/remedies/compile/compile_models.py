@@ -14,7 +14,7 @@ import shutil
 import sys
 import sysconfig
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from importlib import import_module
@@ -72,7 +72,7 @@ STORM = 4  # steps with new graphs, after those of the first apply
 RARE = 3  # calls with other shapes, before they are compiled for: the last batch of an epoch is not
 MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
 MOST_FILES, MOST_CHARACTERS = 500, 1 << 21  # of the job's own source
-_ENTRIES: MutableMapping[type, Call] = weakref.WeakKeyDictionary()
+_ENTRIES: dict[tuple[type, object], Call] = {}  # by class and memory budget, of which dynamo does not know
 _BEFORE: list[tuple[int, CompilerTraces]] = []  # graphs of the job's own, and the process, before we compiled
 
 
@@ -190,7 +190,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         for module in modules:
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            compiled = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
+            entry = _entry(type(module), budget)
+            compiled = _compiled(torch, module, entry, mode, dynamic=dynamic, fast=fast)
             undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
@@ -277,13 +278,15 @@ def _workers() -> int:
     return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
-def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool | None, fast: bool) -> Call:
+def _compiled(
+    torch: ModuleType, module: Module, entry: Call, mode: str, *, dynamic: bool | None, fast: bool
+) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
     options = dict(inductor.list_mode_options(mode)) if mode != "default" else {}
     options["fallback_random"] = not fast
-    compiled: Call = torch.compile(_entry(type(module)), dynamic=dynamic, options=options)
+    compiled: Call = torch.compile(entry, dynamic=dynamic, options=options)
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:
@@ -292,17 +295,17 @@ def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool | N
     return _own_memory(torch, call) if mode == "reduce-overhead" else call
 
 
-def _entry(kind: type) -> Call:
+def _entry(kind: type, budget: object) -> Call:
     """A function that calls a module of this class: dynamo keeps what it compiled with a function's code.
 
     Not torch's own `_call_impl`, at which dynamo looks away, so that a plain Sequential is never compiled.
     Its globals are its own: the cycles that a compilation leaves lead to them, and would keep all of ours.
     """
-    if kind not in _ENTRIES:
+    if (kind, budget) not in _ENTRIES:
         code = _call_module.__code__.replace(co_name=f"call_{kind.__name__}")
         names = {"__name__": code.co_name, "__builtins__": vars(builtins)}
-        _ENTRIES[kind] = FunctionType(code, names, code.co_name)
-    return _ENTRIES[kind]
+        _ENTRIES[kind, budget] = FunctionType(code, names, code.co_name)
+    return _ENTRIES[kind, budget]
 
 
 def _call_module(module: Module, *args: object, **kwargs: object) -> object:

@@ -40,7 +40,7 @@ class CompilerTraces:
         self._recursion = sys.getrecursionlimit()
 
     def remove(self) -> None:
-        """End what torch's compiler has started, and take away what it has set. The job's own settings stay."""
+        """End what torch's compiler has started, and take away what it has set; the job's own stays."""
         for owner, before in self._attributes:
             for name, now in list(vars(owner).items()):
                 if now is before.get(name, _ABSENT) or not (name in SET_ON_CLASSES or _is_of_compiler(now)):
