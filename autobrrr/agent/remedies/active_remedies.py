@@ -158,7 +158,8 @@ class ActiveRemedies:
             raise Refused("the job runs compiled code of its own, which torch would compile anew")
         try:
             check_class(remedy.cls, allowed)
-            _check_capture(job)
+            if capturing(job.torch):
+                raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
             why = why_no_room(job, remedy, self.memory.root, planned=planned)
             if why is not None:
                 raise Refused(why)
@@ -283,12 +284,6 @@ def told(applied: AppliedRemedy) -> dict[str, object]:
 def gone(token: object) -> str:
     """What is said of a token whose remedy is off."""
     return f"no remedy has the token {token}"
-
-
-def _check_capture(job: Job) -> None:
-    """Raises Refused while the job captures a graph."""
-    if capturing(job.torch):
-        raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
 
 
 def _check_modes(job: Job, remedy: Remedy) -> None:

@@ -98,17 +98,6 @@ def test_autocast_leaves_a_job_alone_that_has_its_own() -> None:
         switched_on("precision.autocast_bf16", half)
 
 
-def test_matmul_precision_goes_as_it_came() -> None:
-    loop = training()
-    before = picture(loop)
-    undo = switched_on("precision.float32_matmul_precision", loop)
-    assert torch.get_float32_matmul_precision() == "medium"
-    with pytest.raises(Refused, match="to medium already"):
-        switched_on("precision.float32_matmul_precision", loop)
-    undo()
-    assert picture(loop) == before
-
-
 @pytest.mark.parametrize(
     ("name", "model"),
     [

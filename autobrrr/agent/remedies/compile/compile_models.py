@@ -105,7 +105,13 @@ _compiling = partial(
 )
 
 
-@_compiling(
+def _whole(mode: str, job: Job, options: Mapping[str, object]) -> Undo:
+    if mode != "default":
+        needs_cuda(job)
+    return _compile(job, trained_roots(job), options, mode)
+
+
+_compiling(
     "compile.default",
     treats=("overhead", "memory", "underfilled"),
     doc="Compile the model with torch.compile: fused kernels, few calls from Python.",
@@ -113,9 +119,7 @@ _compiling = partial(
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
     takes=one_more_step,
-)
-def default(job: Job, options: Mapping[str, object]) -> Undo:
-    return _compile(job, trained_roots(job), options, "default")
+)(partial(_whole, "default"))
 
 
 @_compiling(
@@ -131,7 +135,7 @@ def regional(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
 
 
-@_compiling(
+_compiling(
     "compile.reduce_overhead",
     treats=("overhead",),
     doc="Compile the model and replay it as CUDA graphs: no launches from Python at all.",
@@ -141,13 +145,8 @@ def regional(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=2 * WARM_UP_STEPS,
     price_s=2 * PRICE_S,
     takes=one_more_pool,
-)
-def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
-    needs_cuda(job)
-    return _compile(job, trained_roots(job), options, "reduce-overhead")
-
-
-@_compiling(
+)(partial(_whole, "reduce-overhead"))
+_compiling(
     "compile.max_autotune",
     treats=("compute", "memory"),
     doc="Compile the model and try several kernels for each matrix product: takes minutes.",
@@ -157,10 +156,7 @@ def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=WARM_UP_STEPS,
     price_s=6 * PRICE_S,
     takes=one_more_step,
-)
-def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
-    needs_cuda(job)
-    return _compile(job, trained_roots(job), options, "max-autotune-no-cudagraphs")
+)(partial(_whole, "max-autotune-no-cudagraphs"))
 
 
 def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mode: str) -> Undo:
