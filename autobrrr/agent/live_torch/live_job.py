@@ -6,7 +6,7 @@ Holds weak references only: the agent must not keep the user's objects alive.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
 
 from .compiled_code import CompiledCheck
@@ -28,8 +28,6 @@ class Job:
         """Of the last batch that was looked at; 0: none has been."""
         self.ddp_arguments: dict[str, object] | None = None
         """Keyword arguments of the DistributedDataParallel that is being made just now."""
-        self.allowed: Sequence[str] | None = None
-        """Exactness classes that the remedy which is being applied may have, now and later; None: any."""
         self.held_up: Callable[[int], None] = lambda ns: None
         """Told how long a remedy held a step up from within, to compile a call of it."""
         self.planned = False

@@ -15,18 +15,16 @@ from pathlib import Path
 
 from ..job_facts import rank_of
 from ..live_torch.compiled_code import STEADY
-from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
 from ..live_torch.job_signals import ANY, Ours, raised_by_handler
 from ..live_torch.live_job import Job
 from .device_headroom import MemoryWatch, why_no_room
-from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class, up_to
+from .registry import RefusalCode, Refused, Remedy, WatchedUndo, check_class
 
 Undo = Callable[[], None]
 
 OF_OPTIMIZERS = "optimizer."
 BATCH_SIZE = "loader.batch_size"
-SEEN_BY_NO_MODE = {"gc", "torch.num_threads"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,6 @@ class AppliedRemedy:
     undo: Undo
     cls: str
     planned: bool  # of the recipe that the job was started with
-    allowed: Sequence[str] | None = None  # exactness classes, also on what the job comes to use later
     together: bool = False  # on in all ranks since one step
 
     @property
@@ -163,9 +160,8 @@ class ActiveRemedies:
             why = why_no_room(job, remedy, self.memory.root, planned=planned)
             if why is not None:
                 raise Refused(why)
-            _check_modes(job, remedy)
             self.memory.begin()
-            job.allowed, job.planned = allowed, planned
+            job.planned = planned
             with warnings.catch_warnings():  # torch's own imports warn
                 warnings.simplefilter("ignore")
                 undo = remedy.apply(job, options)
@@ -177,15 +173,13 @@ class ActiveRemedies:
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
         widened = undo.cls if isinstance(undo, WatchedUndo) else None
-        cls = widened or remedy.cls
         applied = AppliedRemedy(
             token=self._next,
             remedy=remedy,
             options=dict(options),
             undo=undo,
-            cls=cls,
+            cls=widened or remedy.cls,
             planned=planned,
-            allowed=allowed if planned else up_to(cls),  # what is told of it holds for what comes later
             together=together,
         )
         self._next += 1
@@ -211,8 +205,6 @@ class ActiveRemedies:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 with ANY:  # where it does not fit this one, that updates as the script says
                     self._undo_more(applied)
-                    check_class(applied.remedy.cls, applied.allowed)
-                    job.allowed = applied.allowed
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
 
     def find(self, token: object) -> AppliedRemedy:
@@ -284,13 +276,6 @@ def told(applied: AppliedRemedy) -> dict[str, object]:
 def gone(token: object) -> str:
     """What is said of a token whose remedy is off."""
     return f"no remedy has the token {token}"
-
-
-def _check_modes(job: Job, remedy: Remedy) -> None:
-    """Raises Refused where code of the job's own sees each function that runs, and would see others."""
-    mode = None if set(remedy.targets) <= SEEN_BY_NO_MODE else foreign_mode(job.torch)
-    if mode is not None:
-        raise Refused(f"{mode}, which would see other functions")
 
 
 def _ranks(job: Job) -> int:

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.remedies import active_remedies
@@ -312,26 +311,6 @@ def test_what_a_remedy_of_the_recipe_needs_is_not_let_go(switches: Switches, job
     active.apply(job, "a", {}, planned=True)
     active.undo_all()
     assert released == []
-
-
-class Sees(TorchFunctionMode):
-    """A mode of the job's own."""
-
-
-@pytest.mark.parametrize(
-    ("targets", "goes_on"), [(("optimizer.implementation",), False), ((), True), (("gc",), True)]
-)
-def test_a_mode_of_the_jobs_own_sees_the_functions_that_it_saw_before(
-    switches: Switches, targets: tuple[str, ...], goes_on: bool
-) -> None:
-    levers, job = levers_of(switches.remedy("a", targets=targets)), Job(torch)
-    with Sees():
-        if goes_on:
-            levers.apply(job, "a", {})
-        else:
-            with pytest.raises(Refused, match=r"mode of the job's own is active \(Sees\)"):
-                levers.apply(job, "a", {})
-    assert len(levers.applied) == goes_on
 
 
 def test_an_optimizer_that_comes_later_never_widens_the_class_that_was_told() -> None:
