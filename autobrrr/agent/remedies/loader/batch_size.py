@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...live_torch.available_memory import figure, free_bytes
 from ...live_torch.live_job import Job
+from ..device_headroom import step_bytes
 from ..registry import Option, Refused, Undo, remedy
 from .loader_settings import LoaderView, set_loaders
 
@@ -31,7 +32,9 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
     factor = int(str(options.get("factor", 2)))
     plain: type = job.torch.utils.data.BatchSampler
     make: Callable[[object, int, bool], object] = plain
-    needed, free = (factor - 1) * _step_bytes(job), free_bytes(job.torch, Path("/"))
+    on_cpu = 1024 * (figure(Path("/proc/self/status"), "VmHWM") or 0)  # all that the process has ever held
+    needed = (factor - 1) * (step_bytes(job) if job.torch.cuda.is_initialized() else on_cpu)
+    free = free_bytes(job.torch, Path("/"))
     if free is not None and needed > free // 2:
         raise Refused(f"{factor} times the batch may need {needed >> 20} MiB more, {free >> 20} MiB are free")
 
@@ -49,11 +52,3 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
         return {"batch_size": size * factor, "batch_sampler": sampler}
 
     return set_loaders(job, settle)
-
-
-def _step_bytes(job: Job) -> int:
-    """All that a step adds to memory: on a GPU its peak, on a CPU all that the process has ever held."""
-    cuda = job.torch.cuda
-    if cuda.is_available() and cuda.is_initialized():
-        return int(cuda.max_memory_allocated() - cuda.memory_allocated())
-    return 1024 * (figure(Path("/proc/self/status"), "VmHWM") or 0)
