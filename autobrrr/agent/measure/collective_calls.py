@@ -20,33 +20,10 @@ from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.phase_clock import NAMES, PhaseClock
 
 AnyCall = Callable[..., object]
-# The methods of process groups that communicate, old names and new; each torch has some of them.
+# How the methods of process groups begin that communicate: old names and new ones.
 CALLS = (
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_to_all_single",
-    "_allgather_base",
-    "_reduce_scatter_base",
-    "allgather",
-    "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
-    "allreduce",
-    "allreduce_coalesced",
-    "alltoall",
-    "alltoall_base",
-    "barrier",
-    "broadcast",
-    "gather",
-    "monitored_barrier",
-    "recv",
-    "recv_anysource",
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced",
-    "scatter",
-    "send",
+    *("_allgather", "_reduce_scatter", "all", "barrier", "broadcast", "gather", "monitored_barrier"),
+    *("recv", "reduce", "scatter", "send"),
 )
 BUFFERS = "_broadcast_coalesced"
 
@@ -74,7 +51,7 @@ class CollectiveCalls:
         """From now on."""
         bindings = sys.modules.get("torch._C._distributed_c10d")
         group, work = getattr(bindings, "ProcessGroup", None), getattr(bindings, "Work", None)
-        for name in CALLS:
+        for name in [each for each in getattr(group, "__dict__", ()) if each.startswith(CALLS)]:
             self._patches += patched(group, name, functools.partial(self._timed, name=name, calls=1))
         self._patches += patched(work, "wait", functools.partial(self._timed, name="wait", calls=0))
         # With it DistributedDataParallel has rank 0's buffers before each forward, and waits for them.
