@@ -161,8 +161,6 @@ class TrainLoop:
                 self._begin_work()
                 self._flush()
                 self._fired(optimizer, now)
-            else:
-                self._last_will()
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
