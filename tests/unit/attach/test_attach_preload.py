@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import socket
 import stat
 import sys
@@ -33,13 +32,6 @@ def test_the_environment_has_our_site_first_and_keeps_the_rest(tmp_path: Path) -
     assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
     prepared.remove()
     assert not prepared.folder.exists()
-
-
-def test_the_plan_is_handed_over_in_the_folder(tmp_path: Path) -> None:
-    prepared = preloaded_agent.prepare({"remedies": ["x"]}, {}, tmp_path / "run")
-    boot = json.loads((prepared.folder / "boot.json").read_text())
-    assert boot["plan"] == {"remedies": ["x"]}
-    assert (boot["method"], boot["link"], boot["runtime"]) == ("preload", None, str(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -106,23 +98,6 @@ def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
     assert preloaded_agent.interpreter_behind("byenv", env) == os.path.join(folder, "python3")
     assert preloaded_agent.interpreter_behind("sh", {"PATH": "/bin"}) is None
     assert preloaded_agent.interpreter_behind("nothing-of-that-name", env) is None
-
-
-@pytest.mark.parametrize("name", ["python", "python_train.sh", "python3-binary"])
-def test_a_program_that_only_is_called_like_an_interpreter_is_not_started_anew(
-    name: str, tmp_path: Path
-) -> None:
-    program = tmp_path / name
-    if name == "python3-binary":
-        shutil.copy("/bin/true", program)
-    else:
-        program.write_text("#!/bin/sh\n: >> started\n")
-        program.chmod(0o755)
-    (tmp_path / "launch").write_text(f"#!{program}\n")
-    (tmp_path / "launch").chmod(0o755)
-    (tmp_path / "python3").symlink_to("/bin/true")
-    for command in (str(program), str(tmp_path / "launch"), "python3"):
-        assert preloaded_agent.interpreter_behind(command, {"PATH": str(tmp_path)}) is None
 
 
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:

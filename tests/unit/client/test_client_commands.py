@@ -16,7 +16,6 @@ from autobrrr.client import diagnosing
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder, order_from
-from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support.judged import verdicts
 from support.judged.diagnosis import facts
 
@@ -208,22 +207,6 @@ class Told:
         pass
 
 
-@pytest.mark.parametrize(("step_s", "said"), [(1.2, 1), (0.02, 0)])
-def test_of_long_steps_a_first_word_is_said_after_three(step_s: float, said: int) -> None:
-    def after(steps: int, **changes: object) -> Diagnosis:
-        took = StepStats(count=steps, mean=None, median=int(step_s * 1e9), p99=None)
-        return diagnosis(steps=steps, step_ns=took, reason=f"backward 60 %, {steps} steps", **changes)
-
-    told: list[str] = []
-    client = Told(after(2), after(3), after(4), after(9, confidence="high"))
-    patience = diagnosing.Patience(clock_s=Clock())
-    found = diagnosing.await_verdict(client, patience, told.append)  # type: ignore[arg-type]
-    assert found.confidence == "high"
-    assert [line for line in told if line.startswith("so far")] == [
-        "so far unknown: backward 60 %, 3 steps"
-    ] * said
-
-
 def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)
@@ -258,15 +241,3 @@ def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None
     short = diagnosing.Patience(for_s=20, sweep="batch", clock_s=clock)
     clock.now_s += 20
     assert short.is_over(diagnosis(steps=200))
-
-
-def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
-    clock = Clock()
-    patience = diagnosing.Patience(for_s=5, clock_s=clock)
-    for _ in range(4):
-        clock.now_s += 4
-        assert not patience.is_over(diagnosis(steps=9, activity=AWAITS_TURN))
-    clock.now_s += 4
-    assert not patience.is_over(diagnosis(steps=9))
-    clock.now_s += 1
-    assert patience.is_over(diagnosis(steps=9))
