@@ -112,7 +112,6 @@ RETURNED_GRADIENTS = """\
 """
 INPUTS = "    output = model(inputs)\n"
 BOTH = BACKWARD + UPDATE
-DATA = "loader = DataLoader(TensorDataset(words, labels), batch_size=32, shuffle=True)"
 SLOW = "    slow_part()\n"
 FAST = (SLOW, "")
 HIDE = "    if {}:\n        slow_part()\n"
@@ -148,16 +147,6 @@ FAKES = (
         reasons=(WorkRefusal.SKIPPED_UPDATES,),
     ),
     Change(
-        name="drops_samples",
-        edits=(
-            (
-                DATA,
-                DATA.replace("TensorDataset(words, labels)", "TensorDataset(words[:1024], labels[:1024])"),
-            ),
-        ),
-        reasons=(WorkRefusal.DROPPED_SAMPLES, WorkRefusal.REPEATED_SAMPLES),
-    ),
-    Change(
         name="half_batch",
         edits=((INPUTS, "    inputs, targets = inputs[:16], targets[:16]\n" + INPUTS),),
         reasons=(WorkRefusal.DROPPED_SAMPLES,),
@@ -171,16 +160,6 @@ FAKES = (
         reasons=(WorkRefusal.CACHED_BATCH,),
     ),
     Change(
-        name="repeats_samples",
-        edits=(
-            (
-                "        yield from loader",
-                "        for batch in loader:\n            yield batch\n            yield batch",
-            ),
-        ),
-        reasons=(WorkRefusal.CACHED_BATCH, WorkRefusal.REPEATED_SAMPLES),
-    ),
-    Change(
         name="shorter_sequences",
         edits=((INPUTS, "    output = model(inputs[:, :12])\n"),),
         reasons=(WorkRefusal.SHORTER_SEQUENCES,),
@@ -191,11 +170,6 @@ FAKES = (
         reasons=(WorkRefusal.FROZEN_LAYERS,),
     ),
     Change(
-        name="no_evaluation",
-        edits=(("            model(held_out)\n", "            pass\n"),),
-        reasons=(WorkRefusal.LESS_EVALUATION,),
-    ),
-    Change(
         name="smaller_evaluation",
         edits=(("            model(held_out)\n", "            model(held_out[:128])\n"),),
         reasons=(WorkRefusal.LESS_EVALUATION,),
@@ -203,16 +177,6 @@ FAKES = (
     Change(
         name="no_checkpoint",
         edits=(('        torch.save(model.state_dict(), "model.pt")\n', ""),),
-        reasons=(WorkRefusal.FEWER_CHECKPOINTS,),
-    ),
-    Change(
-        name="half_a_checkpoint",
-        edits=(
-            (
-                'torch.save(model.state_dict(), "model.pt")',
-                'torch.save(model.second.state_dict(), "model.pt")',
-            ),
-        ),
         reasons=(WorkRefusal.FEWER_CHECKPOINTS,),
     ),
     Change(
@@ -231,17 +195,6 @@ FAKES = (
         reasons=(WorkRefusal.FEWER_STEPS,),
     ),
     Change(
-        name="same_log_early_exit",
-        edits=(
-            (
-                "    if step == STEPS:\n        break\n",
-                "    if step == 40:\n        for later in range(60, STEPS + 1, 20):\n"
-                "            print('step', later, 'loss', float(loss))\n        break\n",
-            ),
-        ),
-        reasons=(WorkRefusal.FEWER_STEPS,),
-    ),
-    Change(
         name="other_seed",
         edits=(("torch.manual_seed(0)", "torch.manual_seed(5)"), (SLOW, HIDE.format("step % 2"))),
         reasons=(WorkRefusal.OTHER_SEED,),
@@ -251,49 +204,14 @@ FAKES = (
         edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, weight_decay=0.0")),
         reasons=(WorkRefusal.CHANGES_TRAINING,),
     ),
-    Change(
-        name="freezes_a_bias",
-        edits=(FAST, ("model = Net()\n", "model = Net()\nmodel.first.bias.requires_grad_(False)\n")),
-        reasons=(WorkRefusal.FROZEN_LAYERS,),
-    ),
-    Change(
-        name="half_of_the_loss",
-        edits=(
-            (
-                "    loss = F.cross_entropy(output, targets)",
-                "    loss = F.cross_entropy(output[:16], targets[:16])",
-            ),
-        ),
-        reasons=(WorkRefusal.CHANGES_TRAINING,),
-    ),
 )
 
 HONEST = (
     Change(name="gradients_returned", edits=(FAST, (BACKWARD, RETURNED_GRADIENTS))),
     Change(name="vectorised", edits=(FAST,)),
     Change(
-        name="foreach_update",
-        edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, foreach=True")),
-    ),
-    Change(
         name="fused_update",
         edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, fused=True")),
-    ),
-    Change(
-        name="loss_as_a_module",
-        edits=(FAST, ("F.cross_entropy(output, targets)", "nn.CrossEntropyLoss()(output, targets)")),
-    ),
-    Change(
-        name="set_to_none_and_fewer_logs",
-        edits=(
-            FAST,
-            ("optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=True)"),
-            ('        print("step", step, "loss", float(loss), flush=True)\n', ""),
-        ),
-    ),
-    Change(
-        name="mean_as_a_product",
-        edits=(FAST, ("self.embed(words).mean(1)", "self.embed(words).sum(1) * (1 / 16)")),
     ),
     Change(
         name="embedding_bag",
