@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from support import training
+from support.attach import eventually
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: programs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # that tests start would ignore Ctrl-C
@@ -38,6 +39,26 @@ def job(tmp_path: Path) -> Iterator[Callable[..., training.TrainingJob]]:
     yield start
     for each in started:
         each.kill()
+
+
+@pytest.fixture(scope="session")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], training.Finished]]:
+    """What the plain job trains without us in so many steps: one run for all tests, stopped between them."""
+    run = training.start("plain", tmp_path_factory.mktemp("untouched"), *training.EVERY, "--tell")
+    run.process.send_signal(signal.SIGSTOP)
+
+    def at(steps: int) -> training.Finished:
+        def told() -> list[str]:
+            return [line.split()[2] for line in run.lines if line.startswith(f"told {steps} ")]
+
+        if not told():
+            run.process.send_signal(signal.SIGCONT)
+            eventually(lambda: told() or not run.alive(), 300)
+            run.process.send_signal(signal.SIGSTOP)
+        return training.Finished(steps=steps, fingerprint=told()[0])
+
+    yield at
+    run.kill()
 
 
 @pytest.fixture(autouse=True)

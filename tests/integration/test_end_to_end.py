@@ -5,55 +5,37 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from autobrrr.cli import main
-from support import training
 from support.attach import eventually
 from support.day_cases import by_day
-from support.training import Finished, TrainingJob, autobrrr, environment, sidecars
+from support.training import EVERY, Finished, TrainingJob, autobrrr, environment, sidecars
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 KINDS = ("plain", "loader", "trainer", "gan", "accumulate")
-EVERY = ("--every", "250")
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Finished]]:
-    """What the plain job trains without us in so many steps: one run for all tests, stopped between them."""
-    run = training.start("plain", tmp_path_factory.mktemp("untouched"), *EVERY, "--tell")
-    run.process.send_signal(signal.SIGSTOP)
-
-    def at(steps: int) -> Finished:
-        def told() -> list[str]:
-            return [line.split()[2] for line in run.lines if line.startswith(f"told {steps} ")]
-
-        run.process.send_signal(signal.SIGCONT)
-        eventually(lambda: told() or not run.alive(), 300)
-        run.process.send_signal(signal.SIGSTOP)
-        return Finished(steps=steps, fingerprint=told()[0])
-
-    yield at
-    run.kill()
 
 
 @pytest.mark.parametrize("kind", by_day(KINDS, "plain".__eq__))
-def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tmp_path: Path) -> None:
-    attached = job(kind)
+def test_a_diagnosed_job_trains_on_to_the_same_bits(
+    kind: str, job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
+) -> None:
+    attached = job(kind, *(EVERY if kind == "plain" else ()))
     found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json")
     assert found.code == 0, found.stderr
     assert attached.alive()
     trained = attached.finish()
     assert found.json["steps"] is None or found.json["steps"] > 3
     assert found.json["step_ns"]["count"] > 0
-    untouched = job(kind, "--steps", str(trained.steps)).finish(120)
-    assert trained == untouched
+    assert trained == (
+        untouched(trained.steps) if kind == "plain" else job(kind, "--steps", str(trained.steps)).finish(120)
+    )
 
 
 @pytest.mark.parametrize("how", by_day(["join", "asyncio"], "join".__eq__))

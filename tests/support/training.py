@@ -21,6 +21,8 @@ import psutil
 from support.processes import warm_python
 
 JOBS = Path(__file__).resolve().parent / "jobs"
+# A job ends at a multiple of so many steps: the fixture `untouched` knows what it trains in those.
+EVERY = ("--every", "250")
 
 
 def environment(folder: Path) -> dict[str, str]:

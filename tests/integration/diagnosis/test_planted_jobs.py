@@ -37,6 +37,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return environment(tmp_path)
 
 
+@pytest.mark.nightly
 def test_every_case_trains_its_steps_on_hollow_data(told: dict[str, str]) -> None:
     alone = [case for case in (*CASES, *HELD_OUT) if case.job != "crowd"]
     once = {(case.module, *case.words({"threads": 1})) for case in alone}

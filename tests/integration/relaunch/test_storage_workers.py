@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autobrrr import recipe
 from autobrrr.cli import main
-from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.search import study_storage
-from autobrrr.relaunch.search.point_search import Search
-from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Space
 from support import relaunch, training
 from support.outside import postgres
 
@@ -38,19 +34,6 @@ storage.BEAT_S, storage.GRACE_S = 1, 6
 course.CANDIDATE = course.Rule(budget_ns=1_000_000_000, half=0.1)
 sys.exit(main(sys.argv[1:]))
 """
-SPACE = Space(
-    parameters=tuple(
-        Parameter(
-            name=name,
-            kind="flag",
-            levels=tuple(range(count)),
-            given=0,
-            ordered=True,
-            cls="rounding",
-        )
-        for name, count in (("--workers", 5), ("--threads", 3))
-    )
-)
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +62,6 @@ def study(url: str, name: str) -> optuna.Study:
     """As Optuna Dashboard and anybody else opens it."""
     place = study_storage.address(url)
     return optuna.load_study(study_name=name, storage=place.url)
-
-
-def measured(point: Point) -> Result:
-    return Result(point=point, value=0.1 * point[0], low=0.0, kind="measured", why="so much")
 
 
 def results(trials: list[FrozenTrial]) -> list[str]:
@@ -168,28 +147,6 @@ def kill_one_that_measures(workers: list[subprocess.Popen[str]], url: str) -> in
             return int(pid)
         time.sleep(0.1)
     raise AssertionError("no two workers measured at a time")
-
-
-def beats() -> set[threading.Thread]:
-    """Threads that say of a worker that it lives."""
-    return {thread for thread in threading.enumerate() if thread.name.startswith("beat")}
-
-
-def test_a_server_that_is_gone_is_an_error(server: postgres.Server) -> None:
-    beats_before = beats()
-    opened = study_storage.connect(study_storage.address(server.url(server.new_database())))
-    search = Search(SPACE, storage=opened, name="away")
-    point = search.ask()
-    assert point is not None
-    server.stop()
-    try:
-        with pytest.raises(AutobrrrError, match="can't be used") as error:
-            search.tell(measured(point))
-        search.close()
-    finally:
-        server.start()
-    assert error.value.exit_code == 1
-    assert beats() <= beats_before
 
 
 @pytest.mark.parametrize(

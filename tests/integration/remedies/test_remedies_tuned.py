@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr import recipe
 from support.attach import eventually
-from support.training import TrainingJob, autobrrr
+from support.training import EVERY, Finished, TrainingJob, autobrrr
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -18,8 +18,10 @@ StartJob = Callable[..., TrainingJob]
 
 
 @pytest.mark.quiet
-def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(job: StartJob, tmp_path: Path) -> None:
-    tuned = job("plain")
+def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(
+    job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
+) -> None:
+    tuned = job("plain", *EVERY)
     found = autobrrr(tmp_path, "tune", str(tuned.pid), "--for", "12s", "--allow", "bitwise", "--json")
     assert found.code == 0, found.stderr
     assert found.json["class"] == "bitwise"
@@ -28,7 +30,7 @@ def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(job: StartJob
     assert any(trial["steps"] for trial in found.json["trials"])
     assert autobrrr(tmp_path, "detach", str(tuned.pid)).code == 0
     trained = tuned.finish()
-    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+    assert trained == untouched(trained.steps)
 
 
 @pytest.mark.quiet

@@ -15,7 +15,8 @@ import pytest
 from support.torchrun import Torchrun
 from support.training import autobrrr, environment, sidecars
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+# By day: test_rank_switching.py.
+pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.timeout(600)]
 WORDS = ("--for", "12s", "--only", "optimizer.fused", "--json")
 
 
@@ -55,7 +56,6 @@ def test_a_remedy_of_class_rounding_is_compared_on_all_ranks(pair: RankPair, tmp
     assert first == second
 
 
-@pytest.mark.nightly  # by day: test_rank_switching.py
 def test_a_sidecar_that_is_killed_while_ranks_are_tuned_splits_no_weights(
     pair: RankPair, tmp_path: Path
 ) -> None:
