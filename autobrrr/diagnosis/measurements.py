@@ -140,14 +140,10 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
         step_ns, measured = step_ns[whole], {name: column[whole] for name, column in mostly.items()}
         measured["other"] = np.maximum(step_ns - np.sum(np.stack(list(measured.values())), axis=0), 0.0)
     steps = len(step_ns)
-    batches = columns.get("samples", NO_STEPS)
-    batches = batches[batches > 0]
-    faults = columns.get("minor_faults", NO_STEPS)
-    faults = faults[faults >= 0]
-    garbage = columns.get("garbage_ns", NO_STEPS)
-    garbage = garbage[garbage >= 0]
-    backwards = columns.get("backwards", NO_STEPS)
-    backwards = backwards[backwards > 0]
+    batches, faults, garbage, backwards = (
+        columns.get(name, NO_STEPS)[columns.get(name, NO_STEPS) >= least]
+        for name, least in (("samples", 1), ("minor_faults", 0), ("garbage_ns", 0), ("backwards", 1))
+    )
     return PhaseFigures(
         steps=steps,
         step_ns=int(step_ns.mean()),

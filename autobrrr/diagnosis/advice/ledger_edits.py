@@ -23,7 +23,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, step_parts
 from autobrrr.diagnosis.robust_stats import of_one, positive
 from autobrrr.diagnosis.toml_rows import rows_beside
-from autobrrr.records import Advice
+from autobrrr.records import Advice, CodeSite
 
 Found = tuple[str, float] | None  # the user's line, its share of the step
 LOOPS = "loops"
@@ -44,13 +44,17 @@ def ledger_edits(measured: Measurements) -> list[Advice]:
     return found
 
 
+def sites(measured: Measurements, *kinds: str) -> list[CodeSite]:
+    """Places of these kinds in the code that was running, the dearest first."""
+    found = measured.frames.code if measured.frames is not None else []
+    return sorted((site for site in found if site.what in kinds), key=lambda site: -site.samples)
+
+
 def costly_line(measured: Measurements, what: str) -> Found:
     """The dearest line of a kind that is much of what its function takes."""
-    frames = measured.frames
-    sites = [] if frames is None else [each for each in frames.code if each.what == what]
-    for site in sorted(sites, key=lambda each: -each.samples):
+    looks = 0 if measured.frames is None else measured.frames.samples
+    for site in sites(measured, what):
         row = where_of(measured, site.where)
-        looks = 0 if frames is None else frames.samples
         if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
             return site.where, min(row.share, site.samples / looks) if what == ITSELF else row.share
     return None
@@ -73,10 +77,8 @@ def _python(measured: Measurements) -> Found:
     """Python of the user's between the phases, of no kind known here."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
     known = {*rows_beside(__file__), "updates"} - {LOOPS}  # "updates" have their edit in `script_edits`
-    sites = [] if measured.frames is None else [each for each in measured.frames.code if each.what in known]
-    places, looped = [site.where for site in sites], _loops(measured)
-    if looped is not None:
-        places.append(looped[0])
+    places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
+    places += [] if looped is None else [looped[0]]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
         return None
     return row.place, row.share

@@ -90,7 +90,7 @@ def _low_precision(name: str, measured: Measurements) -> str | None:
 
 
 def _with_workers(name: str, measured: Measurements) -> str | None:
-    if _loads_alone(measured):
+    if _mostly(SAMPLER, measured):
         return None
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     return REGISTRY[name].doc if workers else None
@@ -128,16 +128,13 @@ def _threads(name: str, measured: Measurements) -> str | None:
     return f"a kernel takes {duration(each_ns)} on average, too short to share among {threads} threads"
 
 
-def _loads_alone(measured: Measurements) -> bool:
-    """Whether most of the wait is the sampler's, which runs in the training process whatever the workers."""
-    parts = loading_parts(measured)
-    return SAMPLER in parts and parts[SAMPLER].share >= sum(one.share for one in parts.values()) / 2
+def _mostly(kind: str, measured: Measurements) -> bool:
+    """Whether most of the wait for data is this, which more workers don't shorten.
 
-
-def _starts_alone(measured: Measurements) -> bool:
-    """Whether most of the wait is for workers that start anew: more of them take longer still."""
+    A sampler runs in the training process whatever the workers; of workers that start anew more take longer.
+    """
     parts = loading_parts(measured)
-    return WORKER_START in parts and parts[WORKER_START].share >= sum(one.share for one in parts.values()) / 2
+    return kind in parts and parts[kind].share >= sum(one.share for one in parts.values()) / 2
 
 
 def _persistent(name: str, measured: Measurements) -> str | None:
@@ -152,7 +149,7 @@ def _persistent(name: str, measured: Measurements) -> str | None:
 
 
 def _workers(name: str, measured: Measurements) -> str | None:
-    if _loads_alone(measured) or _starts_alone(measured):
+    if _mostly(SAMPLER, measured) or _mostly(WORKER_START, measured):
         return None
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     if workers is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
-from autobrrr.diagnosis.advice.ledger_edits import costly_line
+from autobrrr.diagnosis.advice.ledger_edits import FEWEST_SAMPLES, costly_line, sites
 from autobrrr.diagnosis.advice.written_attention import written_attention
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -22,7 +22,6 @@ NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is
 EACH_STEP = 0.9  # times a step
 READ_BACK_OPS = ("_local_scalar_dense",)
 GATED = "synchronises by hand"
-FEWEST_SAMPLES = 3
 LISTED = 0.9  # of a loop over tensors, what goes with operators over lists; an EMA over 222 measured 0.94
 MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
 
@@ -47,12 +46,6 @@ def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
         return []
     found = ((edit, edit.why(measured)) for edit in EDITS)
     return [(edit, why) for edit, why in found if why is not None]
-
-
-def sites(measured: Measurements, what: str) -> list[CodeSite]:
-    """Places of one kind in the code that was running, the dearest first."""
-    found = measured.frames.code if measured.frames is not None else []
-    return sorted((site for site in found if site.what == what), key=lambda site: -site.samples)
 
 
 def _on_cuda(measured: Measurements) -> bool:

@@ -6,14 +6,14 @@ In: durations of steps, looks at the process. Out: `records.Trend`s. A slope is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.records import Trend
+from autobrrr.records import HostSample, Trend
 
 POINTS = 30
 DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
@@ -57,15 +57,28 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    began_ns = max(measured.host[0].t_ns, measured.measured_ns) if measured.host else 0
-    looks = [one for one in measured.host if one.t_ns >= began_ns + SETTLED_NS]
-    known = [(one.t_ns, one.rss_bytes) for one in looks if one.rss_bytes is not None]
-    if not known or not len(measured.step_ns):
+    """Growth at most looks once our measuring is over, or at nearly all looks: what is ours comes at once.
+
+    Before its first step a job imports and loads, and within a long one memory comes and goes.
+    """
+    known = [one for one in measured.host if one.rss_bytes is not None]
+    began_ns = max(known[0].t_ns, measured.measured_ns) if known else 0
+    settled = [one for one in known if one.t_ns >= began_ns + SETTLED_NS]
+    found = _grows(measured, settled, thresholds.MEMORY_RISES)
+    steps_ns = int(measured.step_ns.sum())
+    known = [one for one in known if one.t_ns >= known[-1].t_ns - steps_ns]
+    if found is None and len(measured.step_ns) >= len(known):
+        found = _grows(measured, known, thresholds.MEMORY_RISES_ALWAYS)
+    return found
+
+
+def _grows(measured: Measurements, looks: Sequence[HostSample], rises: float) -> Trend | None:
+    if not looks or not len(measured.step_ns):
         return None
-    t, held = np.array(known, dtype=np.float64).T
+    t, held = np.array([(one.t_ns, one.rss_bytes) for one in looks], dtype=np.float64).T
     a_ns = slope(t, held)
-    rises = float(np.mean(np.diff(held) > 0)) if len(held) > 1 else 0.0
-    if a_ns * (t[-1] - t[0]) < thresholds.MEMORY_GROWS_BYTES or rises < thresholds.MEMORY_RISES:
+    grown = a_ns * (t[-1] - t[0])
+    if grown < thresholds.MEMORY_GROWS_BYTES or float(np.mean(np.diff(held) > 0)) < rises:
         return None
     each = a_ns * float(measured.step_ns.mean())
     return Trend(what="memory", kind="grows", per_step=each, first=float(held[0]), last=float(held[-1]))
