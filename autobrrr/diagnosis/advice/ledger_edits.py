@@ -85,14 +85,15 @@ def _python(measured: Measurements) -> Found:
 
 
 def _loops(measured: Measurements) -> Found:
-    """A loop of operators: they are many, and dispatching them explains enough of the loop's phase."""
+    """A loop of operators: many, and those that the rest of the phase can't hold explain enough of it."""
     found, traced, parts = costly_line(measured, LOOPS), measured.traced, step_parts(measured)
     row = None if found is None else where_of(measured, found[0])
     if row is None or traced is None or parts is None or row.phase not in (*MODEL_PHASES, "other"):
         return None
     operators = traced.operations_by_phase.get(row.phase) or 0.0
     dispatch = operators * (positive(traced.op_cost_ns) or 0.0) / parts.step_ns
-    enough = dispatch >= thresholds.EXCLUDED_AT * parts.phase.get(row.phase, 1.0)
+    elsewhere = max(0.0, parts.phase.get(row.phase, 1.0) - row.share)
+    enough = dispatch - elsewhere >= thresholds.EXCLUDED_AT * row.share
     return found if enough and operators >= MANY_OPERATORS else None
 
 

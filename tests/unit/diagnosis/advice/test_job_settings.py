@@ -125,8 +125,11 @@ def test_a_call_that_reads_lists_is_told_with_what_it_takes_itself() -> None:
     assert found.why.startswith("train.py:77 log_metrics takes 20 % of the step, in torch.tensor")
 
 
-@pytest.mark.parametrize(("operators", "edit"), [(600.0, "edit.vectorize"), (60.0, "edit.less_often")])
-def test_a_loop_is_told_as_one_of_operators_where_these_explain_its_phase(
+@pytest.mark.parametrize(
+    ("operators", "edit"),
+    [(900.0, "edit.vectorize"), (600.0, "edit.less_often"), (60.0, "edit.less_often")],
+)
+def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
     operators: float, edit: str
 ) -> None:
     shares = {"data_wait": 0.0, "forward": 0.1, "backward": 0.3, "optimizer": 0.1, "other": 0.5}
@@ -138,7 +141,9 @@ def test_a_loop_is_told_as_one_of_operators_where_these_explain_its_phase(
     advice = judge(measured(8 * MS, shares, trace=trace, stacks=stacks)).verdict.advice
     (found,) = [one for one in advice if one.remedy in ("edit.vectorize", "edit.less_often")]
     assert (found.remedy, found.class_) == (edit, "rounding" if edit == "edit.vectorize" else "stream")
-    assert found.expected == pytest.approx(1 / (1 - (0.5 if operators > 100 else 0.9) * 0.4), rel=0.01)
+    assert found.expected == pytest.approx(
+        1 / (1 - (0.5 if edit == "edit.vectorize" else 0.9) * 0.4), rel=0.01
+    )
 
 
 def test_an_edit_of_measured_lines_comes_before_what_compiling_is_estimated_to_bring() -> None:
