@@ -46,6 +46,7 @@ BEFORE_TIMED = (*BEFORE_MEASURING, "tracing", "timing")  # states in which colle
 FIRST_LINE_NS = 500_000_000  # without a step: the first line comes all the same
 
 FIRST_VERDICT_S = 10.0
+PROFILER_WINDOW = "profiler window"
 PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks by one of two ways
 
 Say = Callable[[str], None]
@@ -90,7 +91,7 @@ def diagnosed(
     """
     find_target(pid)  # ours, or nothing of it is looked at
     session, began_cpu_ns = options.session, own_cpu_ns()
-    patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)  # from here on
+    patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep is not None)
     for line in _beyond(options):
         say(line)
     stage = say if doing is None else (lambda text: doing(text, options.for_s))
@@ -119,12 +120,8 @@ def diagnosed(
             if options.sweep:
                 client.sweep()
             found = await_verdict(client, patience, say, peaks.look, doing)
-            for name, came, there in (
-                ("the profiler window", patience.windowed, not options.window or found.window is not None),
-                (f"the sweep of the {options.sweep}", patience.swept, patience.has_swept(found)),
-            ):
-                if not there:
-                    say(f"{name} {'was dropped: others measured the job anew' if came else 'did not finish'}")
+            for name in patience.missing(found):
+                say(f"the {name} did not finish")
         finally:
             if client.ending is None:
                 ending = client.leave()
@@ -170,14 +167,12 @@ class Patience:
 
     for_s: float | None = None
     window: bool = False  # what was asked for is not there before a profiler window is
-    sweep: Sweep | None = None  # ... or a sweep along this
+    sweep: bool = False  # ... or a sweep
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
     profiled_s: float | None = field(init=False, default=None)
     steps: int = field(init=False, default=0)
-    windowed: bool = field(init=False, default=False)  # it has come; what others do may drop it again
-    swept: bool = field(init=False, default=False)  # likewise
 
     def __post_init__(self) -> None:
         self.began_s = self.moved_s = self.clock_s()
@@ -190,9 +185,8 @@ class Patience:
         unmeasured = self.for_s is None and snapshot.state in BEFORE_MEASURING
         if unmeasured or snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
-        self.swept = self.swept or self.has_swept(snapshot)
-        self.windowed = self.windowed or not self.window or snapshot.window is not None
-        asked_for = self.swept and self.windowed and _timed(snapshot)
+        missing = self.missing(snapshot)
+        asked_for = not missing and _timed(snapshot)
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
@@ -201,9 +195,9 @@ class Patience:
             if now_s - self.profiled_s < WINDOW_S:
                 return False
         if self.for_s is not None:  # a window that was asked for is worth waiting for
-            return spent_s >= self.for_s + (0.0 if self.windowed else WINDOW_S)
+            return spent_s >= self.for_s + (WINDOW_S if PROFILER_WINDOW in missing else 0.0)
         stuck = now_s - self.moved_s > STILL_S
-        late = self.swept and self.windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
+        late = not missing and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
         return stuck or late
 
     def left_s(self, snapshot: Diagnosis) -> float | None:
@@ -217,9 +211,10 @@ class Patience:
         steps_s = 0.0 if step_ns is None else (DEFAULT_STEPS - self.steps) * step_ns / 1e9
         return max(DEFAULT_S - spent_s, steps_s)
 
-    def has_swept(self, snapshot: Diagnosis) -> bool:
-        """Whether the sweep that was asked for is there, or none was; another client may sweep too."""
-        return self.sweep is None or (snapshot.sweep is not None and snapshot.sweep.along == self.sweep)
+    def missing(self, snapshot: Diagnosis) -> list[str]:
+        """What was asked for and is not there."""
+        asked = ((PROFILER_WINDOW, self.window, snapshot.window), ("sweep", self.sweep, snapshot.sweep))
+        return [name for name, wanted, found in asked if wanted and found is None]
 
 
 def is_settled(snapshot: Diagnosis) -> bool:

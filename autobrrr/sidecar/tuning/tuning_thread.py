@@ -26,24 +26,12 @@ from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_ove
 from autobrrr.tuner.candidate_space import allowed_classes
 from autobrrr.tuner.job_under_test import RemedyLost
 
-
-class Tuner(Protocol):
-    """Tunes a job on its bench; runs on its own thread until the budget or the candidates are spent."""
-
-    def __call__(
-        self,
-        bench: LiveBench,
-        request: TuneRequest,
-        judged: Diagnosis,
-        on_progress: Callable[[TuneProgress], None],
-        on_trial: Callable[[Trial], None],
-    ) -> TuningResult: ...
-
-
-class GainCheck(Protocol):
-    """Compares all that was kept with all off, for some seconds; returns what it undid."""
-
-    def __call__(self, bench: LiveBench, step_ns: float) -> list[Reverted]: ...
+OnProgress = Callable[[TuneProgress], None]
+OnTrial = Callable[[Trial], None]
+# On its own thread, on a job's bench: tunes until the budget or the candidates are spent.
+Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, OnProgress, OnTrial], TuningResult]
+# Compares all that was kept with all off, for some seconds; returns what it undid.
+GainCheck = Callable[[LiveBench, float], list[Reverted]]
 
 
 class Push(Protocol):

@@ -177,21 +177,6 @@ def test_a_window_that_was_asked_for_is_waited_for_beyond_the_time_that_was_give
     clock.now_s += 6
     assert not patience.is_over(diagnosis(steps=60, confidence="high"))
     assert patience.is_over(diagnosis(steps=60, window=ProfilerWindow(status="ok")))
-    clock.now_s += diagnosing.WINDOW_S
-    assert patience.is_over(diagnosis(steps=60))
-
-
-@pytest.mark.parametrize("asked", ["window", "sweep"])
-def test_what_others_have_dropped_after_it_came_is_not_waited_for(asked: str) -> None:
-    clock = Clock()
-    sweep = SizeSweep(along="batch", status="abstained", why="x")
-    patience = diagnosing.Patience(
-        window=asked == "window", sweep="batch" if asked == "sweep" else None, clock_s=clock
-    )
-    assert not patience.is_over(diagnosis(steps=10, window=ProfilerWindow(status="ok"), sweep=sweep))
-    assert patience.is_over(diagnosis(steps=20, confidence="high"))
-    clock.now_s += 16
-    assert patience.is_over(diagnosis(steps=60))
 
 
 class Told:
@@ -230,14 +215,12 @@ def test_a_window_that_is_on_is_waited_for_and_one_that_never_ends_is_not() -> N
 
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
     clock = Clock()
-    patience = diagnosing.Patience(sweep="batch", clock_s=clock)
+    patience = diagnosing.Patience(sweep=True, clock_s=clock)
     clock.now_s += 30
     assert not patience.is_over(diagnosis(steps=90, confidence="high"))
-    of_another = SizeSweep(along="length", status="abstained", why="busy")
-    assert not patience.is_over(diagnosis(steps=92, confidence="high", sweep=of_another))
     swept = SizeSweep(along="batch", status="abstained", why="busy")
     assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))
     assert patience.is_over(diagnosis(steps=99, sweep=swept))
-    short = diagnosing.Patience(for_s=20, sweep="batch", clock_s=clock)
+    short = diagnosing.Patience(for_s=20, sweep=True, clock_s=clock)
     clock.now_s += 20
     assert short.is_over(diagnosis(steps=200))
