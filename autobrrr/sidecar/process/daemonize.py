@@ -1,8 +1,7 @@
-"""How a sidecar comes into the world: its order, leaving the terminal, and telling its starter.
+"""How a sidecar comes into the world: its order, its log, and telling its starter.
 
 The starter reads lines of JSON from a pipe: `{"wait": ...}` while the target is being entered, then
-`{"ready": true}`, `{"served": true}` or `{"error": {message, hint, exit_code}}`. The rest of the
-program is imported only after the forks: threads of imported libraries would not survive them.
+`{"ready": true}`, `{"served": true}` or `{"error": {message, hint, exit_code}}`.
 """
 
 from __future__ import annotations
@@ -76,11 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     word, given = sys.argv[1:] if argv is None else argv
     pid, order = int(word), order_from(given)
     announcement = Announcement(order.ready_fd)
-    log = _open_log()
     if order.foreground:
         _die_with_parent()
     else:
-        leave_terminal(log)
+        _log_errors()
     try:
         if order.tracer_fd is not None:
             kept_tracer.adopt(order.tracer_fd)
@@ -115,37 +113,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def leave_terminal(log: int | None) -> None:
-    """Fork twice into a session of our own, with nothing of the terminal left."""
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-    os.chdir("/")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.dup2(log if log is not None else null, 2)
-    for fd in (null, log):
-        if fd is not None and fd > 2:
-            os.close(fd)
-
-
 def log_file() -> Path:
     """Where faults of sidecars are written down."""
     return paths.state_dir() / "sidecar.log"
 
 
-def _open_log() -> int | None:
+def _log_errors() -> None:
+    """What goes to standard error is written down; the starter has given us no terminal."""
     path = log_file()
     try:
         paths.make_closed(path.parent)
         if path.exists() and path.stat().st_size > MOST_LOG_BYTES:
             path.replace(path.with_suffix(".log.old"))
-        return os.open(path, folders.APPENDING, 0o600)
+        os.dup2(os.open(path, folders.APPENDING, 0o600), 2)
     except OSError:
-        return None
+        pass
 
 
 def _die_with_parent() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -76,11 +77,8 @@ def _starting(pid: int, order: SidecarOrder) -> Iterator[Iterator[str]]:
             os.close(writer)
             if tracer is not None:
                 tracer.close()
-        try:
-            yield iter(lines.readline, "")
-        finally:
-            if not order.foreground:
-                process.wait()  # it has left a grandchild behind, and is gone at once
+        threading.Thread(target=process.wait, daemon=True).start()  # no zombie, however long we live
+        yield iter(lines.readline, "")
 
 
 def environment() -> dict[str, str]:
