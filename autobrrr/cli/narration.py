@@ -17,7 +17,6 @@ from autobrrr.readable import readable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-SILENT_S = 15.0  # of one status, after which it is said again where no terminal shows it
 TURNS_PER_S = 4  # of the spinner: it takes CPU beside a job that is measured
 
 
@@ -37,7 +36,6 @@ class Narrator:
         self._lock = threading.Lock()
         self._subject = ""
         self._drawn: Progress | None = None
-        self._reminder: threading.Timer | None = None
 
     def say(self, text: str) -> None:
         """A line that stays, one line whatever it holds; the status goes on below it."""
@@ -70,30 +68,11 @@ class Narrator:
                 self._draw(readable(text), left_s, is_new)
         if is_new and (self.loudness is Loudness.VERBOSE or not drawn):
             self.say(text)
-        if is_new and not drawn:
-            self._remind(text, 0.0)
-
-    def _remind(self, text: str, waited_s: float) -> None:
-        """Say what is waited for every now and then, until something else is."""
-
-        def again() -> None:
-            self.say(f"{text}: {waited_s + SILENT_S:.0f} s so far")
-            self._remind(text, waited_s + SILENT_S)
-
-        with self._lock:
-            if self._reminder is not None:
-                self._reminder.cancel()
-            self._reminder = threading.Timer(SILENT_S, again)
-            self._reminder.daemon = True  # it keeps no command alive
-            self._reminder.start()
 
     def clear(self) -> None:
         """Nothing happens any more: the status is taken away."""
         with self._lock:
             drawn, self._drawn, self._subject = self._drawn, None, ""
-            if self._reminder is not None:
-                self._reminder.cancel()
-                self._reminder = None
         if drawn is not None:
             drawn.stop()
 

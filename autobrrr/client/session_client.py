@@ -37,6 +37,7 @@ from autobrrr.records.wire_answers import (
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
+    SessionTarget,
     connect,
     connect_anywhere,
     find_target,
@@ -427,15 +428,9 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
     end_s, waited = time.monotonic() + JOIN_S, False
     while True:
         coming = is_under_way(target)  # before the socket is tried: it may answer in between
-        link = connect_anywhere(target)
-        if link is not None:
-            try:
-                return Client(link)
-            except TargetGone:
-                if not is_alive(target):
-                    raise
-        if not coming:
-            return None
+        client = _reached(target)
+        if client is not None or not coming:
+            return client
         if time.monotonic() > end_s:
             raise AutobrrrError(
                 f"the session of process {pid} that is being started does not answer",
@@ -471,21 +466,15 @@ def join_or_start(
     end_s = time.monotonic() + JOIN_S
     started = waited = said = False
     while True:
-        link = connect_anywhere(target)
-        if link is not None:
-            try:
-                client = Client(link, started=started)
-                if started and owned:
-                    client.own()
-                return client
-            except TargetGone:
-                if not is_alive(target):
-                    raise
-                if started:
-                    raise _over(pid) from None
-                # The session is just ending; another can begin when it has let go.
-        elif started:
-            raise _over(pid)
+        client = _reached(target, started=started, owned=started and owned)
+        if client is not None:
+            return client
+        if started:
+            raise AutobrrrError(
+                f"the session of process {pid} ended as soon as it began: another command has detached, "
+                "or it failed",
+                "its log, in the state folder, says which; attach again to go on",
+            )
         if time.monotonic() > end_s:
             raise AutobrrrError(
                 f"another session of process {pid} neither starts nor ends", "autobrrr detach"
@@ -504,11 +493,20 @@ def join_or_start(
             time.sleep(0.1)
 
 
-def _over(pid: int) -> AutobrrrError:
-    return AutobrrrError(
-        f"the session of process {pid} ended as soon as it began: another command has detached, or it failed",
-        "its log, in the state folder, says which; attach again to go on",
-    )
+def _reached(target: SessionTarget, *, started: bool = False, owned: bool = False) -> Client | None:
+    """The session of a job; None where it has none, or one that is just ending."""
+    link = connect_anywhere(target)
+    if link is None:
+        return None
+    try:
+        client = Client(link, started=started)
+        if owned:
+            client.own()
+        return client
+    except TargetGone:
+        if not is_alive(target):
+            raise
+        return None
 
 
 def _typed(raw: object, kind: type[T]) -> T:

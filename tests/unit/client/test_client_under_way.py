@@ -35,7 +35,7 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
     joined: list[socket.socket] = []
 
     class Joined:
-        def __init__(self, link: socket.socket) -> None:
+        def __init__(self, link: socket.socket, *, started: bool) -> None:
             joined.append(link)
 
     def sleep(seconds: float) -> None:
