@@ -92,13 +92,10 @@ class RankSwitching:
         Raises:
             RegisterLost: there is no way to the others; the message says why.
         """
-        distributed = getattr(loop.torch, "distributed", None)
-        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            raise RegisterLost("the job has no process group")
         count = collective_count(loop.torch)
         if count() is None:
-            raise RegisterLost("its process group does not count collectives")
-        log = SharedLog.open(address) if address else SharedLog.create()
+            raise RegisterLost("the job has no process group that counts collectives")
+        log, distributed = SharedLog.open(address) if address else SharedLog.create(), loop.torch.distributed
         rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
         return cls(loop, log, count, emit, rank=rank, ranks=ranks)
 

@@ -103,10 +103,13 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     Raises:
         Refused: no loader is known, or the settings fit none of those that are; with every reason.
     """
+    found = job.loaders or ([] if job.iterator is None else [job.iterator])  # whose loader nobody has seen
+    if not found:
+        raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
     reasons: dict[str, RefusalCode] = {}
-    for view in views(job):
+    for each in found:
         try:
-            _settled(settle, view)
+            _settled(settle, LoaderView(each))
             break
         except Refused as refused:
             reasons[str(refused)] = refused.code
@@ -133,23 +136,10 @@ class LoaderView:
         return self._state.get(f"_{name}" if self.is_iterator else name)
 
 
-def views(job: Job) -> list[LoaderView]:
-    """The loaders of the job, as far as they are known: themselves, else the running iterator.
-
-    Raises:
-        Refused: none has been seen.
-    """
-    found = job.loaders or ([] if job.iterator is None else [job.iterator])
-    if not found:
-        raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-    return [LoaderView(each) for each in found]
-
-
 MAKER = "_get_iterator"  # the DataLoader's method that makes its iterators
-Failed = Callable[[Exception], None]
 
 
-def maker(loader: object, failed: Failed, patience_s: int) -> Callable[[], object]:
+def maker(loader: object, failed: Callable[[Exception], None], patience_s: int) -> Callable[[], object]:
     """Stands for the method of one loader.
 
     Args:
