@@ -50,11 +50,26 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "listen.sock.outcome").read_text().splitlines()]
 
 
-def test_the_recipe_is_on_from_the_first_update_and_its_outcome_told(tmp_path: Path) -> None:
+def test_the_recipe_is_on_from_the_first_update_stays_while_sessions_come_and_go_and_is_told(
+    tmp_path: Path,
+) -> None:
     with AgentJob(f"PLAN = {PLAN!r}\n" + SCRIPT, tmp_path) as job:
-        peer = Peer.connect(str(tmp_path / "listen.sock"))
-        peer.wait_steps(40)
-        peer.close()
+        for turn in range(4):
+            peer = Peer.connect(str(tmp_path / "listen.sock"))
+            assert os.stat(tmp_path / "listen.sock").st_mode & 0o777 == 0o600
+            peer.wait_steps(20)
+            active = peer.ask("facts")["active"]
+            assert {applied["remedy"]: (applied["class"], applied["reach"]) for applied in active} == {
+                "threads.intra_op": ("rounding", "live"),
+                "optimizer.foreach": ("bitwise", "live"),
+            }
+            gc = peer.ask("apply", remedy="gc.freeze")
+            assert gc["ok"], gc
+            planned = {applied["remedy"]: applied["planned"] for applied in peer.ask("facts")["active"]}
+            assert planned == {"threads.intra_op": True, "optimizer.foreach": True, "gc.freeze": False}
+            if turn % 2:
+                assert peer.ask("detach", keep=False)["left"] == []
+            peer.close()
         job.tell()
         out = job.output()
     assert "after two steps 2 foreach foreach True" in out
@@ -68,29 +83,6 @@ def test_the_recipe_is_on_from_the_first_update_and_its_outcome_told(tmp_path: P
     last = lines(tmp_path)[-1]
     assert last["steps"] > 40
     assert last["step_ns"]["mean"] > 0
-
-
-def test_sessions_come_and_go_and_the_recipe_stays(tmp_path: Path) -> None:
-    with AgentJob(f"PLAN = {PLAN!r}\n" + SCRIPT, tmp_path) as job:
-        for turn in range(4):
-            peer = Peer.connect(str(tmp_path / "listen.sock"))
-            assert os.stat(tmp_path / "listen.sock").st_mode & 0o777 == 0o600
-            peer.wait_steps(20)
-            active = peer.ask("facts")["active"]
-            assert {applied["remedy"] for applied in active} == {"threads.intra_op", "optimizer.foreach"}
-            assert {applied["remedy"]: (applied["class"], applied["reach"]) for applied in active} == {
-                "threads.intra_op": ("rounding", "live"),
-                "optimizer.foreach": ("bitwise", "live"),
-            }
-            gc = peer.ask("apply", remedy="gc.freeze")
-            assert gc["ok"], gc
-            planned = {applied["remedy"]: applied["planned"] for applied in peer.ask("facts")["active"]}
-            assert planned == {"threads.intra_op": True, "optimizer.foreach": True, "gc.freeze": False}
-            if turn % 2:
-                assert peer.ask("detach", keep=False)["left"] == []
-            peer.close()
-        job.tell()
-        assert "at the end foreach" in job.output()
 
 
 def test_without_a_plan_nothing_is_touched_until_somebody_connects(tmp_path: Path) -> None:

@@ -55,17 +55,6 @@ def test_figures_are_served_as_long_as_the_session_lasts(job: subprocess.Popen[s
     eventually(lambda: not listens(port))
 
 
-def test_a_port_that_is_taken_is_said_before_anything_is_entered(
-    job: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        refused = autobrrr(tmp_path, "attach", str(job.pid), "--plain", "--metrics", str(port))
-    assert refused.code == 2, refused.stderr
-    assert "in use" in refused.stderr
-    assert autobrrr(tmp_path, "detach", str(job.pid)).code == 1  # there is no session
-
-
 def test_the_listener_dies_with_its_sidecar(job: subprocess.Popen[str], tmp_path: Path) -> None:
     attached = autobrrr(tmp_path, "attach", str(job.pid), "--plain", "--for", "1s", "--metrics", "0")
     port = int(attached.stderr.split("127.0.0.1:")[1].split("/")[0])
