@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 
 from autobrrr import paths
-from autobrrr.agent.wire.framing import BadFrame, Closed
+from autobrrr.agent.wire.framing import BadFrame, Closed, receive, send
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.machine.file_readiness import readiness
+from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Event, SessionOver, Told, from_event
@@ -45,7 +45,6 @@ from autobrrr.sidecar.sockets.session_socket import (
     is_under_way,
     passed_over,
 )
-from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
@@ -82,9 +81,9 @@ class Client:
     def __init__(self, link: socket.socket, *, started: bool = False) -> None:
         self.started = started
         self.ending: SessionEnding | None = None
-        self._wire = Wire(link)
+        link.settimeout(ANSWER_S)  # of a frame that has begun
+        self._link = link
         self._number = 0
-        self._inbox: deque[Fields] = deque()
         self._events: deque[Fields] = deque()
         self._every_s: float | None = None  # subscribed
         self.facts = _typed(self._ask("ping"), SessionFacts)
@@ -280,7 +279,7 @@ class Client:
 
     def close(self) -> None:
         """Leave; the session goes on."""
-        self._wire.close()
+        self._link.close()
 
     def __enter__(self) -> Client:
         return self
@@ -292,8 +291,8 @@ class Client:
         self._number += 1
         number = self._number
         try:
-            self._wire.send({"do": do, "id": number, **fields})
-        except (OSError, TooSlow) as error:
+            send(self._link, {"do": do, "id": number, **fields})
+        except OSError as error:
             self._hear_last_words()
             raise self._gone() from error
         end_s = time.monotonic() + timeout_s
@@ -326,24 +325,22 @@ class Client:
         return _read(lambda: from_event(self._events.popleft())) if self._events else None
 
     def _next_message(self, timeout_s: float | None) -> Fields | None:
-        """The next frame of any kind; None where none is complete in time."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._inbox:
-            left_s = None if end_s is None else end_s - time.monotonic()
-            if left_s is not None and left_s < 0:
+        """The next frame of any kind; None where none begins in time."""
+        try:
+            if not is_readable(self._link, timeout_s):
                 return None
-            self._inbox += self._receive(left_s)
-        return self._inbox.popleft()
+            # The door for what a session says, which may be another user's.
+            return fields(receive(self._link), readable_lines)
+        except BadFrame as error:
+            raise AutobrrrError(f"the session answers in another way: {error}") from None
+        except (Closed, OSError):
+            raise self._gone() from None
 
     def _hear_last_words(self) -> None:
         """What came before the other side closed can still be read."""
         try:
-            while True:
-                while self._inbox:  # also what came together with an answer
-                    self._keep(self._inbox.popleft())
-                self._inbox += self._receive(0)
-                if not self._inbox:
-                    return
+            while (message := self._next_message(0)) is not None:
+                self._keep(message)
         except AutobrrrError:
             pass
 
@@ -355,20 +352,6 @@ class Client:
         if message["event"] == "ended":
             self.ending = _typed(message.get("ending"), SessionEnding)
         self._events.append(message)
-
-    def _receive(self, timeout_s: float | None) -> list[Fields]:
-        try:
-            readable, writable = readiness(self._wire, timeout_s, writes=bool(self._wire.waiting_bytes))
-            if readable:  # first: what came before the other side closed can still be read
-                # The door for what a session says, which may be another user's.
-                return [fields(message, readable_lines) for message in self._wire.read()]
-            if writable:
-                self._wire.flush()
-            return []
-        except BadFrame as error:
-            raise AutobrrrError(f"the session answers in another way: {error}") from None
-        except (Closed, OSError):
-            raise self._gone() from None
 
     def _gone(self) -> AutobrrrError:
         facts = getattr(self, "facts", None)
