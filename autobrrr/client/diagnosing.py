@@ -47,7 +47,7 @@ FIRST_LINE_NS = 500_000_000  # without a step: the first line comes all the same
 
 FIRST_VERDICT_S = 10.0
 PROFILER_WINDOW = "profiler window"
-PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks by one of two ways
+PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks
 
 Say = Callable[[str], None]
 Doing = Callable[[str, float | None], None]  # what happens now, and seconds until its end at most

@@ -106,7 +106,7 @@ def make_sure_of_peaks(
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
-        patience_s: For both, importing torch included; None: as long as a cold disk may take.
+        patience_s: Importing torch included; None: as long as a cold disk may take.
         waits_now: How busy the machine is: the share of the time in which a thread has no CPU.
     """
     # Not for --help: these bring msgspec records.
@@ -118,9 +118,8 @@ def make_sure_of_peaks(
     folder = cache or paths.cache_dir()
     if threads is None:
         return
-    ways = [job, MeasuringPython()] if job is not None else [MeasuringPython()]
-    kept = (quick_peaks(threads, folder, way.program, False, version=way.version, say=say) for way in ways)
-    known = next((each for each in kept if each is not None), None)
+    way = job or MeasuringPython()
+    known = quick_peaks(threads, folder, way.program, False, version=way.version, say=say)
     if known is not None:
         # Useless peaks are replaced as soon as usable ones can be had, usable ones only by exact ones.
         unusable = (known.waited_share or 0.0) > PEAKS_DISTURBED_AT
@@ -130,23 +129,15 @@ def make_sure_of_peaks(
     if why is not None:
         say(f"this machine's peaks are not measured, since they can't be kept ({why}): set XDG_CACHE_HOME")
         return
-    ways = [way for way in ways if way.version is not None or torch_version() is not None]
-    if not ways:
+    if way.version is None and torch_version() is None:
         return
     often = "once" if known is None else "again: it was busy"
     (doing or say)(
         f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, {often}"
     )
-    until_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    for way in ways:
-        found = quick_peaks(
-            threads,
-            folder,
-            way.program,
-            version=way.version,
-            site=way.site,
-            patience_s=max(0.0, until_s - time.monotonic()),
-        )
-        if found is not None:
-            return
-    say("this machine's peaks could not be measured in time: the verdict does without them")
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    found = quick_peaks(
+        threads, folder, way.program, version=way.version, site=way.site, patience_s=patience_s
+    )
+    if found is None:
+        say("this machine's peaks could not be measured in time: the verdict does without them")
