@@ -18,11 +18,11 @@ from autobrrr.client.each_rank import (
     RanksOutcome,
     diagnosed_rank,
     diagnosed_ranks,
+    entered,
     for_each,
     launched_by,
     ready_to_tune,
 )
-from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
@@ -73,15 +73,8 @@ def _entered(pid: int, options: SessionOptions, say: Say) -> RanksOutcome[Client
     Raises:
         AutobrrrError: none could be entered.
     """
-
-    def opened(rank: int) -> Client:
-        client = open_session(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
-        if not client.started:
-            client.own()  # who started it may leave first
-        return client
-
-    launched = launched_by(pid)
-    outcome = for_each(launched or [pid], opened, at_once=bool(launched))
+    # Owned: who forgets to detach leaves nothing behind.
+    outcome = entered(launched_by(pid) or [pid], options, lambda rank: say, owned=True)
     outcome.refuse_none()
     return outcome
 

@@ -31,8 +31,8 @@ def open_session(
     try:
         if not client.started:
             tell_about_joined(client, options, say)
-        if not owned and not (foreground and client.started):
-            client.own(False)  # it outlives this command, whoever has started it
+        if not (client.started and (owned or foreground)):
+            client.own(owned)  # if not, it outlives this command, whoever has started it
     except BaseException:
         client.close()
         raise

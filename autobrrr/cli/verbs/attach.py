@@ -86,16 +86,12 @@ def run(args: argparse.Namespace) -> int:
     remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)
-    if launched and args.metrics:
-        raise UsageError(
-            "--metrics takes one process, and a launcher has several",
-            f"attach to one of them, for example {launched[0]}",
-        )
-    if launched and args.recipe:
-        raise UsageError(
-            "--recipe applies remedies to one process, and a launcher has several",
-            f"attach to one of them, for example {launched[0]}",
-        )
+    for flag, given in (("--metrics takes", args.metrics), ("--recipe applies remedies to", args.recipe)):
+        if launched and given:
+            raise UsageError(
+                f"{flag} one process, and a launcher has several",
+                f"attach to one of them, for example {launched[0]}",
+            )
     if launched and not on_screen:
         return _all_ranks(args, options, launched)
     if on_screen:

@@ -68,23 +68,23 @@ def test_a_session_that_does_as_much_or_less_is_joined(
 
 
 @pytest.mark.parametrize(
-    ("started", "how", "stays"),
+    ("started", "how", "owns"),
     [
-        (True, {}, True),
-        (False, {}, True),  # also one that a diagnosis has started, which would end it
-        (False, {"foreground": True}, True),
-        (True, {"foreground": True}, False),
-        (True, {"owned": True}, False),
-        (False, {"owned": True}, False),
+        (True, {}, [False]),
+        (False, {}, [False]),  # also one that a diagnosis has started, which would end it
+        (False, {"foreground": True}, [False]),
+        (True, {"foreground": True}, []),
+        (True, {"owned": True}, []),  # it owns it from the first moment
+        (False, {"owned": True}, [True]),
     ],
 )
 def test_a_session_stays_where_the_command_that_leaves_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, started: bool, how: dict[str, bool], stays: bool
+    monkeypatch: pytest.MonkeyPatch, started: bool, how: dict[str, bool], owns: list[bool]
 ) -> None:
     client = MagicMock(facts=session().facts, started=started)
     monkeypatch.setattr(joined_session, "join_or_start", lambda pid, options, **more: client)
     assert open_session(7, SessionOptions(), lambda line: None, **how) is client
-    assert [call.args for call in client.own.call_args_list] == [(False,)] * stays
+    assert [call.args[0] for call in client.own.call_args_list] == owns
 
 
 @pytest.mark.parametrize(
