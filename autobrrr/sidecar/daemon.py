@@ -31,7 +31,7 @@ from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published.published_figures import Published, published
-from autobrrr.sidecar.published.publisher import publisher
+from autobrrr.sidecar.published.publisher import Publisher
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.ring_reader import RingReader
@@ -110,7 +110,7 @@ def serve(
         log.write("note", line)  # nobody may be listening
         service.say(line)
 
-    told = publisher(options, lambda text: calls(partial(note, text)))
+    told = Publisher(options, lambda text: calls(partial(note, text)))
     service.metrics = told.url
     try:
         agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))

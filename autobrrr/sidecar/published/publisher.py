@@ -17,12 +17,35 @@ EVERY_NS = 2_000_000_000
 
 
 class Publisher:
-    """Of one session; does nothing where nobody asked for figures."""
+    """Of one session; does nothing where nobody asked for figures. Made before the job is entered.
 
-    def __init__(self, listener: PrometheusListener | None, export: TelemetryExport | None) -> None:
-        self.url = None if listener is None else listener.url  # where figures can be fetched
-        self._outlets = [each for each in (listener, export) if each is not None]
+    Args:
+        say: Gets a line where what is asked for is not installed.
+
+    Attributes:
+        url: Where figures can be fetched.
+
+    Raises:
+        AutobrrrError: something can't be had; nothing is left open.
+    """
+
+    def __init__(
+        self, options: SessionOptions, say: Callable[[str], None], env: Mapping[str, str] = os.environ
+    ) -> None:
+        self.url: str | None = None
+        self._outlets: list[PrometheusListener | TelemetryExport] = []
         self._due_ns = 0
+        if options.metrics is not None:
+            listener = PrometheusListener(options.metrics)
+            self.url, self._outlets = listener.url, [listener]
+        if is_asked_for(env) and not is_installed():
+            say("OTEL_… asks for metrics, but opentelemetry-sdk and its OTLP exporter are not installed here")
+        elif is_asked_for(env):
+            try:
+                self._outlets.append(TelemetryExport())
+            except BaseException:
+                self.close()
+                raise
 
     def look(self, now_ns: int, made: Callable[[], Published]) -> None:
         """Leave new figures where it is time."""
@@ -40,27 +63,3 @@ class Publisher:
     def _leave(self, told: Published) -> None:
         for outlet in self._outlets:
             outlet.take(told)
-
-
-def publisher(
-    options: SessionOptions, say: Callable[[str], None], env: Mapping[str, str] = os.environ
-) -> Publisher:
-    """With all that was asked for, before the job is entered.
-
-    Args:
-        say: Gets a line where what is asked for is not installed.
-
-    Raises:
-        AutobrrrError: something can't be had; nothing is left open.
-    """
-    listener = None if options.metrics is None else PrometheusListener(options.metrics)
-    export = None
-    try:
-        if is_asked_for(env) and is_installed():
-            export = TelemetryExport()
-        elif is_asked_for(env):
-            say("OTEL_… asks for metrics, but opentelemetry-sdk and its OTLP exporter are not installed here")
-    except BaseException:
-        Publisher(listener, None).close()
-        raise
-    return Publisher(listener, export)

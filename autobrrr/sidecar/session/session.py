@@ -123,11 +123,6 @@ class Session:
         self._on_before: list[str] = []  # remedies, as the tuning began
         self._trials: dict[tuple[str, str], Trial] = {}  # the latest, by remedy and options
         self._awaited: str | None = None  # what keeps the job from the step that ends a detach
-        self._method = {
-            State.ATTACHING: self._attaching,
-            State.TUNING: self._tuning,
-            State.DETACHING: self._detaching,
-        }
 
     @property
     def state(self) -> State:
@@ -173,9 +168,9 @@ class Session:
         self._mind_clock()
         if self._link_lost_ns is not None:
             self._settle_lost_link(now_ns)
-        elif self._state is not None:
-            self._method[self._state](now_ns)
-        elif self._agent is not None:
+        elif self._state is State.DETACHING:
+            self._detaching(now_ns)
+        elif self._state is None and self._agent is not None:
             before = self.course.state
             self.course.step(self._judgement.verdict)
             self._stale = self._stale or self.course.state is not before
@@ -407,12 +402,6 @@ class Session:
         )
 
     # Its states, and how it leaves them
-
-    def _attaching(self, now_ns: int) -> None:
-        """Entering is under way; nothing can be measured yet."""
-
-    def _tuning(self, now_ns: int) -> None:
-        """The tuner works on its own thread; here the ring is read and clients are served."""
 
     def _detaching(self, now_ns: int) -> None:
         steps_ns = DETACH_STEPS * self.findings.window.longest_ns
