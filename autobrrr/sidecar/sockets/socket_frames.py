@@ -46,6 +46,9 @@ class Wire:
         self._incoming = bytearray()
         self._outgoing = bytearray()
 
+    def fileno(self) -> int:
+        return self.link.fileno()
+
     @property
     def waiting_bytes(self) -> int:
         """What the other side has not taken yet."""
