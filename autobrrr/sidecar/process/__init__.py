@@ -1,1 +1,1 @@
-"""How the background process starts: arguments, leaving the terminal, reporting readiness."""
+"""How the background process starts: arguments, its log, reporting readiness."""
