@@ -195,8 +195,8 @@ def ranks_below(
 ) -> list[int]:
     """The ranks that a launcher started; empty where `pid` itself trains (or nothing does).
 
-    A child with torch is not enough: an RL job's environment workers are such children too. A
-    launcher is known by name, or gave its children a RANK of their own, or idles while they work.
+    A child with torch is not enough: an RL job's environment workers are such children too. A launcher is
+    known by name, or gave its children a RANK of their own, or idles while they work and has worked less.
     The system's init is none: it adopts orphans, and started none of them.
     """
     look = look or Look(proc, clock=clock, sleep=sleep)
@@ -210,7 +210,9 @@ def ranks_below(
         return (ranked or children) if named or pid != INIT else []
     if ranked:
         return ranked
-    busy = [child for child in children if look.cpu_share(child) >= BUSY_SHARE]
+    # A parent that trains idles, too, while the loader workers that it spawns import torch.
+    spent_ns = _cpu_ns(pid, proc)
+    busy = [one for one in children if look.cpu_share(one) >= BUSY_SHARE and _cpu_ns(one, proc) > spent_ns]
     return children if busy and look.cpu_share(pid) < IDLE_SHARE else []
 
 
