@@ -21,7 +21,7 @@ from autobrrr.machine.same_program import Program
 LOOK_S, RECENT_S = 0.05, 1.0
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
 BESIDE_AFTER_S = 1.0
-_COMING = "the call has run, but the agent that it started has not come up (it waits while torch is imported)"
+_COMING = "agent injected; waiting for it to start (it can't while torch is importing)"
 ASLEEP_S = 3.5
 OTHER_THREAD_S = 8.0
 AT_MOST_S = 30.0
