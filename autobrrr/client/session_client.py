@@ -160,8 +160,8 @@ class Client:
         told = self._ask("together", APPLY_S, log=log)
         why = told.get("why")
         if why is not None:
-            pid = self.facts.pid
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+            hint = f"autobrrr tune {self.facts.pid} applies to one rank what changes no result"
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", hint)
         return str(told.get("log") or "")
 
     def details(self) -> Details:
