@@ -287,7 +287,7 @@ def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     so_far = f"still measuring, {steps} steps so far"
     if steps == 0:
-        so_far = f"none of {case.measured.seen} steps since attach counts yet"
+        so_far = f"still measuring, no step counts yet ({case.measured.seen} since attach)"
     return "unknown", Sentence(adds=f"{so_far}{_phases(case) or _waits(case)}"), _again(case)
 
 

@@ -477,7 +477,7 @@ def test_on_a_busy_machine_more_time_is_no_advice() -> None:
 def test_steps_of_which_none_counts_are_not_said_to_be_missing() -> None:
     found = verdict(Measurements(pid=7, seen=8))
     assert found.regime == "unknown"
-    assert "none of 8 steps since attach counts yet" in found.reason
+    assert "no step counts yet (8 since attach)" in found.reason
     assert "no step has ended" not in found.reason + found.limit_reason
 
 

@@ -33,7 +33,7 @@ def test_steps_that_do_not_count_are_said_to_have_ended(stage: Stage) -> None:
     stage.enter().run(8, flags=ring_layout.TRACED)
     found = stage.session.snapshot()
     assert (found.steps, found.step_ns.count) == (8, 0)
-    assert "none of 8 steps since attach counts yet" in found.reason
+    assert "no step counts yet (8 since attach)" in found.reason
 
 
 def test_overhead_by_trace_and_probe_is_named_with_high_confidence(stage: Stage) -> None:
