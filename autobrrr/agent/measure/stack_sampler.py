@@ -40,7 +40,7 @@ from .cpu_contention import scheduled_ns
 
 DEEPEST = 200
 SWITCH_S = 0.0001
-_COMPILERS = ("_dynamo", "_functorch", "_inductor")
+_COMPILED = ("_dynamo/", "_functorch/_aot_autograd/", "_inductor/")  # `torch.func` is in _functorch, too
 # Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
 _DISPATCH = (
     "_functorch/",
@@ -320,6 +320,6 @@ def _phase(name: str, file: str) -> str:
         return "optimizer"
     if name == "_call_impl" and file.endswith("nn/modules/module.py"):
         return "forward"
-    if any(f"/torch/{part}/" in file for part in _COMPILERS):  # a compiled function is called: no module
+    if any(f"/torch/{part}" in file for part in _COMPILED):  # a compiled function is called: no module
         return "forward"
     return "other"

@@ -108,6 +108,17 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
     assert path["phase"] == "other"
 
 
+@pytest.mark.parametrize(
+    ("file", "phase"),
+    [("_functorch/_aot_autograd/runtime_wrappers.py", "forward"), ("_functorch/vmap.py", "other")],
+)
+def test_compiled_code_is_forward_and_torch_func_is_not(file: str, phase: str) -> None:
+    names: dict[str, object] = {}
+    exec(compile("def wrapped(look):\n    return look()\n", f"/x/site-packages/torch/{file}", "exec"), names)
+    found: Place = names["wrapped"](lambda: place_of(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
+    assert found[1] == phase
+
+
 def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
     folder = "/x/site-packages/torch/utils/data"
 
