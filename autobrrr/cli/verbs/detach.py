@@ -78,7 +78,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         told = [f"{word}: {', '.join(remedies)}" for word, remedies in parts.items() if remedies]
         say(f"detached; {'; '.join(told)}")
     else:
-        say("detached; no remedy was applied")
+        say("detached; no remedy was on")
     if left.lost_lines:
         say(lost_log_lines(left.lost_lines))
     return True

@@ -78,7 +78,7 @@ def test_the_rank_that_the_others_wait_for_is_named_from_every_side(
     assert "rank 1 is slowest: the others wait" in told.stdout, told.stdout
     left = autobrrr(tmp_path, "detach", job.pid)
     assert left.code == 0, left.stderr
-    assert left.stderr.count("detached; no remedy was applied") == 2
+    assert left.stderr.count("detached; no remedy was on") == 2
     assert autobrrr(tmp_path, "detach", job.pid).code == 1
 
     alone = autobrrr(tmp_path, "diagnose", str(first), "--no-probe", "--json").json

@@ -98,7 +98,7 @@ def test_a_session_stays_where_the_command_that_leaves_it_says_so(
             ("gc.freeze",),
             "detached; still applied: gc.freeze; reverted: optimizer.fused",
         ),
-        ([], (), "detached; no remedy was applied"),
+        ([], (), "detached; no remedy was on"),
     ],
 )
 def test_a_detach_says_what_is_on_after_it(
