@@ -1,4 +1,4 @@
-"""What a script does by accident in its sandbox: no file of the user's changes, no process is left."""
+"""Twenty ways out of a trial's walls: none changes a file of the user's, and no process is left of any."""
 
 from __future__ import annotations
 
@@ -42,6 +42,32 @@ def forks_twice():
         os._exit(0)
 def starts_daemons():
     subprocess.Popen(["nohup", *GO_ON], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={})
+def goes_by_proc():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for root in ("root", "cwd"):
+            try: open(f"/proc/{pid}/{root}{FILE}", "w").write("gone")
+            except OSError: pass
+        try: fds = os.listdir(f"/proc/{pid}/fd")
+        except OSError: continue
+        for fd in fds:
+            for path in (FILE, "/precious.bin", "/../precious.bin"):
+                try: open(f"/proc/{pid}/fd/{fd}{path}", "r+").write("gone")
+                except OSError: pass
+def takes_the_mounts_off():
+    for line in reversed(open("/proc/self/mountinfo").read().splitlines()):
+        place = line.split()[4]
+        libc.umount2(place.encode(), 2)
+        libc.mount(None, place.encode(), None, 32 | 4096, None)
+    open(FILE, "w").write("gone")
+def enters_other_namespaces():
+    for name in ("mnt", "user", "pid"):
+        for pid in (1, OUTSIDER):
+            libc.setns(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY), 0)
+    open(FILE, "w").write("gone")
+def keeps_a_socket_open():
+    for fd in range(3, 64):
+        try: socket.socket(fileno=os.dup(fd)).send(b'{"stop": 0}')
+        except OSError: pass
 def changes_the_mode(): os.chmod(FILE, 0o777)
 def renames(): os.rename(HOME, HOME + "-moved")
 def maps_the_file():
@@ -54,9 +80,22 @@ def kills_an_outsider():
     for pid in (OUTSIDER, STUDY):
         try: os.kill(pid, signal.SIGKILL)
         except OSError: pass
+def traces_an_outsider():
+    for pid in (OUTSIDER, 1):
+        call(libc.ptrace(16, pid, 0, 0)); os.kill(pid, signal.SIGSTOP)
 def writes_shared_memory(): open(SHARED, "w").write("gone")
 def removes_a_segment(): call(libc.shmctl(SEGMENT, 0, None))
 def removes_the_tree(): shutil.rmtree(HOME)
+def opens_by_handle():
+    class Handle(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("data", ctypes.c_char * 128)]
+    handle, at = Handle(size=128), ctypes.c_int()
+    call(libc.name_to_handle_at(-100, FILE.encode(), ctypes.byref(handle), ctypes.byref(at), 0))
+    for line in open("/proc/self/mountinfo"):
+        try:
+            place = os.open(line.split()[4], os.O_RDONLY)
+            os.write(call(libc.open_by_handle_at(place, ctypes.byref(handle), os.O_RDWR)), b"gone")
+        except OSError: pass
 
 ways = [each for name, each in list(globals().items()) if type(each) is type(call) and each is not call]
 if not os.fork():  # and one that outlives the end of the script
@@ -102,7 +141,7 @@ def test_no_way_out_changes_a_file_or_leaves_a_process(
     words = [str(home), str(shared), str(segment), str(outsider.pid), str(os.getpid())]
     try:
         trial = tried(tmp_path, file, words)
-        assert trial.lines[-1] == "tried 14", trial.ending
+        assert trial.lines[-1] == "tried 20", trial.ending
         assert before.items() <= relaunch.fingerprint(tmp_path).items()
         assert not (tmp_path / "left").exists()
         assert shared.read_text() == "of the user"
