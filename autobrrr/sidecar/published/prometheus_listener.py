@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 PATIENCE_S = 5.0
+MOST_AT_ONCE = 64
 PREFIX = "autobrrr"
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -90,6 +92,17 @@ class PrometheusListener:
         self._host, self._port = self._server.server_address[:2]
         # Of each read: who connects and says nothing does not stay, and is no fault.
         self._server.RequestHandlerClass.timeout = PATIENCE_S  # type: ignore[attr-defined]
+        room, answer = threading.Semaphore(MOST_AT_ONCE), self._server.process_request_thread  # type: ignore[attr-defined]
+
+        def answered(*asked: Any) -> None:
+            try:
+                answer(*asked)
+            finally:
+                room.release()
+
+        # A connection more would take a file that the session needs.
+        self._server.verify_request = lambda *asked: room.acquire(blocking=False)  # type: ignore[method-assign]
+        self._server.process_request_thread = answered  # type: ignore[attr-defined]
         self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
         if _is_loopback(str(self._host)):
             self._server.set_app(_for_this_machine(make_wsgi_app(registry)))

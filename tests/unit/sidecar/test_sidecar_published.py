@@ -17,6 +17,7 @@ import pytest
 
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, StepStats
+from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.published import prometheus_listener, telemetry_export
 from autobrrr.sidecar.published.prometheus_listener import PrometheusListener, address_of
 from autobrrr.sidecar.published.published_figures import published
