@@ -201,10 +201,7 @@ def ranks_below(
     """
     look = look or Look(proc, clock=clock, sleep=sleep)
     children = training_children(pid, proc, look)
-    if not children:
-        return []
-    own_rank = _rank(pid, proc)
-    ranked = [child for child in children if _rank(child, proc) not in (None, own_rank)]
+    ranked = [child for child in children if _rank(child, proc) not in (None, _rank(pid, proc))]
     named, has_torch = is_launcher_command(procfs.cmdline(pid, proc)), look.maps_torch(pid)
     if named or not has_torch:
         return (ranked or children) if named or pid != INIT else []
