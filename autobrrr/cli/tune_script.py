@@ -21,7 +21,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import deliver
 from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
-from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
+from autobrrr.records import ExactnessClass, TuneProgress, Tuning
 
 if TYPE_CHECKING:
     from autobrrr.relaunch.search.point_search import Search
@@ -148,7 +148,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             budget_ns=BUDGET_NS if args.for_s is None else int(args.for_s * 1e9),
             keep_output=keep,
             on_progress=_say_progress,
-            on_trial=_say_trial,
+            on_trial=lambda trial: narrate(f"{trial.remedy}: {trial.why}"),
         )
         try:
             tuning, found = course.run(base)
@@ -287,7 +287,3 @@ def _say_progress(progress: TuneProgress) -> None:
     left_s = (progress.budget_ns - progress.elapsed_ns) / 1e9
     line = f"[{progress.elapsed_ns / 1e9:.0f} s, {max(0.0, left_s):.0f} s left] {progress.text}"
     NARRATOR.status(line, subject=progress.stage)
-
-
-def _say_trial(trial: Trial) -> None:
-    narrate(f"{trial.remedy}: {trial.why}")

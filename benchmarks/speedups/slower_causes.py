@@ -18,7 +18,6 @@ from regressions import REGRESSIONS, Regression
 from timed_sides import ROOT, timed_sides
 
 from autobrrr.prove.slower_cause import why_slower
-from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 
 RESULTS = ROOT / "benchmarks" / "results" / "slower-causes.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -28,8 +27,8 @@ def cause_of(name: str) -> dict[str, Any]:
     """What is said of one regression."""
     truth = REGRESSIONS[name]
     words = [("regressions.py", name, side) for side in ("before", "after")]
-    with timed_sides(*words) as (factory, before, after):
-        found = why_slower(TimedTurns(with_twin(factory, before, after)))
+    with timed_sides(*words) as turns:
+        found = why_slower(turns)
     row: dict[str, Any] = {"name": name, "load": round(os.getloadavg()[0], 1)}
     if found is None:
         return {**row, "phase": None, "place": None, "right": None}

@@ -1,4 +1,4 @@
-"""Two scripts of this folder as `prove` starts them. In: their words. Out: a factory, a launch of each."""
+"""Two scripts of this folder as `prove` times them. In: their words. Out: their turns."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ SPEEDUPS = ROOT / "benchmarks" / "speedups"
 sys.path.insert(0, str(ROOT))
 
 from autobrrr import paths  # noqa: E402
+from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin  # noqa: E402
 from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
 
@@ -21,9 +22,7 @@ STEPS = "4000"
 
 
 @contextmanager
-def timed_sides(
-    before: Sequence[str], after: Sequence[str]
-) -> Iterator[tuple[TrialFactory, TrialLaunch, TrialLaunch]]:
+def timed_sides(before: Sequence[str], after: Sequence[str]) -> Iterator[TimedTurns]:
     """Until the end of the context they can be started."""
     with tempfile.TemporaryDirectory(prefix="tmp") as place:
         factory = TrialFactory(
@@ -41,4 +40,4 @@ def timed_sides(
                 )
                 for words in (before, after)
             ]
-            yield factory, launches[0], launches[1]
+            yield TimedTurns(with_twin(factory, *launches))

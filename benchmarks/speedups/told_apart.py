@@ -21,7 +21,6 @@ import numpy as np
 from timed_sides import ROOT, timed_sides
 
 from autobrrr.relaunch.study.start_statistics import StartRule
-from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin
 
 RESULTS = ROOT / "benchmarks" / "results" / "told-apart.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -33,8 +32,7 @@ def compare(job: str, percent: float, for_s: float) -> None:
     """Make one comparison and append what it found."""
     sides = (("slower_job.py", job, "0"), ("slower_job.py", job, str(percent)))
     began, load, rule = time.perf_counter(), os.getloadavg()[0], StartRule()
-    with timed_sides(*sides) as (factory, before, after):
-        turns = TimedTurns(with_twin(factory, before, after))
+    with timed_sides(*sides) as turns:
         while True:
             turns.start()
             taken_s = time.perf_counter() - began
