@@ -165,20 +165,6 @@ def test_a_session_that_was_there_already_stays(joined: FakeClient) -> None:
     assert said == ["joined the existing session of process 7"]
 
 
-@pytest.mark.parametrize("started", [True, False])
-def test_a_job_that_ends_inside_the_block_is_no_error(
-    joined: FakeClient, monkeypatch: pytest.MonkeyPatch, *, started: bool
-) -> None:
-    def leave() -> None:
-        raise TargetGone("the session is over: process 7 has ended")
-
-    joined.started = started
-    monkeypatch.setattr(joined, "leave", leave)
-    with api.attach(7):
-        pass
-    assert joined.done[-1] == "close"
-
-
 def test_a_launcher_is_diagnosed_by_all_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = {pid: tui.snapshot(pid=pid, job=tui.job(rank=pid - 8, world_size=3)) for pid in (8, 9)}
     outcome = RanksOutcome(done=ranks, failed={10: TargetGone("process 10 ended")})

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-import types
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.patches import patched, take_off_all
-from autobrrr.agent.loop.root_modules import RootSearch
 from autobrrr.agent.loop.step_hook import Hot, make_tap
 from autobrrr.agent.measure.stack_sampler import Place, place_of
 from autobrrr.agent.phases.batch_shapes import batch_size
@@ -123,17 +120,6 @@ def test_plain_steps_are_noted_until_the_slow_way_is_due() -> None:
     assert fires.slow == [1040, 1050]
 
 
-def test_a_poke_within_a_step_keeps_the_count_of_those_that_passed() -> None:
-    fires = Fires()
-    other = object()
-    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 100
-    fires.tap(other)
-    fires.hot.poke()
-    fires.tap(other)
-    assert fires.hot.passes == 99
-    assert len(fires.slow) == 1
-
-
 def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> None:
     fires = Fires()
 
@@ -228,32 +214,3 @@ def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
     look = lambda: place_of(sys._getframe(), foreign)  # noqa: E731
     assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
     assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]
-
-
-def test_only_calls_from_outside_modules_are_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(types.ModuleType("torch"))
-    fake = types.ModuleType("torch.nn.modules.module")
-    hooks: dict[object, object] = {}
-
-    class Module:
-        def __init__(self, *inner: Module) -> None:
-            self.inner = inner
-
-        def _call_impl(self) -> None:
-            for hook in list(hooks.values()):
-                hook(self, ())  # type: ignore[operator]
-            for one in self.inner:
-                one._call_impl()
-
-    fake.__dict__.update(_global_forward_pre_hooks=hooks, Module=Module)
-    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", fake)
-    leaf = Module()
-    root = Module(leaf, Module(leaf))
-    failed: list[BaseException] = []
-    search = RootSearch(job, 0, failed.append)
-    assert search.put_on()
-    root._call_impl()
-    search.take_off()
-    assert job.roots == [root]
-    assert hooks == {}
-    assert failed == []

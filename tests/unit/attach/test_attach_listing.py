@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,28 +39,6 @@ def test_ranks_are_listed_and_their_launcher_is_not(proc: FakeProc) -> None:
         (11, 0),
         (12, 1),
     ]
-
-
-def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
-    proc.add(10, torch=True, state="T")
-    assert job_listing.find(proc.root, own_pid=10) == []
-
-
-def ticking(step_s: float) -> Callable[[], int]:
-    """A clock that goes on whenever it is read."""
-    ticks = itertools.count()
-    return lambda: round(next(ticks) * step_s * 1e9)
-
-
-def test_processes_whose_torch_there_was_no_time_to_find_are_counted(proc: FakeProc) -> None:
-    for pid in range(10, 50):
-        proc.add(pid, torch=True, state="T")
-    counts: list[int] = []
-    found = job_listing.find(
-        proc.root, own_pid=99, clock=ticking(job_listing.LOOK_S / 20), passed_over=counts.append
-    )
-    assert counts == [40 - len(found)]
-    assert found
 
 
 def case(proc: FakeProc) -> triage.TriageCase:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.target_folder import TargetFolder, sweep
-from autobrrr.errors import CannotAttach, TargetGone
 
 
 @pytest.fixture
@@ -50,15 +49,6 @@ def test_a_link_where_tmp_should_be_leads_nowhere_outside(tmp_path: Path, root: 
     with enter(tmp_path) as place:
         assert place.path.startswith("/var/tmp/")
         assert list(elsewhere.iterdir()) == []
-
-
-def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path, root: Path) -> None:
-    (root / "tmp").rmdir()
-    with pytest.raises(CannotAttach, match=r"/tmp: No such file.*") as caught:
-        enter(tmp_path, candidates=("/tmp", "/dev/shm"))
-    assert "tmpfs" in caught.value.hint
-    with pytest.raises(TargetGone):
-        TargetFolder(43, proc=tmp_path)
 
 
 @pytest.fixture

@@ -111,13 +111,6 @@ def test_a_main_thread_that_wakes_now_and_then_is_waited_for(tmp_path: Path) -> 
     assert "for a file or connection (system call 7)" in world.lines[-1]
 
 
-def test_a_main_thread_that_gets_no_cpu_is_waited_for_and_not_said_to_sleep(tmp_path: Path) -> None:
-    world = World(tmp_path, lambda seconds: {"state": "R", "syscall": "running"}, arrives_s=12.0)
-    world.wait()
-    assert world.lines
-    assert all("is ready to run, and other programs have the CPUs" in line for line in world.lines)
-
-
 def test_children_that_compile_are_waited_for(tmp_path: Path) -> None:
     world = World(tmp_path, asleep("61 0x0"), arrives_s=15)
     child = FakeProc(tmp_path)
@@ -186,22 +179,6 @@ def test_a_target_that_ends_meanwhile_is_gone(end: Words | None, tmp_path: Path)
     with pytest.raises(TargetGone, match="ended while it was being attached"):
         world.wait()
     assert world.now_s < 2
-
-
-def test_a_prompt_is_named_after_two_seconds_whoever_else_trains(tmp_path: Path) -> None:
-    def prompt(seconds: float) -> Words:
-        return {
-            "state": "S",
-            "syscall": "0 0x0 0x7f",
-            "cpu_ticks": int(seconds * TICKS_PER_S),
-            "main_ticks": 0,
-        }
-
-    world = World(tmp_path, prompt)
-    with pytest.raises(CannotAttach, match="waits for its standard input, as at a prompt") as caught:
-        world.wait()
-    assert "answer the prompt" in caught.value.hint
-    assert 2 <= world.now_s < 3
 
 
 def test_a_job_that_is_stopped_meanwhile_is_told_so_at_once(tmp_path: Path) -> None:

@@ -107,17 +107,3 @@ def test_no_line_of_a_verdict_is_wider_than_the_terminal(name: str, width: int) 
     lines = [part for line in text.split("\n") for part in hung(line, width)]
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
-
-
-def test_an_error_is_wrapped_between_words_and_said_also_where_all_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    narrator = Narrator()
-    narrator.loudness = Loudness.QUIET
-    text = "autobrrr: error: the kernel forbids tracing process 42 (a security policy)\nhint: ask root"
-    narrator.fault(text)
-    said = capsys.readouterr().err
-    assert max(map(len, said.splitlines())) <= 40
-    assert said.split() == text.split(), "no word is torn"

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import get_args
 
 import msgspec
 import pytest
 
-from autobrrr.client import all_ranks, ranks_at_once
+from autobrrr.client import all_ranks
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
     Anatomy,
     CollectiveWaits,
     Diagnosis,
-    LateCause,
-    NoneLate,
     RanksCompared,
 )
-from autobrrr.records.rank_records import CAUSES, NO_RANK
 from autobrrr.records.record_base import as_record
 from autobrrr.report.text.rank_text import ranks_text, ranks_words
 from support.judged.rank_steps import MS, RankModel, job
@@ -173,16 +169,6 @@ def test_a_given_time_is_not_spent_on_the_comparison_alone(given: float | None, 
     assert sessions[0].for_s == expected
 
 
-def test_a_rank_that_is_late_to_come_holds_the_others_up_for_a_while_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ranks_at_once, "MEET_S", 0.05)
-    monkeypatch.setattr(ranks_at_once, "COMPARED_S", 0.05)
-    session = FakeSession(0, set())
-    RanksAtOnce([100, 101]).take_part(100, session, lambda text: None)  # type: ignore[arg-type]
-    assert session.told is None
-
-
 def told(*models: RankModel, steps: int = 64) -> Diagnosis:
     """Ranks whose steps were compared, together."""
     ranks = [rank(number, len(models)) for number in range(len(models))]
@@ -212,11 +198,3 @@ def test_what_ranks_have_timed_at_once_names_the_late_one_and_its_cause() -> Non
     assert said.startswith("rank 1 is slowest: the others wait 11.9 ms of a mean 31.4 ms step")
     assert said.endswith("it waits for data")
     assert "data wait" in ranks_text(lines).splitlines()[2]
-
-
-def test_every_cause_and_every_reason_for_none_can_be_said() -> None:
-    assert set(CAUSES) == set(get_args(LateCause))
-    assert set(NO_RANK) == set(get_args(NoneLate))
-    alike = told(RankModel(), RankModel())
-    assert ranks_words(alike) == "none is slower than the others: their own work takes equally long"
-    assert [line.slowest for line in alike.ranks or []] == [False, False]

@@ -197,21 +197,6 @@ def test_a_call_that_stalls_keeps_nobody_waiting() -> None:
     poller.close()
 
 
-def test_a_device_that_breaks_ends_its_poller_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    class Broken(AbsentDevice):
-        def __init__(self) -> None:
-            self.gone = False
-
-        def sample(self) -> None:
-            raise OSError("planted")
-
-    poller: Poller[GpuSample] = Poller(Broken(), lambda: False)
-    poller.start()
-    poller.close()
-    assert poller.samples() == ()
-    assert "planted" in capsys.readouterr().err
-
-
 def test_a_session_shows_what_its_poller_saw_and_the_judge_reads_it(tmp_path: Path) -> None:
     session = Session(
         1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr import recipe
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
 from autobrrr.recipe.recipe_schema import json_schema
@@ -122,14 +121,6 @@ def test_a_script_is_not_started_with_a_recipe_that_brings_code(
     assert main(["run", "--recipe", str(file), "--", "touch", str(started)]) == EXIT_USAGE
     assert f"{file}:3: no variable 'LD_PRELOAD'" in capsys.readouterr().err
     assert not started.exists()
-
-
-def test_no_option_of_a_remedy_is_free_text() -> None:
-    for remedy in REGISTRY.values():
-        for option in remedy.options:
-            assert option.kind in ("int", "float", "bool", "choice"), (remedy.name, option.name)
-            for choice in option.choices:
-                assert re.fullmatch(r"[a-z0-9_-]+", str(choice), re.IGNORECASE), (remedy.name, choice)
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,6 @@ def test_the_step_of_both_stands_beside_its_change() -> None:
     assert "not an A/B test" in text
 
 
-def test_what_differs_beside_the_speed_is_said() -> None:
-    assert len(compared().comparison.caveats) == 1
-    caveats = compared(torch="9.9").comparison.caveats
-    assert caveats[0].startswith("The jobs differ in torch: ")
-    assert caveats[0].endswith("then 9.9.")
-
-
 def figure(
     unit: Literal["ns", "share", "count"], before: float | None, after: float | None
 ) -> ComparedFigure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import msgspec
@@ -11,9 +10,8 @@ import pytest
 from autobrrr.cli import main, terminal_screen
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.report.html.page_template import page_html
-from autobrrr.report.page_model import Forest, Gain
+from autobrrr.report.page_model import Gain
 from autobrrr.report.pages.session_page import report_text, session_page
-from autobrrr.report.pages.study_page import study_page
 from autobrrr.report.past_session import past_session
 from support.pages import read_page
 from support.screens import tui
@@ -176,21 +174,6 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
     forest = text[text.index('<ul class="forest"') : text.index("</ul>", text.index('<ul class="forest"'))]
     assert forest.count('class="span') == len(measured) + 1  # and all together
     assert forest.count('class="told"') == sum(each.predicted is not None for each in tui.tuned().trials)
-
-
-def test_an_interval_is_drawn_from_end_to_end_and_says_where_it_leaves_the_axis() -> None:
-    wide = Gain(name="wide", achieved=1.0, interval=[0.30, 2.36])
-    faster = Gain(name="faster", achieved=1.5, interval=[1.2, 1.9])
-    slower = Gain(name="slower", achieved=0.5, interval=[0.0, 0.9])
-    assert (wide.side, faster.side, slower.side) == ("", "better", "worse")
-    scale = Forest(rows=[wide, faster, slower]).scale
-    low, one, high = (scale.within(value) for value in (0.30, 1.0, 2.36))
-    # Equal factors are equal lengths: 0.30 lies as far left of 1 as 1 / 0.30 would lie right of it.
-    assert (high - one) / (one - low) == pytest.approx(math.log(2.36) / math.log(1 / 0.30))
-    trials = [msgspec.structs.replace(tui.trial(), interval=each.interval) for each in (wide, slower)]
-    page = page_html(study_page(msgspec.structs.replace(tui.tuned(), trials=trials)))
-    assert page.count('class="span lower"') == 1
-    assert 'class="span higher"' not in page
 
 
 def test_a_trial_without_a_figure_is_called_not_measured() -> None:

@@ -15,8 +15,7 @@ from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import UsageError
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.log_scale import LogScale, around
-from autobrrr.report.page_model import Chart, Point, Series, section
-from autobrrr.report.page_text import page_text, section_text
+from autobrrr.report.page_text import page_text
 from autobrrr.report.pages import roofline_figures
 from autobrrr.report.pages.roofline_page import roofline_page
 from autobrrr.roofline import machine_identity, roofline_measure
@@ -99,28 +98,12 @@ def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
     assert all(point.flops <= best for point in points.values())
 
 
-def drawn(*lines: Series) -> Chart:
-    return Chart(title="", says="", lines=lines, name_y=str)
-
-
 def test_logarithmic_marks_are_round_and_within() -> None:
     assert LogScale(low=1.0, high=5e4).marks() == [1.0, 10.0, 100.0, 1000.0, 10000.0]
     assert LogScale(low=1.5, high=30.0).marks() == [2.0, 5.0, 10.0, 20.0]
     assert LogScale(low=1.0, high=100.0).share(10.0) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="above nothing"):
         around([1.0, 0.0])
-
-
-def test_a_chart_is_a_table_with_bars_in_a_terminal() -> None:
-    lines = [
-        Series(name="a", colour="", points=[Point(x=x, y=x) for x in (1.0, 10.0)]),
-        Series(name="b", colour="", points=[Point(x=10.0, y=5.0)]),
-    ]
-    head, first, last = section_text(section("", drawn(*lines)), 80).splitlines()[-3:]
-    assert head.split()[-2:] == ["a", "b"]
-    assert len(first.split()) == 3, "the second series has no such point"
-    assert last.count("█") > first.count("█") > 0
-    assert section_text(section("", drawn()), 80).strip() == ""
 
 
 def run(*words: str) -> int:
@@ -163,15 +146,3 @@ def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.C
 def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         run(*words)
-
-
-def test_the_device_is_a_gpu_only_where_driver_and_torch_have_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(roofline_measure, "torch_version", lambda: "2.9.1+cu128")
-    assert roofline_measure.default_device(tmp_path) == "cpu"
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/kfd").touch()
-    assert roofline_measure.default_device(tmp_path) == "cuda"
-    monkeypatch.setattr(roofline_measure, "torch_version", lambda: "2.9.1+cpu")
-    assert roofline_measure.default_device(tmp_path) == "cpu"

@@ -66,13 +66,6 @@ def test_without_leave_to_measure_only_the_cache_is_asked(tmp_path: Path) -> Non
     assert peaks(tmp_path, python, measure=False) == known
 
 
-def test_other_numbers_of_threads_and_other_torches_are_measured_apart(tmp_path: Path) -> None:
-    python = roofline.interpreter(tmp_path, answer())
-    peaks(tmp_path, python)
-    assert peaks(tmp_path, roofline.interpreter(tmp_path, answer(), torch="2.1.0"), measure=False) is None
-    assert peaks(tmp_path, python, measure=False, threads=1) is None
-
-
 @pytest.mark.parametrize(
     "python",
     [

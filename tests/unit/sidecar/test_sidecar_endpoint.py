@@ -24,7 +24,6 @@ from autobrrr.sidecar.sockets.session_socket import (
     connect_anywhere,
     find_target,
     is_alive,
-    is_under_way,
     passed_over,
     served,
     sweep,
@@ -133,21 +132,6 @@ def test_a_folder_that_is_open_to_others_is_refused(me: SessionTarget, env: dict
     paths.runtime_dir(env).mkdir(mode=0o755)
     with pytest.raises(AutobrrrError, match="open to other users"):
         SessionSocket(me, env)
-
-
-def test_a_session_is_found_also_under_another_runtime_variable(
-    me: SessionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paths, "TMP", tmp_path / "tmp")
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "login").mkdir(mode=0o700)
-    endpoint = SessionSocket(me, {})
-    assert is_under_way(me, {"XDG_RUNTIME_DIR": str(tmp_path / "login")})
-    endpoint.listen()
-    link = connect(me, {"XDG_RUNTIME_DIR": str(tmp_path / "login")})
-    assert link is not None
-    link.close()
-    endpoint.close()
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root plays other users")

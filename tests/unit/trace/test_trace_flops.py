@@ -73,23 +73,6 @@ def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:
     assert "99.97 %" in page
 
 
-@pytest.mark.parametrize(
-    "classes",
-    [
-        {"pointwise": kernels(100, 1000, 100, 1.0)},
-        {"matmul": kernels(900, 10**9, 100, 0.9), "pointwise": kernels(100, 1000, 100, 0.1)},
-        {"matmul": kernels(900, None, None, 0.9), "pointwise": kernels(100, 1000, 100, 0.1)},
-    ],
-    ids=["no contraction", "most contractions uncounted", "no shapes"],
-)
-def test_without_the_contractions_work_there_is_no_table(
-    analysis: Analysis, classes: dict[str, KernelClass]
-) -> None:
-    found = with_kernels(analysis, **classes)
-    assert flops_rows(device_of(found)) == []
-    assert "FLOPs against time" not in page_text(trace_page(found, {}))
-
-
 def test_a_streaming_kernel_makes_one_operation_an_element_at_least(tmp_path: Path) -> None:
     scene = Scene()
     scene.kernel(10, 5, STREAMING, grid=[100, 1, 1], block=[128, 1, 1])

@@ -70,14 +70,6 @@ def test_windows_that_begin_apart_are_matched_at_their_tail(tmp_path: Path) -> N
     assert "up to 7 more, which are left out" in found.ranks.note
 
 
-def test_windows_that_end_apart_are_matched_at_their_head(tmp_path: Path) -> None:
-    uneven = [1_000 + 37 * (index * index % 11) for index in range(30)]
-    found = job(tmp_path, [0, 600], left_out=[range(0), range(25, 30)], lengths_us=uneven).ranks
-    assert found is not None
-    assert found.matched_collectives == 25
-    assert [each.late_ns for each in found.ranks] == [0, 25 * 600_000]
-
-
 def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> None:
     found = job(tmp_path, [0, 700])
     waiting = found.traces[0]

@@ -39,13 +39,6 @@ def test_the_columns_do_not_depend_on_how_the_file_is_cut_into_blocks(size: int)
     assert figures(in_blocks(text, size)) == figures(in_blocks(text, len(text)))
 
 
-def test_a_bare_list_is_a_trace() -> None:
-    scene = busy_scene(1, 3)
-    bare = ("[" + ",".join(scene.events) + "]").encode()
-    assert len(in_blocks(bare, 500).gpu) == 3
-    assert in_blocks(bare, 500).damage is None
-
-
 def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
     target.write_bytes(gzip.compress(busy_scene(1, 3).text()))

@@ -92,17 +92,6 @@ def test_nothing_is_called_on_once_the_session_is_over() -> None:
     assert "on: " not in shown
 
 
-def test_right_after_a_tuning_what_it_kept_is_on_and_the_next_step_is_to_save_it() -> None:
-    """The last snapshot is older than the result: it is of a block without the remedy."""
-    view = take(tui.trying(), tui.tuned())
-    shown = text_of(glance_parts.gain(view, 60).rows)
-    assert "on: optimizer.fused" in shown
-    assert "nothing is on now" not in shown
-    assert not view.tuning
-    assert glance_parts.next_step(view)[0].startswith("e saves")
-    assert "trying" not in text_of(glance_parts.now_line(view, 60))
-
-
 @pytest.mark.parametrize("room", [48, 56, 68, 96])
 def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int) -> None:
     rows = glance_parts.gain(tui.judged(), room).rows

@@ -17,7 +17,6 @@ from autobrrr.records.log_lines import LogLine
 from autobrrr_tui import __main__ as demo
 from autobrrr_tui.sources.recorded_view import ViewReader, read
 from autobrrr_tui.sources.replay_source import ReplaySource
-from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
 from docs.recording import placeless
 from support.screens import tui
@@ -143,12 +142,6 @@ def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Pa
     assert views[-1].tuned is not None
 
 
-def test_nothing_can_be_wished_of_the_past() -> None:
-    told: list[str] = []
-    ReplaySource([], title="a").request(ViewRequest(do=Do.TUNE), told.append)
-    assert told == ["this is a recorded session: there is no job"]
-
-
 def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     entries = read(demo.RECORDING)
     reader = ViewReader()
@@ -183,16 +176,3 @@ def test_a_recording_tells_of_the_script_its_name_only(named: str) -> None:
     for event in (tui.snapshot(job=job), tuned, tui.details(tuned=tuned)):
         assert b"train.py" in msgspec.json.encode(placeless(event))
         assert b"/srv" not in msgspec.json.encode(placeless(event))
-
-
-def test_what_can_t_be_read_is_counted_in_a_note(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    lines = session()
-    lines.insert(3, line(13.5, "snapshot", {"pid": "of another version"}))
-    lines.insert(5, b"\0" * 4096 + b"\n")
-    path.write_bytes(b"".join(lines))
-    last = read(path)[-1]
-    assert last.kind == "note"
-    assert str(last.body["text"]).startswith("2 lines of the log can't be read, the first is line 4")
-    path.write_bytes(b"".join(session()))
-    assert [each.kind for each in read(path)].count("note") == 1

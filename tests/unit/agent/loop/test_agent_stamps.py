@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import cast
@@ -10,7 +9,6 @@ from typing import cast
 import pytest
 import torch
 
-from autobrrr.agent.agent_session import AgentSession
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.parameter_device import parameter_device
 from autobrrr.agent.loop.device_stamps import MOST_EVENTS, DeviceStamps
@@ -208,15 +206,6 @@ def test_an_error_of_the_device_ends_the_stamps_and_leaves_the_agent(job: Stampe
     assert not job.stamps.active
 
 
-def test_stamps_come_in_bursts_where_they_are_asked_for_so(job: Stamped) -> None:
-    job.on(every=8, steps=2)
-    for _ in range(17):
-        job.device.done_ns = job.device.queued_ns + MS
-        job.step(MS, plain=False)
-    assert sorted(job.written) == [0, 1, 8, 9, 16]
-    assert set(job.written.values()) == {MS}
-
-
 def test_a_model_that_moves_to_a_device_while_it_trains_is_stamped_from_then_on(job: Stamped) -> None:
     job.stamps.ask(1, 1, 0)
     job.step(MS, plain=False)
@@ -293,24 +282,6 @@ def test_a_drained_device_has_come_to_the_end_of_every_step(job: Stamped) -> Non
     assert job.written == {}
     assert job.stamps.drain()
     assert job.written == {0: 5 * MS, 1: 7 * MS}
-
-
-def test_a_trial_that_was_drained_stands_still_until_it_is_stopped_and_then_goes_on(loop: TrainLoop) -> None:
-    sent: list[dict[str, object]] = []
-    device = Device()
-    agent = AgentSession.__new__(AgentSession)
-    agent._loop, agent._emit = loop, sent.append  # type: ignore[method-assign]
-    loop.stamps._torch, loop.stamps.device = cast(ModuleType, device.torch), device
-    loop.post(lambda: loop.stamps.ask(1, 1, loop.hot.seq))
-    trained(loop, device, 20)
-    agent._do_drain({"id": 7, "hold_ms": 30})
-    began_s = time.monotonic()
-    trained(loop, device, 1)
-    assert time.monotonic() - began_s >= 0.03
-    assert sent == [{"reply": 7, "ok": True, "drained": True}]
-    records = read_ring(loop._pages.memory)
-    assert records[-1].device_ns == 5 * MS
-    trained(loop, device, 1)
 
 
 def test_a_host_is_ahead_at_a_step_s_end_while_the_device_is_still_in_an_earlier_one(job: Stamped) -> None:

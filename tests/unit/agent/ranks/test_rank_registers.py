@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
@@ -21,25 +20,6 @@ def test_what_is_put_first_stands_for_all() -> None:
     one.leave()
     assert other.get("1/outcome") == "go"
     other.leave()
-
-
-def test_threads_that_put_at_once_hear_the_same() -> None:
-    one = SharedLog.create()
-    ends = [one, *(SharedLog.open(one.address) for _ in range(3))]
-    heard: list[list[str]] = [[] for _ in ends]
-
-    def put(place: int) -> None:
-        heard[place] = [ends[place % 2].put(str(number), str(place)) for number in range(300)]
-
-    threads = [threading.Thread(target=put, args=(place,)) for place in range(len(ends))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert heard[0] == heard[1] == heard[2] == heard[3]
-    assert len(heard[0]) == 300
-    for end in ends:
-        end.leave()
 
 
 def test_a_log_that_has_gone_is_not_taken_for_another_file() -> None:
