@@ -59,13 +59,6 @@ def test_version_one_beside_version_two(tmp_path: Path, root: Path) -> None:
     assert groups.spare_memory_bytes(PID, proc, root) == 3 * MIB
 
 
-def test_a_path_of_another_namespace_leaves_the_root(tmp_path: Path, root: Path) -> None:
-    proc = process(tmp_path, "0::/docker/0123\n")
-    (root / "cgroup.controllers").touch()
-    group(root, **memory2(10 * MIB, 4 * MIB))
-    assert groups.spare_memory_bytes(PID, proc, root) == 6 * MIB
-
-
 @pytest.mark.parametrize(("limit", "spare"), [("max", 21), (5 * MIB, 6), (0, 1)])
 def test_swap_that_the_group_may_use_is_room(limit: object, spare: int, tmp_path: Path, root: Path) -> None:
     proc = process(tmp_path, "0::/job\n", swap_kib=20 << 10)

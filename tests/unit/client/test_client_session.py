@@ -116,13 +116,6 @@ def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
     assert len(begun) == 1
 
 
-def test_a_session_of_another_protocol_is_named(session: Session) -> None:
-    client = Client(session.theirs)
-    session.link.sendall(b'\0\0\0\7{"v":9}')
-    with pytest.raises(AutobrrrError, match="protocol version 9"):
-        client.snapshot()
-
-
 def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Session) -> None:
     session.answer(snapshot={"pid": "many"})
     client = Client(session.theirs)

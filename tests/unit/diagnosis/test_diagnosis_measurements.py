@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autobrrr.diagnosis.measurements import NO_STEPS, phase_figures, step_stats
+from autobrrr.diagnosis.measurements import phase_figures
 
 
 def test_phases_have_means_errors_and_a_rest() -> None:
@@ -40,19 +40,6 @@ def test_phases_longer_than_the_step_leave_no_negative_rest() -> None:
     assert found is not None
     assert found.mean.other == 0
     assert found.error.forward is None
-
-
-def test_no_step_gives_no_figures() -> None:
-    assert phase_figures(NO_STEPS, {}) is None
-    assert step_stats(NO_STEPS).count == 0
-    assert step_stats(NO_STEPS).median is None
-
-
-def test_step_figures_are_whole_nanoseconds() -> None:
-    found = step_stats(np.array([100, 101, 102, 1_000], np.int64))
-    assert (found.count, found.mean, found.median) == (4, 325, 101)
-    assert found.p99 is not None
-    assert 900 < found.p99 <= 1_000
 
 
 def test_a_few_steps_in_which_a_phase_was_not_measured_are_left_out() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.machine import control_groups, processors, procfs
+from autobrrr.machine import control_groups, procfs
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.processors import fault_cost_ns
 from autobrrr.records import HostSample
@@ -202,17 +202,6 @@ def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> 
     assert sample.throttled_share == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "expected"),
-    [("flags\t: fpu avx512_bf16 amx_bf16\n", True), ("flags\t: fpu avx2\n", False), ("odd\n", None)],
-)
-def test_a_processor_that_multiplies_bfloat16_says_so(
-    proc: FakeProc, cpuinfo: str, expected: bool | None
-) -> None:
-    (proc.root / "cpuinfo").write_text(cpuinfo)
-    assert processors.multiplies_bf16(proc.root) is expected
-
-
 def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> None:
     clock = iter([0, 512_000, 600_000, 651_200] * 3)
     assert fault_cost_ns(lambda: next(clock)) == pytest.approx((512_000 - 51_200) / 512)
@@ -243,8 +232,3 @@ def test_a_group_s_quota_bounds_the_cpus_that_are_of_use(proc: FakeProc) -> None
     assert control_groups.cpu_quota(10, proc.root, groups) == pytest.approx(1.5)
     (groups / "job.slice" / "cpu.max").write_text("50000 100000\n")
     assert control_groups.cpu_quota(10, proc.root, groups) == pytest.approx(0.5)
-
-
-def test_cpus_are_read_as_the_kernel_lists_them() -> None:
-    assert processors.cpu_list("0-2,8\n") == {0, 1, 2, 8}
-    assert processors.cpu_list("\n") == frozenset()

@@ -7,7 +7,7 @@ import msgspec
 from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
-from autobrrr.records.wire_answers import ActivityLine, SlowStep, StepHistory
+from autobrrr.records.wire_answers import ActivityLine, StepHistory
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from support.screens import tui
 
@@ -87,26 +87,6 @@ def test_each_block_of_a_tuning_is_a_stretch_and_what_was_kept_is_on_from_its_la
         ("optimizer.fused", 7.0, 20.0),
     ]
     assert not any(each.kind == "switch" for each in found.marks)  # the stretches show them
-
-
-def test_what_a_user_switches_is_a_mark_too() -> None:
-    found = timeline(
-        (0.0, tui.snapshot(active=[], state="judged")), (1.0, switch("gc.freeze is on", ["gc.freeze"]))
-    )
-    assert [(each.at_s, each.text) for each in found.marks if each.kind == "switch"] == [
-        (1.0, "gc.freeze is on")
-    ]
-
-
-def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:
-    slow = SlowStep(seq=7, before_ns=2 * S, ns=50 * MS, usual_ns=5 * MS, why="traced")
-    again = msgspec.structs.replace(slow, before_ns=4 * S)
-    found = timeline(
-        (0.0, tui.snapshot()),
-        (10.0, StepHistory(bucket_ns=S, slow=[slow])),
-        (12.0, StepHistory(bucket_ns=S, slow=[again])),
-    )
-    assert [(each.at_s, each.ns, each.why) for each in found.slow] == [(8.0, 50 * MS, "traced")]
 
 
 def test_who_took_the_cpu_is_named_with_the_most_of_it() -> None:

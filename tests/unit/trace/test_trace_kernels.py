@@ -7,7 +7,7 @@ import json
 import pytest
 
 from autobrrr.roofline.device_peaks import peaks_of
-from autobrrr.trace.kernels.kernel_classes import is_collective, kernel_class, uses_tensor_cores
+from autobrrr.trace.kernels.kernel_classes import kernel_class, uses_tensor_cores
 from autobrrr.trace.kernels.operator_flops import operator_flops
 from autobrrr.trace.reading.trace_columns import OperatorShape
 from autobrrr.trace.trace_analysis import analyse_trace
@@ -68,12 +68,6 @@ def test_a_kernel_s_name_gives_its_class(name: str, kind: str) -> None:
 )
 def test_tensor_cores_are_told_from_the_name_or_not_at_all(name: str, answer: bool | None) -> None:
     assert uses_tensor_cores(name) is answer
-
-
-def test_only_communication_libraries_count_as_collectives() -> None:
-    assert is_collective("ncclKernel_SendRecv")
-    assert is_collective("rcclGenericKernel")
-    assert not is_collective("void multimem_all_reduce_kernel<c10::BFloat16, 16>")
 
 
 def shape(

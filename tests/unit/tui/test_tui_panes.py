@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr import quantities
-from autobrrr.records import Phases, RankLine, Reverted, Tuning
-from autobrrr.records.gain_words import SURE
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.records import RankLine, Reverted, Tuning
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import ListChoice, page_rows
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
@@ -78,16 +76,6 @@ def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -
 def test_every_mode_fits_in_its_width(name: str, mode: str, width: int) -> None:
     for line in page_rows(PANES[mode].parts(VIEWS[name], 20), width).rows:
         assert width_of(line) <= width, plain(line)
-
-
-def test_the_phase_bar_is_the_whole_step() -> None:
-    phases = Phases(forward=30, backward=60, optimizer=10)
-    lines = [plain(line) for line in glance_parts.phases(phases, 50)]
-    assert lines[0].count("▓") == 15
-    assert lines[0].count("█") == 30
-    assert lines[0].count("▞") == 5
-    assert "forward 30 %" in lines[1]
-    assert "data" not in " ".join(lines), "what was not measured is not shown as nothing"
 
 
 def test_a_share_that_was_not_measured_is_no_zero() -> None:
@@ -176,10 +164,6 @@ def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
     none = msgspec.structs.replace(found.straggler, rank=None, pid=None, why="alike")
     view = replace(tui.ranks(), snapshot=msgspec.structs.replace(found, straggler=none))
     assert not any("slowest" in plain(line) for line in glance_parts.verdict(view, 56))
-
-
-def test_the_level_of_the_intervals_is_the_tuner_s() -> None:
-    assert f"{100 * (1 - TuneSettings().alpha):.0f} % interval" == SURE
 
 
 def test_what_was_applied_after_a_tuning_is_not_called_proven() -> None:

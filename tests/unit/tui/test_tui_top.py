@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 
 import msgspec
-import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
@@ -114,12 +113,6 @@ def test_a_job_that_can_not_be_entered_says_why_and_nothing_opens() -> None:
     assert "process 103 can't be attached to: stopped" in text
 
 
-def test_a_machine_without_jobs_is_shown_what_there_is_to_try() -> None:
-    text, _, _ = after("enter", jobs=list)
-    assert "no training job on this machine" in text
-    assert "top --demo" in text
-
-
 def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_one() -> None:
     jobs = [
         JobLine(
@@ -169,16 +162,3 @@ def test_ranks_of_one_job_stand_together() -> None:
 def test_processes_that_there_was_no_time_to_look_at_are_counted() -> None:
     text, _, _ = after(jobs=list, unseen=4000)
     assert "there was no time to look at 4000 processes" in text
-
-
-def test_cpu_is_that_since_the_last_look() -> None:
-    screen = TopScreen(lambda unseen: [], lambda pid: tui.FakeSource(tui.judged()))
-    first = JobLine(
-        pid=1, script="a.py", rank=None, torch="2", attached=False, attachable=True, why=None,
-        age_ns=100, cpu_ns=10,
-    )  # fmt: skip
-    screen._learn(first, None)
-    assert screen._cpu[1] == pytest.approx(0.1)
-    screen._jobs = [first]
-    screen._learn(msgspec.structs.replace(first, age_ns=200, cpu_ns=110), None)
-    assert screen._cpu[1] == pytest.approx(1.0)
