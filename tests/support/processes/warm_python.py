@@ -92,7 +92,12 @@ class _Server:
             self.process = subprocess.Popen(
                 [sys.executable, str(SERVER), str(theirs.fileno())],
                 # It outlives the test that starts it, which takes processes with its folder to be its own.
-                env={name: value for name, value in _of_servers().items() if name != "XDG_RUNTIME_DIR"},
+                # Each child has a path of its own.
+                env={
+                    name: value
+                    for name, value in _of_servers().items()
+                    if name not in ("XDG_RUNTIME_DIR", "PYTHONPATH")
+                },
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
