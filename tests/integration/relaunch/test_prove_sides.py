@@ -49,6 +49,7 @@ def test_a_side_that_crashes_is_named_with_its_last_words(tmp_path: Path, folder
     assert relaunch.fingerprint(folder) == before
 
 
+@pytest.mark.nightly  # by day: tests/unit/prove/test_verdicts.py
 def test_the_same_file_twice_is_compared_and_told_if_it_is_too_short(tmp_path: Path, folder: Path) -> None:
     word = command(folder, name="before")
     code, found, _ = proof_verb.proven(tmp_path, folder, "--before", word, "--after", word)
