@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import os
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from inspect import CO_GENERATOR
@@ -63,7 +62,6 @@ class Code:
     def __init__(self, code: CodeType) -> None:
         self.code = code
         self.instructions = list(dis.get_instructions(code))
-        self._starts = [start for start in dis.findlinestarts(code) if start[1] is not None]
         ends: dict[int, int] = {}
         for one in self.instructions:
             target = _target(one)
@@ -73,12 +71,7 @@ class Code:
 
     def line(self, offset: int) -> int:
         """The source line of an instruction."""
-        at = bisect_right([start for start, _ in self._starts], offset) - 1
-        return int(self._starts[max(at, 0)][1] or 0) if self._starts else self.code.co_firstlineno
-
-    def where(self, offset: int) -> str:
-        """`train.py:31 main`, as sampled frames name a place."""
-        return f"{os.path.basename(self.code.co_filename)}:{self.line(offset)} {self.code.co_name}"
+        return _line(self.code, offset)
 
     def around(self, offset: int) -> BytecodeLoop | None:
         """The innermost loop around an instruction."""
@@ -222,6 +215,7 @@ def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, objec
 
 
 def _named(code: CodeType, offset: int) -> str:
+    """`train.py:31 main`, as sampled frames name a place."""
     return f"{os.path.basename(code.co_filename)}:{_line(code, offset)} {code.co_name}"
 
 
@@ -245,23 +239,23 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     region, line = loop or read.whole, read.line(offset)
     for at, name in read.attributes(region):
         if name in CALLS and (read.line(at) == line or CALLS[name] in ANYWHERE):
-            yield CALLS[name], read.where(at), True
+            yield CALLS[name], _named(read.code, at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
             continue
         if kind == "reads back" or "non_blocking" not in read.keywords(read.line(at)):
-            yield kind, read.where(at), read.line(at) == line
+            yield kind, _named(read.code, at), read.line(at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
             pass  # it trains
         elif len(names & IN_PLACE) >= (1 if one_is_enough else 2):
-            yield "updates", read.where(loop.first), True
+            yield "updates", _named(read.code, loop.first), True
         elif names.isdisjoint(CALLS.keys() | COPIES | READS_BACK):
-            yield "loops", read.where(loop.first), True
+            yield "loops", _named(read.code, loop.first), True
     if _accumulates(read, region):
-        yield "accumulates", read.where(region.first), True
+        yield "accumulates", _named(read.code, region.first), True
     attention = _attention(read.code, read)
     if attention is not None:
         yield "attention", attention, True
@@ -291,7 +285,7 @@ def _attention(code: CodeType, read: Code | None = None) -> str | None:
     products = [one.offset for one in read.instructions if _is_product(one)]
     for one in read.instructions:
         if one.argval == "softmax" and products and products[0] < one.offset < products[-1]:
-            return read.where(one.offset)
+            return _named(read.code, one.offset)
     return None
 
 

@@ -54,6 +54,7 @@ _DISPATCH = (
     "functional.py",
 )
 _NO_DISPATCH = ("nn/parallel/",)
+_VALIDATES = ("torch/distributions/constraints.py", "torch/distributions/distribution.py")
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
 WORKERS_EVERY = 3  # looks at training for one at a worker
@@ -164,10 +165,13 @@ def sample(
     places: Counter[Place] = Counter()
     fed: Counter[Place] = Counter()
     between: Counter[Place] = Counter()
+    validates: Counter[str] = Counter()
     for (place, path, inner), count in seen.items():
         places[place] += count
         fed[place] += count * (place[1] == "other" and not feeds.isdisjoint(code for code, _ in path))
         between[place] += count * in_library(path, inner, loop_sites, foreign)
+        if inner.co_filename.endswith(_VALIDATES):
+            validates[place[0]] += count
     return {
         "samples": sum(seen.values()),
         "places": [
@@ -193,7 +197,8 @@ def sample(
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
-        "code": sites_on(stacks, foreign, innermost),
+        "code": sites_on(stacks, foreign, innermost)
+        + [{"what": "validates", "where": at, "samples": count} for at, count in validates.items()],
         "paths": paths_of(paths, foreign),
     }
 

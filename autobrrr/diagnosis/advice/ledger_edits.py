@@ -30,7 +30,7 @@ LOOPS = "loops"
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
-ITSELF = "makes tensors"  # a kind whose edit makes one call cheaper, and nothing around it
+ITSELF = ("makes tensors", "validates")  # their edits make a call cheaper, and nothing around it
 
 
 def ledger_edits(measured: Measurements) -> list[Advice]:
@@ -56,7 +56,7 @@ def costly_line(measured: Measurements, what: str) -> Found:
     for site in sites(measured, what):
         row = where_of(measured, site.where)
         if row is not None and site.samples >= max(FEWEST_SAMPLES, MUCH_OF_IT * row.share * looks):
-            return site.where, min(row.share, site.samples / looks) if what == ITSELF else row.share
+            return site.where, min(row.share, site.samples / looks) if what in ITSELF else row.share
     return None
 
 
@@ -76,7 +76,8 @@ def _grows(measured: Measurements) -> Found:
 def _python(measured: Measurements) -> Found:
     """Python of the user's between the phases, of no kind known here."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
-    known = {*rows_beside(__file__), "updates"} - {LOOPS}  # "updates" have their edit in `script_edits`
+    # "updates" have their edit in `script_edits`; checks are never all that a line does.
+    known = {*rows_beside(__file__), "updates"} - {LOOPS, "validates"}
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
     places += [] if looped is None else [looped[0]]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
