@@ -192,13 +192,12 @@ def probed(model: StepModel, step_ns: int | None = None, fixed: float = 0.9) -> 
     step_ns = step_ns or model.step_ns
     points = []
     for factor in (0.25, 0.5, 1, 2):
-        shadow_ns = int(step_ns + (factor - 1) * (1 - fixed) * step_ns)
+        shadow_ns = int(step_ns * (fixed + factor * (1 - fixed)))
         points.append({"batch": int(model.batch * factor), "shadow_ns": [shadow_ns] * 6, "minor_faults": 0})
     return {
         "status": "ok",
         "batch": model.batch,
         "points": points,
-        "step_ns": step_ns,
         "operations": 400,
     }
 
