@@ -3,8 +3,8 @@
     python benchmarks/speedups/slower_causes.py [NAME ...]
 
 The regressions of `speedups/regressions.py`, each against the job as it was: one start of each side, run in
-turn, as `prove` does once a side is slower. Right: a phase and a function that it names. No place is no error,
-a wrong one is.
+turn, as `prove` does once a side is slower. Right: a phase and a function that it names. No place is no
+error, a wrong one is.
 """
 
 from __future__ import annotations
