@@ -25,11 +25,11 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             NARRATOR.next_step("autobrrr recipe show NAME   (autobrrr recipe cp NAME FILE copies it)")
     elif args.action == "show":
-        text = _text(args.recipe)
+        text = recipe.load(args.recipe).text
         sys.stdout.write(readable_lines(text) if sys.stdout.isatty() else text)  # a copy is exact
         NARRATOR.next_step(started_with(args.recipe, ()))
     elif args.action == "cp":
-        _write_new(args.to, _text(args.recipe))
+        _write_new(args.to, recipe.load(args.recipe).text)
         NARRATOR.next_step(started_with(str(args.to), ()))
     elif args.action == "validate":
         _validate(args.recipes)
@@ -60,11 +60,6 @@ def _list(*, as_json: bool) -> None:
         doubt = f" (unproven: {', '.join(unproven)})" if unproven else ""
         shown.append(f"{name:<24}{found.description or ''}{doubt}")
     print(json.dumps({"schema": 1, "recipes": lines}) if as_json else "\n".join(shown))
-
-
-def _text(name: str) -> str:
-    """The text of a valid recipe."""
-    return recipe.load_with_text(name)[1]
 
 
 def _write_new(file: Path, text: str) -> None:

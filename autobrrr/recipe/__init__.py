@@ -7,7 +7,7 @@ measured. It holds no code.
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
 from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
-from autobrrr.recipe.recipe_reader import load, load_with_text, parse, shipped
+from autobrrr.recipe.recipe_reader import load, parse, shipped
 from autobrrr.recipe.recipe_writer import dump, from_tuning
 from autobrrr.recipe.script_flags import (
     NO_PLACE,

@@ -61,9 +61,10 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A valid recipe. `source` is for messages."""
+    """A valid recipe. `source` is for messages; `text` is what it was read from."""
 
     source: str = field(default="recipe", compare=False)
+    text: str = field(default="", compare=False, repr=False)
     description: str | None = None
     match: Match = field(default_factory=Match)
     remedies: tuple[Chosen, ...] = ()

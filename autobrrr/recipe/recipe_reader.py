@@ -56,15 +56,6 @@ def load(path: Path | str) -> Recipe:
     Raises:
         UsageError: it can't be read, or is not valid.
     """
-    return load_with_text(path)[0]
-
-
-def load_with_text(path: Path | str) -> tuple[Recipe, str]:
-    """The same with the text that it was read from; the file may be another one a moment later.
-
-    Raises:
-        UsageError: it can't be read, or is not valid.
-    """
     file = Path(path)
     try:
         if not file.exists() and str(path) in shipped():
@@ -82,7 +73,7 @@ def load_with_text(path: Path | str) -> tuple[Recipe, str]:
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{file}:{line}: not UTF-8 text") from None
-    return parse(text, str(file)), text
+    return parse(text, str(file))
 
 
 def parse(text: str, source: str = "recipe") -> Recipe:
@@ -154,6 +145,7 @@ class _Reader:
             self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
         return Recipe(
             source=self.source,
+            text=self.text_of_file,
             description=file.description,
             match=file.match,
             remedies=self.remedies(file.remedies),
