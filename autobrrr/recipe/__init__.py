@@ -8,7 +8,7 @@ from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
 from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
 from autobrrr.recipe.recipe_reader import load, parse, shipped
-from autobrrr.recipe.recipe_writer import dump, from_tuning
+from autobrrr.recipe.recipe_writer import chosen, dump, from_tuning, match_of
 from autobrrr.recipe.script_flags import (
     NO_PLACE,
     misplaced,

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe, Value
-from autobrrr.records import Tuning
+from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe
+from autobrrr.records import JobFacts, Tuning
 
 
 def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
@@ -24,10 +24,8 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
     measured_on = machine if job is None or job.torch is None else f"{machine}, torch {job.torch}"
     interval = None if tuning.interval is None else (tuning.interval[0], tuning.interval[1])
     return Recipe(
-        match=Match()
-        if job is None
-        else Match(script=glob.escape(Path(job.script).name) or None, device=job.recipe_device),
-        remedies=tuple(Chosen(name=trial.remedy, options=_values(trial.options)) for trial in kept),
+        match=match_of(job),
+        remedies=tuple(chosen(trial.remedy, trial.options) for trial in kept),
         # Without an interval the speed-up was not confirmed by a closing run: no evidence.
         evidence=None
         if interval is None
@@ -43,6 +41,19 @@ def from_tuning(tuning: Tuning, cores: int | None = None) -> Recipe:
         ),
         numerics=tuning.class_,
     )
+
+
+def match_of(job: JobFacts | None) -> Match:
+    """The scripts and device that a recipe of this job is for."""
+    if job is None:
+        return Match()
+    return Match(script=glob.escape(Path(job.script).name) or None, device=job.recipe_device)
+
+
+def chosen(remedy: str, options: Mapping[str, object]) -> Chosen:
+    """A remedy with those of its options that a recipe can hold."""
+    values = {key: value for key, value in options.items() if isinstance(value, str | int | float | bool)}
+    return Chosen(name=remedy, options=values)
 
 
 def dump(recipe: Recipe) -> str:
@@ -95,10 +106,6 @@ def _evidence(measured: Measured) -> list[str]:
     if measured.at_least:
         lines.append(_line("at_least", True))
     return lines
-
-
-def _values(options: Mapping[str, object]) -> dict[str, Value]:
-    return {key: value for key, value in options.items() if isinstance(value, str | int | float | bool)}
 
 
 def _dumps(table: dict[str, object]) -> str:

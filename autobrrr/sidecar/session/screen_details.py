@@ -5,7 +5,6 @@ In: a session, the last tuning. Out: `wire_answers.Details`. Asked for about onc
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from typing import get_args
 
@@ -57,18 +56,12 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
     active = list(on)
     if not active:
         return None
-    chosen = tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in active)
+    chosen = tuple(recipe.chosen(each.remedy, each.options) for each in active)
     kept = None if tuned is None else recipe.from_tuning(tuned)
     if kept is not None and _by_name(kept.remedies) == _by_name(chosen):
         made = kept
     else:
-        made = recipe.Recipe(
-            match=recipe.Match(
-                script=None if facts is None else glob.escape(facts.script.rsplit("/", 1)[-1]) or None,
-                device="cpu" if facts is None else facts.recipe_device,
-            ),
-            remedies=chosen,
-        )
+        made = recipe.Recipe(match=recipe.match_of(facts), remedies=chosen)
     text = recipe.dump(made)
     try:
         recipe.parse(text)
@@ -114,9 +107,3 @@ def _remedies(
 
 def _by_name(remedies: Iterable[recipe.Chosen]) -> dict[str, dict[str, Value]]:
     return {each.name: dict(each.options) for each in remedies}
-
-
-def _values(applied: ActiveRemedy) -> dict[str, Value]:
-    return {
-        key: value for key, value in applied.options.items() if isinstance(value, str | int | float | bool)
-    }
