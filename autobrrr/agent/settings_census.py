@@ -123,7 +123,7 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
     """Of the largest table with a dense gradient on a CPU, the rows that this step had no gradient for."""
     groups = [group for one in loop.job.optimizers for group in getattr(one, "param_groups", ())]
     grads = [each.grad for group in groups for each in group["params"] if each.dim() == 2]
-    dense = [each for each in grads if _plain(loop, each) and each.layout is loop.torch.strided]
+    dense = [each for each in grads if type(each) is loop.torch.Tensor and each.layout is loop.torch.strided]
     tables = [each for each in dense if each.numel() >= LARGE and each.device.type == "cpu"]
     if not tables:
         return {}
@@ -131,11 +131,6 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
     rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
     unused = float((rows == 0).all(dim=1).float().mean())
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
-
-
-def _plain(loop: TrainLoop, thing: object) -> bool:
-    # An operator on a DTensor is a collective, which no other rank expects: gloo then ends the process.
-    return type(thing) is loop.torch.Tensor
 
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
@@ -146,10 +141,9 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             for parameter in list(group["params"]):
                 sizes[parameter.dtype] += parameter.numel()
         kept = [one for one in list(getattr(optimizer, "state", {}).values()) if isinstance(one, dict)]
-        states += [value for one in kept for value in list(one.values())]
-    floats = [
-        one for one in states if _plain(loop, one) and one.dtype is loop.torch.float32 and one.numel() > 1
-    ]
+        # An operator on a DTensor is a collective, which no other rank expects: gloo then ends the process.
+        states += [value for one in kept for value in list(one.values()) if type(value) is loop.torch.Tensor]
+    floats = [one for one in states if one.dtype is loop.torch.float32 and one.numel() > 1]
     for value in floats[:: max(1, len(floats) // MOST_STATES)]:
         if value.device.type == "cpu" and value.is_contiguous():
             some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()

@@ -72,13 +72,11 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         say(f"{left.why}, and so has its session")
     elif left.stays:
         say(f"detached; all ranks keep {', '.join(left.stays)}: they could not revert it at one step")
-    elif active or left.on:
+    else:
         off = [remedy for remedy in active if remedy not in left.on]
         parts = {"still applied": left.on, "reverted": off}
         told = [f"{word}: {', '.join(remedies)}" for word, remedies in parts.items() if remedies]
-        say(f"detached; {'; '.join(told)}")
-    else:
-        say("detached; no remedy was on")
+        say(f"detached; {'; '.join(told) or 'no remedy was on'}")
     if left.lost_lines:
         say(lost_log_lines(left.lost_lines))
     return True

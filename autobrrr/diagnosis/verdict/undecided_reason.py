@@ -285,10 +285,8 @@ def _guard(case: JudgedCase) -> Undecided | None:
 
 def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
-    so_far = f"still measuring, {steps} steps so far"
-    if steps == 0:
-        so_far = f"still measuring, no step counts yet ({case.measured.seen} since attach)"
-    return "unknown", Sentence(adds=f"{so_far}{_phases(case) or _waits(case)}"), _again(case)
+    so_far = f"{steps} steps so far" if steps else f"no step counts yet ({case.measured.seen} since attach)"
+    return "unknown", Sentence(adds=f"still measuring, {so_far}{_phases(case) or _waits(case)}"), _again(case)
 
 
 GROUNDS: tuple[Ground, ...] = (

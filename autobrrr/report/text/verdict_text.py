@@ -104,6 +104,5 @@ def signals_words(named: Diagnosis) -> str:
 def carrying(found: Diagnosis) -> list[Evidence]:
     """The evidence that carries the verdict; where there is none, what was measured at all."""
     named = [each for each in found.evidence if each.says == found.regime]
-    rest = [each for each in found.evidence if (each.value or each.against) and each not in named]
-    excluding = [each for each in rest if each.against]
-    return (named or excluding + [each for each in rest if each not in excluding])[:MOST_EVIDENCE]
+    rest = [each for each in found.evidence if each.value or each.against]
+    return (named or sorted(rest, key=lambda each: not each.against))[:MOST_EVIDENCE]
