@@ -219,11 +219,11 @@ def _by_clocks(measured: Measurements, looks: list[Spent]) -> list[Spent]:
     parts = step_parts(measured)
     if parts is None:
         return looks
-    seen = {name: sum(row.share for row in looks if row.phase == name) for name in parts.phase}
+    # What no clock measures, as forward in compiled code, is part of "other".
+    within = [(row, row.phase if row.phase in parts.phase else "other") for row in looks]
+    seen = {name: sum(row.share for row, at in within if at == name) for name in parts.phase}
     shared = [
-        replace(row, share=row.share * parts.phase[row.phase] / seen[row.phase])
-        for row in looks
-        if seen.get(row.phase)
+        replace(row, share=row.share * parts.phase[at] / seen[at]) for row, at in within if seen.get(at)
     ]
     return shared + [
         Spent(phase=name, kind=_work(measured, name), where=None, share=share, source=CLOCK)

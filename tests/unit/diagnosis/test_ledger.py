@@ -95,6 +95,17 @@ def test_where_others_have_the_cpus_a_phase_is_as_long_as_its_clock_says() -> No
     assert {row.phase for row in rows if row.source == "phase clock"} == {"data_wait", "forward", "optimizer"}
 
 
+def test_what_no_clock_measures_is_told_from_what_lies_between_the_phases() -> None:
+    compiled = {"data_wait": 0.0, "backward": 0.2, "other": 0.8}
+    looks = stacks(
+        place("train.py:22 guard", "other", 5),
+        place("train.py:38 <module>", "forward", 60),
+        place("train.py:40 <module>", "backward", 35),
+    )
+    found = wheres(measured(8 * MS, compiled, stacks=looks, host=machine(run_delay_share=0.7)))
+    assert {row.line: round(row.share, 2) for row in found} == {22: 0.06, 38: 0.74, 40: 0.2}
+
+
 def test_the_call_under_which_a_library_trains_is_no_line_to_change() -> None:
     phases = ("forward", "backward", "optimizer", "other")
     trainer = stacks(*(place("train.py:99 main", phase, 20) for phase in phases))
