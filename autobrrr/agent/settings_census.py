@@ -59,7 +59,8 @@ class SettingsCensus:
         now_s, found, late = time.monotonic(), self._switches, False
         every_s = LATE_S if self._asked else EVERY_S
         if now_s - self._asked_s >= every_s and self._loop.measuring.task is None:
-            late, self._asked_s = self._asked, now_s  # the steps are long: what needs no boundary is told now
+            late = self._asked  # the steps are long: what needs no boundary is told now, and then as usual
+            self._asked_s = now_s + (EVERY_S - LATE_S if late else 0)
             if not late:
                 self._asked = True
                 self._loop.post(self._look)

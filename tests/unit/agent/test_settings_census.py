@@ -187,16 +187,13 @@ def test_a_look_is_asked_for_again_now_and_then_and_not_while_steps_are_measured
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     loop = Loop(torch.zeros(4, dtype=torch.float64))
     census = SettingsCensus(loop)  # type: ignore[arg-type]
-    for seconds in (0.0, 1.0, LATE_S - 1):
+    for seconds, late in ((0.0, False), (1.0, False), (LATE_S - 1, True), (LATE_S, False), (EVERY_S, True)):
         now_s[0] += seconds
-        told = census.facts()
-        assert (told is not None) == (
-            seconds > 1
-        )  # no boundary has come for so long: what needs none is told
+        assert (census.facts() is not None) == late  # no boundary has come: what needs none is told
         assert len(loop.posted) == 1
     loop.posted.pop()()
     assert census.facts() is not None
-    now_s[0] += EVERY_S
+    now_s[0] += 2 * EVERY_S
     census.facts()
     assert len(loop.posted) == 1
     loop.posted.pop()()
