@@ -69,10 +69,6 @@ class Code:
                 ends[target] = max(one.offset, ends.get(target, 0))
         self.loops = [BytecodeLoop(first, last) for first, last in ends.items()]
 
-    def line(self, offset: int) -> int:
-        """The source line of an instruction."""
-        return _line(self.code, offset)
-
     def around(self, offset: int) -> BytecodeLoop | None:
         """The innermost loop around an instruction."""
         return min(
@@ -101,7 +97,7 @@ class Code:
             # dis of Python 3.11 does not look the constant up.
             named = one.opname == "KW_NAMES" and one.arg is not None
             value = self.code.co_consts[one.arg or 0] if named else one.argval
-            if isinstance(value, tuple) and self.line(one.offset) == line:
+            if isinstance(value, tuple) and _line(self.code, one.offset) == line:
                 found.update(name for name in value if isinstance(name, str))
         return found
 
@@ -236,15 +232,15 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     loop = read.around(offset)
     if loop is None and read.code.co_name == "<module>":
         return
-    region, line = loop or read.whole, read.line(offset)
+    region, line = loop or read.whole, _line(read.code, offset)
     for at, name in read.attributes(region):
-        if name in CALLS and (read.line(at) == line or CALLS[name] in ANYWHERE):
+        if name in CALLS and (_line(read.code, at) == line or CALLS[name] in ANYWHERE):
             yield CALLS[name], _named(read.code, at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
             continue
-        if kind == "reads back" or "non_blocking" not in read.keywords(read.line(at)):
-            yield kind, _named(read.code, at), read.line(at) == line
+        if kind == "reads back" or "non_blocking" not in read.keywords(_line(read.code, at)):
+            yield kind, _named(read.code, at), _line(read.code, at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
