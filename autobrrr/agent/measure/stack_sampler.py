@@ -272,12 +272,14 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
             phase = "data_wait"
         elif users is None and file.endswith("torch/distributed/distributed_c10d.py"):
             in_collective = True
-        elif phase == "other":
-            phase = _phase(name, file)
+        elif phase in ("other", "compiled"):
+            found = _phase(name, file)
+            phase = phase if found == "other" else found
             in_closure = in_closure or (users is not None and name == "step" and "/torch/optim/" in file)
             if phase == "optimizer" and in_closure:
                 phase = "other"  # the optimizer has called the user's code
         frame = frame.f_back
+    phase = "forward" if phase == "compiled" else phase  # of a function: no module is called
     shown = users or innermost
     if shown is None:
         return "?", phase, in_loader, in_collective, does, False
@@ -325,6 +327,4 @@ def _phase(name: str, file: str) -> str:
         return "optimizer"
     if name == "_call_impl" and file.endswith("nn/modules/module.py"):
         return "forward"
-    if any(f"/torch/{part}" in file for part in _COMPILED):  # a compiled function is called: no module
-        return "forward"
-    return "other"
+    return "compiled" if any(f"/torch/{part}" in file for part in _COMPILED) else "other"

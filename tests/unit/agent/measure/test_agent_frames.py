@@ -119,6 +119,17 @@ def test_compiled_code_is_forward_and_torch_func_is_not(file: str, phase: str) -
     assert found[1] == phase
 
 
+def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
+    names: dict[str, object] = {}
+    for name, file in (("backward", "autograd/__init__.py"), ("wrapped", "_dynamo/eval_frame.py")):
+        source = f"def {name}(look):\n    return look()\n"
+        exec(compile(source, f"/x/site-packages/torch/{file}", "exec"), names)
+    found: Place = names["backward"](  # type: ignore[operator]
+        lambda: names["wrapped"](lambda: place_of(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
+    )
+    assert found[1] == "backward"
+
+
 def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
     folder = "/x/site-packages/torch/utils/data"
 
