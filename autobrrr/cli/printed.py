@@ -61,7 +61,11 @@ def show(text: str) -> None:
 
 
 def deliver(
-    args: argparse.Namespace, found: Record, page: ReportPage, html: ReportPage | None = None
+    args: argparse.Namespace,
+    found: Record,
+    page: ReportPage,
+    html: ReportPage | None = None,
+    width: int | None = 80,
 ) -> None:
     """A result as `--html FILE` and `--json` ask for it, else as text.
 
@@ -80,4 +84,4 @@ def deliver(
     if args.json:
         print(to_json(found), flush=True)
     else:
-        show(page_text(page))
+        show(page_text(page, width))

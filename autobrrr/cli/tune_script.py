@@ -19,7 +19,7 @@ import msgspec
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import deliver
+from autobrrr.cli.printed import columns, deliver
 from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
 from autobrrr.records import ExactnessClass, TuneProgress, Tuning
 
@@ -206,7 +206,7 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: o
         tuning = msgspec.structs.replace(tuning, recipe=str(args.recipe))
     elif args.recipe is not None:
         narrate("no recipe is written: nothing was proven faster")
-    deliver(args, tuning, study_page(tuning))
+    deliver(args, tuning, study_page(tuning), width=columns())
     if not args.json:
         NARRATOR.next_step(after_tuning(tuning, None, command))
     return EXIT_DONE

@@ -86,7 +86,7 @@ def entered(
         return open_session(pid, options, say_of(pid), foreground=foreground, owned=owned)
 
     # A sidecar in the foreground ends with the thread that started it: this one.
-    return for_each(pids, opened, at_once=not foreground)
+    return for_each(pids, opened, at_once=not foreground and len(pids) > 1)
 
 
 def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:

@@ -102,7 +102,7 @@ def make_sure_of_peaks(
     patience_s: float | None = None,
     waits_now: Callable[[], float] = share_without_a_cpu,
 ) -> None:
-    """Measure the peaks at so many threads with the job's torch, else with ours, unless good ones are cached.
+    """Measure the peaks at so many threads with the job's torch, or ours where its own is none to run, unless good ones are cached.
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
@@ -140,4 +140,4 @@ def make_sure_of_peaks(
         threads, folder, way.program, version=way.version, site=way.site, patience_s=patience_s
     )
     if found is None:
-        say("this machine's peaks could not be measured in time: the verdict does without them")
+        say("this machine's peaks could not be measured: the verdict does without them")

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -51,6 +52,7 @@ Fields = dict[str, object]
 T = TypeVar("T")
 
 ANSWER_S = 15.0
+FAREWELL_S = 1.0  # for each further question to a session that has not answered one
 SILENT_S = 30.0  # whoever says nothing for so long is asked whether it is there
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
@@ -86,6 +88,7 @@ class Client:
         self._number = 0
         self._events: deque[Fields] = deque()
         self._every_s: float | None = None  # subscribed
+        self._silent = False  # it has left a question without an answer
         self.facts = _typed(self._ask("ping"), SessionFacts)
 
     def snapshot(self) -> Diagnosis:
@@ -246,8 +249,7 @@ class Client:
         self._ask("cancel")
 
     def own(self, owned: bool = True) -> None:
-        """Have the session end when this client goes, unless others own it too, listen or tune; or, where
-        False, stay."""
+        """Have the session end when this client goes, unless others own it too or listen; False: it stays."""
         self._ask("own", owned=owned)
 
     def log(self, lines: int = 50) -> LogTail:
@@ -259,8 +261,8 @@ class Client:
         return self._over(_typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding))
 
     def leave(self) -> SessionEnding | None:
-        """A command is through: as `detach` where nobody else uses the session, and it was started for this
-        one, or for one that has left by now and nothing is on; None where it goes on."""
+        """A command is through: as `detach` where nobody else owns the session, listens or told it to stay;
+        None where it goes on."""
         ending = self._ask("leave", DETACH_S).get("ending")
         return None if ending is None else self._over(_typed(ending, SessionEnding))
 
@@ -279,6 +281,8 @@ class Client:
 
     def close(self) -> None:
         """Leave; the session goes on."""
+        with suppress(OSError):  # the other side is gone
+            self._link.shutdown(socket.SHUT_RDWR)  # also where a forked child holds the link
         self._link.close()
 
     def __enter__(self) -> Client:
@@ -295,13 +299,17 @@ class Client:
         except OSError as error:
             self._hear_last_words()
             raise self._gone() from error
-        end_s = time.monotonic() + timeout_s
+        if self._silent:
+            timeout_s = min(timeout_s, FAREWELL_S)
+        heard, end_s = False, time.monotonic() + timeout_s
         while True:
             message = self._next_message(end_s - time.monotonic())
             if message is None:
+                self._silent = not heard and timeout_s <= ANSWER_S  # else it is the job that takes long
                 raise AutobrrrError(
                     f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
                 )
+            heard, self._silent = True, False
             if "ok" not in message:
                 self._keep(message)
             elif message["ok"] is True and message.get("id") == number:

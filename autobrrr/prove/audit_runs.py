@@ -51,7 +51,7 @@ def accounts_of(
         trial = factory.begin(replace(launch, audit=Audit(file=account.file, offset=offset)))
         trial.witnesses.rest()
         try:
-            _watch(trial, account, tell, time_s=time_s / len(launches), least=least, enough=enough)
+            _watch(trial, account, tell, time_s=time_s, least=least, enough=enough)
             ending = trial.ending  # closing ends what still runs
         finally:
             trial.close()

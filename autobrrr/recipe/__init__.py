@@ -11,6 +11,7 @@ from autobrrr.recipe.recipe_reader import load, parse, shipped
 from autobrrr.recipe.recipe_writer import chosen, dump, from_tuning, match_of
 from autobrrr.recipe.script_flags import (
     NO_PLACE,
+    ignores_environment,
     misplaced,
     overruled,
     own_words,

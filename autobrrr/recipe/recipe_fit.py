@@ -16,6 +16,9 @@ from autobrrr.agent.remedies.registry import Refused
 from autobrrr.recipe.recipe_contents import Recipe
 
 
+LONGEST_VERSIONS = 200  # characters
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
     """What is here; None is not known, and fits."""
@@ -94,10 +97,12 @@ def versions_problem(text: str) -> str | None:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # only where a recipe names versions
 
     try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        return f'versions {text[:60]!r}: write them like ">=2.4,<3" or "==2.13.*"'
-    return None
+        if all(map(str.strip, text.split(","))) and len(text) <= LONGEST_VERSIONS:
+            SpecifierSet(text).contains("1")
+            return None
+    except (InvalidSpecifier, ValueError):
+        pass
+    return f'versions {text[:60]!r}: write them like ">=2.4,<3" or "==2.13.*"'
 
 
 def satisfies(version: str, clauses: str) -> bool:

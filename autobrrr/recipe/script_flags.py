@@ -16,12 +16,21 @@ from pathlib import Path
 from autobrrr.machine.procfs import is_python, python_run
 
 MOST_BYTES = 1 << 20
-# They start a script or a module, with flags of their own before it.
+# They run what their last words say, with flags of their own before it.
 LAUNCHERS = frozenset(
     ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 ) | {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
+
+
+# They become the command behind their own words.
+WRAPPERS = frozenset(
+    ("env", "nice", "ionice", "chrt", "taskset", "numactl", "timeout", "stdbuf", "setsid", "nohup")
+)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
+_UNSET, _CLEARS = re.compile(r"(?:--unset=|-[v0]*u)(.+)"), re.compile(r"-$|-[v0]*i|--ignore-environment$")
 _FLAG = re.compile(r"-(?![\d.])")  # a negative number is a value
+_RUNS_NEXT = re.compile(r"-[A-Za-z]*[mc]$|--module(=|$)")
+_NO_PYTHON = re.compile(r"--no[-_](p|$)")  # of a launcher: what it starts is some program
 NO_PLACE = "where the script's own flags begin can't be told from this command"
 # What takes flags from elsewhere than the calls of `add_argument` in the script's own text.
 OTHER_SOURCES = {
@@ -41,70 +50,103 @@ def script_of(command: Sequence[str]) -> str | None:
 def own_words(command: Sequence[str]) -> int | None:
     """Where the words begin that the program which trains reads itself; None where that can't be told.
 
-    They follow a Python file, a module, or Python's own code, started by a Python or a launcher, whatever
-    stands before. No other program is given a flag of a recipe, which could name code.
+    They follow Python's own script, module or code, and what a launcher starts; plain wrappers may stand
+    before. Every other program reads its words in ways of its own, and its flags may name modules, code and
+    files: so do modules that come with Python, and modules that have a Python file behind them.
     """
-    words, at = list(command), _starts(command)
-    begins = None if at is None else _behind_script(words, at)
-    return None if begins is None or _starts(words[begins:], scripts=False) is not None else begins
+    words = list(command)
+    at = behind_wrappers(words)
+    if at is None:
+        return None
+    if os.path.basename(words[at]) in LAUNCHERS:
+        return _after_launcher(words, at + 1)
+    if words[at].endswith(".py"):
+        return None if _runs_another(words[at + 1 :]) else at + 1
+    ran = python_run(words[at:]) if is_python(words[at]) else None
+    if ran is None or (ran.how == "-m" and _is_of_python(ran.target)):
+        return None
+    begins = at + ran.ends
+    if ran.how != "-c" and os.path.basename(ran.target) in LAUNCHERS:
+        return _after_launcher(words, begins)
+    runner = ran.how != "-c" and not ran.target.endswith(".py") and script_of(words[begins:]) is not None
+    own = set() if ran.how else known_flags(Path(ran.target))  # `-m` and `-c` may be the script's
+    behind = [word for word in words[begins:] if word not in (own or ())]
+    return None if runner or _runs_another(behind) else begins
 
 
-def _starts(command: Sequence[str], *, scripts: bool = True) -> int | None:
-    """Where the Python, the launcher or the script stands that a command becomes."""
-    for at, word in enumerate(command):
-        if is_python(word) or os.path.basename(word) in LAUNCHERS:
-            return at
-    return 0 if scripts and command and command[0].endswith(".py") else None
+def behind_wrappers(words: Sequence[str]) -> int | None:
+    """Where the program stands that plain wrappers become; None where it is no Python, script or launcher."""
+    if words and os.path.basename(words[0]) not in WRAPPERS:
+        return 0
+    return next((at for at, word in enumerate(words) if _starts_training(word)), None)
 
 
-def _behind_script(words: Sequence[str], at: int) -> int | None:
-    """Behind what a Python runs, or the script or module that a launcher, or a module of Python's, starts."""
-    begins = at + 1
-    if is_python(words[at]):
-        ran = python_run(words[at:])
-        if ran is None:
-            return None
-        begins = at + ran.ends
-        if os.path.basename(ran.target) not in LAUNCHERS and not (
-            ran.how == "-m" and _is_of_python(ran.target)
-        ):
-            return begins
-    elif words[at].endswith(".py"):
-        return begins
-    files = [i for i in range(begins, len(words)) if words[i].endswith(".py")]
-    sure = [i + 1 for i in files if not words[i - 1].startswith("-") or "=" in words[i - 1]]
-    names = [i for i in range(begins, len(words)) if words[i].partition("=")[0] in ("-m", "--module")]
-    modules = [i + (1 if "=" in words[i] else 2) for i in names]
-    own = next((each for each in (*sure, *modules, *(i + 1 for i in files)) if each <= len(words)), None)
-    return None if own is None or _is_of_python(words[own - 1].rpartition("=")[2]) else own
+def _starts_training(word: str) -> bool:
+    script = word.endswith(".py") and _ASSIGNED.match(word) is None
+    return script or is_python(word) or os.path.basename(word) in LAUNCHERS
+
+
+def program_of(command: Sequence[str]) -> str:
+    """What a command runs, behind plain wrappers."""
+    return command[behind_wrappers(command) or 0]
+
+
+def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """Variables that `env` before the program sets or takes away, whatever the command starts with."""
+    words = list(command[: behind_wrappers(command) or 0])
+    own = words[next((at for at, word in enumerate(words) if os.path.basename(word) == "env"), len(words)) :]
+    taken = {found[1] for word in own for one in (_ASSIGNED, _UNSET) if (found := one.match(word))}
+    taken |= {word for before, word in itertools.pairwise(own) if before in ("-u", "--unset")}
+    clears = any(_CLEARS.match(word) for word in own)
+    return {name: "the command sets it itself" for name in names if clears or name in taken}
+
+
+def unreached(command: Sequence[str]) -> str | None:
+    """Why no agent comes into a Python that the command starts: PYTHONPATH brings it; None where it does."""
+    if ignores_environment(command):
+        return "python -E and -I start without what PYTHONPATH names, and so without an agent"
+    if overruled(command, ["PYTHONPATH"]):
+        return "env takes away what PYTHONPATH names, and so the agent"
+    return None
+
+
+def ignores_environment(command: Sequence[str]) -> bool:
+    """Whether a Python command line says, by -E or -I, that nothing comes from the environment."""
+    at = behind_wrappers(command)
+    ran = python_run(command[at:]) if at is not None and is_python(command[at]) else None
+    return ran is not None and ran.is_isolated
+
+
+def _after_launcher(words: Sequence[str], begins: int) -> int | None:
+    """Behind the script or the module that a launcher starts; None where it can't be told."""
+    files = [at for at in range(begins, len(words)) if words[at].endswith(".py")]
+    sure = [at for at in files if not words[at - 1].startswith("-") or "=" in words[at - 1]]
+    if files:
+        own = (sure or files)[0] + 1
+        before = words[begins : own - 1]
+        elsewhere = _runs_next(before) or any(_NO_PYTHON.match(word) for word in before)
+        return None if elsewhere or _runs_another(words[own:]) else own
+    modules = [at for at in range(begins, len(words)) if words[at].partition("=")[0] in ("-m", "--module")]
+    if len(modules) != 1:
+        return None
+    own = modules[0] + (1 if "=" in words[modules[0]] else 2)
+    if own > len(words) or _is_of_python(words[own - 1].rpartition("=")[2]):
+        return None
+    return None if _runs_another(words[own:]) else own
 
 
 def _is_of_python(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def program_of(command: Sequence[str]) -> str:
-    """What a command runs, behind plain wrappers."""
-    return command[_starts(command) or 0]
+def _runs_next(words: Sequence[str]) -> bool:
+    """Whether one of them names a module or code to run."""
+    return any(_RUNS_NEXT.match(word) for word in words)
 
 
-def overruled(command: Sequence[str], names: Iterable[str]) -> dict[str, str]:
-    """Variables that `env` before the program sets or takes away, whatever the command starts with."""
-    before = list(command[: _starts(command) or 0])
-    taken = {found[1] for word in before if (found := _ASSIGNED.match(word))}
-    clears = "env" in before and not {"-", "-i", "--ignore-environment"}.isdisjoint(before)
-    return {name: "the command sets it itself" for name in names if clears or name in taken}
-
-
-def unreached(command: Sequence[str]) -> str | None:
-    """Why no agent comes into a Python that the command starts: PYTHONPATH brings it; None where it does."""
-    at = _starts(command)
-    ran = python_run(command[at:]) if at is not None and is_python(command[at]) else None
-    if ran is not None and ran.is_isolated:
-        return "python -E and -I start without what PYTHONPATH names, and so without an agent"
-    if overruled(command, ["PYTHONPATH"]):
-        return "env takes away what PYTHONPATH names, and so the agent"
-    return None
+def _runs_another(words: Sequence[str]) -> bool:
+    """Whether one of them could be another program, or name what one runs."""
+    return _runs_next(words) or any(is_python(word) or os.path.basename(word) in LAUNCHERS for word in words)
 
 
 def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import write_file
+from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, deliver, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
@@ -75,6 +75,7 @@ def _compare(args: argparse.Namespace) -> int:
     from autobrrr.report.pages.session_diff import compare_sessions
     from autobrrr.report.pages.side_by_side import comparison_page
 
+    check_places(args.html)
     found = compare_sessions(*(past(session_file(each)).data for each in args.diff))
     deliver(args, found, comparison_page(found))
     return EXIT_DONE

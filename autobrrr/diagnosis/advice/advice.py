@@ -73,7 +73,10 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     )
     most = own if own >= MEASURED_AT else HIGHEST
     rest.sort(
-        key=lambda one: (-min(one.expected or 1.0, most if one.interval else HIGHEST), bool(one.interval))
+        key=lambda one: (
+            -min(one.expected or 1.0, most if one.interval and one.interval[0] < own else HIGHEST),
+            bool(one.interval),
+        )
     )
     return sorted(first + rest, key=lambda one: one.class_ == CHANGES)
 

@@ -15,7 +15,7 @@ from autobrrr.records import HostSample
 
 def own_waits(measured: Measurements) -> list[float]:
     """The job's own part of the wait, at each look that could tell."""
-    looks = [(sample.run_delay_share, sample.foreign_cores) for sample in measured.host]
+    looks = [(sample.run_delay_share, others_cores(sample)) for sample in measured.host]
     if measured.traced is not None:
         looks.append((measured.traced.run_delay_share, measured.traced.foreign_cores))
     return [wait for wait in (own_delay(*look) for look in looks) if wait is not None]
@@ -27,6 +27,12 @@ def mean_delay(measured: Measurements) -> float:
     A burst that the median of the last looks does not show is in every mean of that time.
     """
     known = foreign_delays(measured, measured.host)
+    return sum(known) / len(known) if known else 0.0
+
+
+def worker_delay(measured: Measurements) -> float:
+    """The same where the job's own workers may have taken the CPUs: a doubt about all but the wait for them."""
+    known = [one.run_delay_share or 0.0 for one in measured.host if one.children_cpu_share]
     return sum(known) / len(known) if known else 0.0
 
 

@@ -67,7 +67,7 @@ def _memory(measured: Measurements) -> Trend | None:
     found = _grows(measured, settled, thresholds.MEMORY_RISES)
     steps_ns = int(measured.step_ns.sum())
     known = [one for one in known if one.t_ns >= known[-1].t_ns - steps_ns]
-    if found is None and len(measured.step_ns) >= len(known):
+    if found is None and len(measured.step_ns) >= len(known) >= 2 * thresholds.TREND_POINTS:
         found = _grows(measured, known, thresholds.MEMORY_RISES_ALWAYS)
     return found
 

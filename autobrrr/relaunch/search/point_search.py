@@ -77,6 +77,7 @@ class Search:
         self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
         self._worker = worker or (socket.gethostname(), os.getpid())
+        self._told: set[Point] = set()  # by this run
         self._open: dict[Point, tuple[optuna.Trial, Beat | None]] = {}
         self._held: set[Point] = set()
         self._storage, self._stays = storage, stays
@@ -98,6 +99,7 @@ class Search:
     def tell(self, result: Result) -> bool:
         """Enter a result; False where this worker was taken for dead meanwhile and another has the point."""
         trial, beat = self._open.pop(result.point)
+        self._told.add(result.point)
         if beat is not None:
             beat.stop()
         told = {name: getattr(result, name) for name in ("kind", "why", "low", "memory_bytes")}
@@ -179,7 +181,7 @@ class Search:
             point, host = point_of(trial, self._space), trial.user_attrs.get("host")
             if point is None:
                 continue
-            ours = (host, trial.user_attrs.get("pid")) == self._worker
+            ours = point in self._told and (host, trial.user_attrs.get("pid")) == self._worker
             result = result_of(trial, self._space, "" if ours else f"measured on {host}")
             if result is not None:
                 found.setdefault(point, result)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from autobrrr.errors import AutobrrrError
 from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
@@ -96,8 +97,10 @@ class Study:
             self._notes += self._memory.left_out(tried)
             winner = self._ablate(self._winner())
             found = None if winner is None else self._confirm(winner)
-            self.search.finish()
-            return self._result(winner, found)
+            outcome = self._result(winner, found)
+            with contextlib.suppress(AutobrrrError):  # what is proven stands without its database
+                self.search.finish()
+            return outcome
         finally:
             self._close_base()
             self.search.close()
@@ -264,7 +267,7 @@ class Study:
     def _turns(self, before: Point, after: Point, stage: str, doing: str) -> TimedTurns:
         """Fresh starts of two points."""
         sides = {BEFORE: partial(self.stable.start, before), AFTER: partial(self.stable.start, after)}
-        return TimedTurns(sides=sides, tell=lambda text: self._say(stage, doing + text))
+        return TimedTurns(sides=sides, tell=lambda text: self._say(stage, doing + text), longer=False)
 
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""
@@ -285,6 +288,8 @@ class Study:
                 if not problem.ending.is_orderly:
                     self._notes.append(f"a fresh start failed: {problem.why}")
                     return None
+                if i == CLOSING_STARTS - 1 and self.keep_output is not None:
+                    self._notes.append("the output was not saved: the last start ended too soon")
         if self._base_ns is None and (seen := turns.seen[BEFORE].step_ns):
             self._base_ns = seen[-1]
         return with_long_steps(turns.results, ALPHA) if len(turns.results) > 1 else None

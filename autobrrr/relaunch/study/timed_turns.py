@@ -22,6 +22,7 @@ from autobrrr.relaunch.study.start_statistics import StartResult
 from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
 from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LOOK_S, LiveTrial
 from autobrrr.relaunch.trial.memory_use import available_bytes
+from autobrrr.relaunch.trial.trial_agents import USUAL
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import winsorised
@@ -67,6 +68,7 @@ class TimedTurns:
     seen: dict[str, SideSeen] = field(default_factory=lambda: defaultdict(SideSeen))
     pairs: int = 0
     furthest: int = 0
+    longer: bool = True  # rounds go on for as long as coming up took
     clock: StepClock = "host"
 
     def start(self) -> None:
@@ -113,8 +115,11 @@ class TimedTurns:
             Unmeasurable: a side fails, or ends before it was timed.
         """
         rounds: list[Round] = []
+        for trial in trials.values() if yardstick is by_steps else ():
+            if trial.witnesses.chief is not None:
+                trial.witnesses.chief.cadence = USUAL
         now_ns = time.perf_counter_ns()
-        until_ns = 2 * now_ns - min(trial.began_ns for trial in trials.values())
+        until_ns = 2 * now_ns - min(trial.began_ns for trial in trials.values()) if self.longer else now_ns
         before = {side: (trial.steps.count, trial.ran_ns) for side, trial in trials.items()}
         for found in turns(trials, self.draw):
             rounds.append(found)

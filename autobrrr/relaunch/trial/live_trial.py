@@ -138,7 +138,7 @@ class LiveTrial:
         silent_ns = now - self._last_ns
         if steps.loss_lost:
             self.ending = self._given_up("nan", "its loss is no longer a finite number")
-        elif not steps.count and silent_ns > first_step_s * 1e9:
+        elif not steps.count and not self.witnesses.resting and silent_ns > first_step_s * 1e9:
             self.ending = self._given_up(
                 "no_steps", f"no training step was seen within {first_step_s:.0f} s after it started"
             )

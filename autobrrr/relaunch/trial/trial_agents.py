@@ -28,6 +28,8 @@ from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 
 # Every step shows what it holds, at up to 1 % of the time, alike on both sides of a comparison.
 CLOSE: Mapping[str, int] = EVERY_STEP
+# Where steps alone are counted.
+USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 # For one question, when nothing is timed any more.
 CLOSELY: Mapping[str, int] = {**EVERY_STEP, "cost_ppm": 50_000}
 
@@ -138,10 +140,10 @@ class Witnesses:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._by_name: dict[str, TrialAgents] = {}
-        self._resting = False
+        self.resting = False
 
     def look(self) -> None:
-        if self._resting:
+        if self.resting:
             return
         for file in islice(self._folder.glob("agent-*.sock"), MOST_AGENTS):
             if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
@@ -200,10 +202,10 @@ class Witnesses:
     def rest(self) -> None:
         """Leave the agents to somebody else for a while."""
         self.close()
-        self._resting = True
+        self.resting = True
 
     def return_(self) -> None:
-        self._resting = False
+        self.resting = False
 
 
 def _rank(witness: TrialAgents) -> int:

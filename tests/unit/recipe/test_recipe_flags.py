@@ -134,7 +134,13 @@ def test_the_last_flag_counts_and_none_stands_where_no_flag_is_read(
 
 def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> None:
     why = {"OMP_NUM_THREADS": "the command sets it itself"}
-    for command in ("env OMP_NUM_THREADS=8 python t.py", "nice env OMP_NUM_THREADS=8 torchrun t.py"):
+    for command in (
+        "env OMP_NUM_THREADS=8 python t.py",
+        "nice env -u X OMP_NUM_THREADS=8 torchrun t.py",
+        "env -u OMP_NUM_THREADS python t.py",
+        "env --unset=OMP_NUM_THREADS python t.py",
+        "env -vuOMP_NUM_THREADS python t.py",
+    ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS", "MALLOC_ARENA_MAX"]) == why
     for command in (
         "env -i python t.py",
@@ -143,7 +149,12 @@ def test_a_variable_that_the_command_sets_itself_is_said_to_be_left_out() -> Non
     ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == why
         assert recipe.unreached(command.split()) is not None
-    for command in ("python t.py OMP_NUM_THREADS=8", "stdbuf -i0 python t.py", "t"):
+    for command in (
+        "python t.py OMP_NUM_THREADS=8",
+        "env -u X python -u OMP_NUM_THREADS t.py",
+        "stdbuf -i0 python t.py",
+        "t",
+    ):
         assert recipe.overruled(command.split(), ["OMP_NUM_THREADS"]) == {}
 
 
@@ -166,7 +177,6 @@ def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
     [
         ("python -I train.py", True),
         ("python3.12 -uE -m pkg", True),
-        ("nice -n 1 python -X dev -I train.py", True),
         ("python -u train.py -I", False),
         ("python -m pkg -E", False),
         ("python -W error train.py", False),
@@ -174,24 +184,34 @@ def test_a_flag_that_can_not_be_taken_away_is_said_to_stay() -> None:
     ],
 )
 def test_a_python_that_ignores_its_environment_is_known(command: str, found: bool) -> None:
-    assert (recipe.unreached(command.split()) is not None) is found
+    assert recipe.ignores_environment(command.split()) is found
 
 
 @pytest.mark.parametrize(
     "command",
     [
+        "python -m cProfile train.py",
         "python -m cProfile",
+        "python -mpdb train.py",
         "python3 -m profile -o out",
+        "python -m IPython train.py",
+        "python -m coverage run train.py",
+        "python /opt/bin/ipython train.py",
         "python",
         "ipython train.py",
         "make train.py",
-        "python launch.py python -u other.py",
+        "srun python train.py",
         "mpirun -n 1 python train.py : -n 1 python other.py",
+        "mpirun -n 2 python train.py",
         "uv run train.py",
+        "nsys profile python train.py",
+        "ssh host python train.py",
         "bash train.py",
         "python_train.sh train.py",
+        "torchrun --no-python nsys profile train.py",
+        "torchrun --no_python ./other train.py",
+        "torchrun -m cProfile train.py",
         "torchrun -m cProfile",
-        "torchrun --no-python ./other",
         "nice",
         "env A=1",
     ],
@@ -204,35 +224,61 @@ def test_flags_have_no_place_behind_a_program_that_reads_words_in_its_own_way(co
 
 
 @pytest.mark.parametrize(
-    "ran",
-    ["python train.py", "python -m pkg.train", "torchrun --nproc-per-node 2 train.py", "torchrun -m pkg"],
+    "ran", ["python train.py", "python -m pkg.train", "torchrun --nproc-per-node 2 train.py"]
 )
 @pytest.mark.parametrize(
     "wrapper",
     [
         "",
+        "env",
         "env - A=1 B=train.py",
+        "env -u A -C /tmp --unset=B --chdir /tmp C=1",
+        "/usr/bin/nice -n 5",
         "nice -10",
-        "numactl --cpunodebind=0 -m 0",
-        "srun",
+        "ionice -c 3 -n7",
+        "chrt --fifo -R 10",
+        "taskset -ac 0-3",
+        "taskset 0xff",
+        "numactl --cpunodebind=0 -m 0 --localalloc",
+        "timeout -k 5 --signal TERM 1h",
+        "stdbuf -oL -e 0",
+        "setsid -w",
         "nohup nice -n 1 env A=1",
     ],
 )
-def test_whatever_starts_a_python_leaves_its_script_its_flags(wrapper: str, ran: str) -> None:
+def test_plain_wrappers_before_a_script_leave_it_its_flags(wrapper: str, ran: str) -> None:
     words = [*wrapper.split(), *ran.split()]
     assert recipe.own_words(words) == len(words)
     assert recipe.with_flags(words, {"--lr": 2}) == [*words, "--lr", "2"]
+    assert recipe.own_words([*words, "config/small.py"]) == (None if "-m" in ran.split() else len(words))
 
 
-def test_a_script_may_have_flags_that_are_pythons_elsewhere() -> None:
-    command = ["python", "train.py", "-m", "resnet50", "config/small.py"]
-    assert recipe.with_flags(command, {"-m": "vit", "--lr": 1})[2:] == [
-        *command[2:],
-        "-m",
-        "vit",
-        "--lr",
-        "1",
-    ]
+@pytest.mark.parametrize("script", ["profile.py", "cProfile.py", "./pdb.py", "timeit.py"])
+def test_a_script_file_that_is_called_like_a_module_of_pythons_gets_its_flags(script: str) -> None:
+    assert recipe.with_flags(["python", script], {"--lr": 2}) == ["python", script, "--lr", "2"]
+
+
+def test_a_python_behind_a_wrapper_may_ignore_its_environment_too() -> None:
+    assert recipe.ignores_environment(["nice", "-n", "1", "python", "-I", "train.py"])
+    assert not recipe.ignores_environment(["env", "-i", "python", "train.py"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python -X dev -I t.py", "python -W ignore -E t.py", "python --check-hash-based-pycs never -I t.py"],
+)
+def test_an_option_with_a_value_apart_hides_no_isolation(command: str) -> None:
+    assert recipe.ignores_environment(command.split())
+
+
+def test_a_script_may_have_flags_that_are_pythons_elsewhere(tmp_path: Path) -> None:
+    script, launcher = tmp_path / "train.py", tmp_path / "launch.py"
+    adds = "import argparse\np = argparse.ArgumentParser()\n{}p.add_argument('--lr')\np.parse_args()\n"
+    script.write_text(adds.format("p.add_argument('-m')\n"))
+    launcher.write_text(adds.format(""))
+    for file, placed in ((script, True), (launcher, False)):
+        command = ["python", str(file), "-m", "resnet50"]
+        assert (recipe.with_flags(command, {"--lr": 1}) != command) is placed
 
 
 def test_the_other_side_of_a_switch_with_two_is_a_flag_of_the_script(tmp_path: Path) -> None:
