@@ -47,6 +47,7 @@ SIZES = (  # all ranks of a job, and those on this machine
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 )
+IMPORT_NS = 30_000_000_000  # CPU time in which a process that only loads data has imported torch
 IDLE_SHARE, BUSY_SHARE, SAMPLE_S = 0.05, 0.2, 0.3
 
 
@@ -208,7 +209,7 @@ def ranks_below(
     if ranked:
         return ranked
     # A parent that trains idles, too, while the loader workers that it spawns import torch.
-    spent_ns = _cpu_ns(pid, proc)
+    spent_ns = min(_cpu_ns(pid, proc), IMPORT_NS)
     busy = [one for one in children if look.cpu_share(one) >= BUSY_SHARE and _cpu_ns(one, proc) > spent_ns]
     return children if busy and look.cpu_share(pid) < IDLE_SHARE else []
 

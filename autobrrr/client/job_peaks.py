@@ -102,7 +102,8 @@ def make_sure_of_peaks(
     patience_s: float | None = None,
     waits_now: Callable[[], float] = share_without_a_cpu,
 ) -> None:
-    """Measure the peaks at so many threads with the job's torch, or ours where its own is none to run, unless good ones are cached.
+    """Measure the peaks at so many threads, unless good ones are cached: with the job's torch, or ours
+    where its own can't be run from here.
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.

@@ -15,7 +15,6 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused
 from autobrrr.recipe.recipe_contents import Recipe
 
-
 LONGEST_VERSIONS = 200  # characters
 
 

@@ -11,6 +11,7 @@ import dis
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from inspect import CO_GENERATOR
 from itertools import pairwise
 from types import CodeType, FrameType
@@ -216,10 +217,13 @@ def _named(code: CodeType, offset: int) -> str:
 
 
 def _line(code: CodeType, offset: int) -> int:
-    return next(
-        (line for start, end, line in code.co_lines() if start <= offset < end and line is not None),
-        code.co_firstlineno,
-    )
+    return _lines(code).get(offset, code.co_firstlineno)
+
+
+@lru_cache(maxsize=128)  # asked for each instruction, while training waits for the interpreter
+def _lines(code: CodeType) -> dict[int, int]:
+    known = ((start, end, line) for start, end, line in code.co_lines() if line is not None)
+    return {at: line for start, end, line in known for at in range(start, end, 2)}
 
 
 def attention_in(codes: Iterable[CodeType]) -> list[str]:

@@ -31,7 +31,7 @@ def mean_delay(measured: Measurements) -> float:
 
 
 def worker_delay(measured: Measurements) -> float:
-    """The same where the job's own workers may have taken the CPUs: a doubt about all but the wait for them."""
+    """The same where the job's own workers may have taken the CPUs: a doubt, but not about the wait for them."""
     known = [one.run_delay_share or 0.0 for one in measured.host if one.children_cpu_share]
     return sum(known) / len(known) if known else 0.0
 

@@ -80,7 +80,7 @@ def _wrapped_owners(torch: ModuleType) -> Iterator[object]:
         yield torch.fx.Tracer
     for kind in list(vars(torch.optim).values()):
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
-            yield from (kind, sys.modules[kind.__module__])
+            yield from filter(None, (kind, sys.modules.get(kind.__module__)))
 
 
 def _is_of_compiler(function: object) -> bool:

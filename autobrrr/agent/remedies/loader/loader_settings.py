@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import ExitStack
 from typing import Any
 
 from ...live_torch.live_job import Job
@@ -116,9 +117,12 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     else:
         raise Refused("; ".join(reasons), max(reasons.values()))  # unfit, where one loader is
     settings = LoaderSettings(job, settle)
-    EPOCHS.listen(job.torch, settings.begins, settings.give_back)
-    for loader in job.loaders:
-        settings.begins(loader)
+    with ExitStack() as undo:  # a loader of the job's own kind may raise anything
+        undo.callback(settings.undo)
+        EPOCHS.listen(job.torch, settings.begins, settings.give_back)
+        for loader in job.loaders:
+            settings.begins(loader)
+        undo.pop_all()
     return WatchedUndo(settings.undo, lambda: settings.trouble)
 
 

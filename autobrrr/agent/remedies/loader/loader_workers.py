@@ -133,6 +133,8 @@ def _set(job: Job, name: str, value: object, *, by_workers: bool = True) -> Undo
 
 
 def _refuse_processes() -> None:
+    if multiprocessing.current_process().daemon:
+        raise Refused("the job is a daemon process, which may have no children")
     method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if method != "fork":
         raise Refused(f"workers would be started by {method}, which needs a script that is written for it")

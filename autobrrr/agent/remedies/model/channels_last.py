@@ -40,8 +40,8 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
 
     def lay_out(memory_format: object) -> None:
         for part in todo:
-            weight = _weight(part)
-            weight.data = weight.data.contiguous(memory_format=memory_format)
+            if (weight := _weight(part)) is not None:  # a script may have taken it away
+                weight.data = weight.data.contiguous(memory_format=memory_format)
 
     lay_out(innermost)
     return lambda: lay_out(torch.contiguous_format)
