@@ -68,15 +68,12 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
     first = [one for one in settings if one.expected is None]
     rest = [one for one in settings if one.expected is not None] + edits + found
-    own = max(
-        (one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES), default=1.0
-    )
-    most = own if own >= MEASURED_AT else HIGHEST
+    sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
+    most = max(sure, default=1.0)
+    own = most if most >= MEASURED_AT else HIGHEST
+    less = {id(one) for one in rest if one.interval and one.interval[0] < own}  # estimates
     rest.sort(
-        key=lambda one: (
-            -min(one.expected or 1.0, most if one.interval and one.interval[0] < own else HIGHEST),
-            bool(one.interval),
-        )
+        key=lambda one: (-min(one.expected or 1.0, own if id(one) in less else HIGHEST), id(one) in less)
     )
     return sorted(first + rest, key=lambda one: one.class_ == CHANGES)
 

@@ -21,18 +21,13 @@ def own_waits(measured: Measurements) -> list[float]:
     return [wait for wait in (own_delay(*look) for look in looks) if wait is not None]
 
 
-def mean_delay(measured: Measurements) -> float:
-    """The part of the time that others kept the training thread from a CPU, over all looks; 0 unknown.
+def mean_delay(measured: Measurements, *, workers: bool = False) -> float:
+    """The part of the time that others, or own workers, kept the training thread from a CPU; 0 unknown.
 
     A burst that the median of the last looks does not show is in every mean of that time.
     """
-    known = foreign_delays(measured, measured.host)
-    return sum(known) / len(known) if known else 0.0
-
-
-def worker_delay(measured: Measurements) -> float:
-    """The same where the job's own workers may have taken the CPUs: a doubt, but not about the wait for them."""
-    known = [one.run_delay_share or 0.0 for one in measured.host if one.children_cpu_share]
+    beside = [unit_share(one.run_delay_share) or 0.0 for one in measured.host if one.children_cpu_share]
+    known = beside if workers else foreign_delays(measured, measured.host)
     return sum(known) / len(known) if known else 0.0
 
 

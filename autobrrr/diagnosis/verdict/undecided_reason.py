@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber, worker_delay
+from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber
 from autobrrr.diagnosis.models.leading import delayed_most, leads_all, measured_shares
 from autobrrr.diagnosis.models.sampled_frames import busiest, is_loading
 from autobrrr.diagnosis.models.shares import step_parts
@@ -44,7 +44,7 @@ class JudgedCase:
 
     def delay(self, name: str) -> float:
         """What of the time others, or the job's own workers, may have added to a part of the step."""
-        workers = 0.0 if name == "input" else worker_delay(self.measured)
+        workers = 0.0 if name == "input" else mean_delay(self.measured, workers=True)
         return max(self.busy, workers, mean_delay(self.measured) if name in FROM_MEANS else 0.0)
 
     @property
