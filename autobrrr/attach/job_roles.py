@@ -23,6 +23,7 @@ from autobrrr.readable import Foreign
 
 TORCH_LIBRARY = "libtorch_python.so"
 WORKER_NAME = "pt_data_worker"
+SPAWNED = "--multiprocessing-fork"  # of what multiprocessing spawns: a rank, or a loader's worker
 FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
@@ -38,8 +39,7 @@ _LAUNCHER_MODULES = {
     "deepspeed.launcher.launch",
 }
 # A worker of torch's DataLoader catches these four; `faulthandler` would catch SIGABRT too.
-_WORKER_CATCHES = sum(1 << (number - 1) for number in (7, 8, 11, 15))
-_ABORT = 1 << (6 - 1)
+_WORKER_CATCHES, _ABORT = sum(1 << (number - 1) for number in (7, 8, 11, 15)), 1 << (6 - 1)
 MOST_RANKS = 1 << 31
 INIT = 1  # in a container it may be torchrun itself
 SIZES = (  # all ranks of a job, and those on this machine
@@ -47,8 +47,7 @@ SIZES = (  # all ranks of a job, and those on this machine
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 )
-IMPORT_NS = 30_000_000_000  # CPU time in which a process that only loads data has imported torch
-IDLE_SHARE, BUSY_SHARE, SAMPLE_S = 0.05, 0.2, 0.3
+IDLE_SHARE, BUSY_SHARE, SAMPLE_S, IMPORT_S = 0.05, 0.2, 0.3, 30.0  # the last: CPU time, of torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,20 +196,21 @@ def ranks_below(
     """The ranks that a launcher started; empty where `pid` itself trains (or nothing does).
 
     A child with torch is not enough: an RL job's environment workers are such children too. A launcher is
-    known by name, or gave its children a RANK of their own, or idles while they work and has worked less.
-    The system's init is none: it adopts orphans, and started none of them.
+    known by name, or gave its children a RANK of their own, or idles while they work. Init only adopts.
     """
     look = look or Look(proc, clock=clock, sleep=sleep)
     children = training_children(pid, proc, look)
     ranked = [child for child in children if _rank(child, proc) not in (None, _rank(pid, proc))]
-    named, has_torch = is_launcher_command(procfs.cmdline(pid, proc)), look.maps_torch(pid)
-    if named or not has_torch:
+    named = is_launcher_command(procfs.cmdline(pid, proc))
+    if named or not look.maps_torch(pid):
         return (ranked or children) if named or pid != INIT else []
     if ranked:
         return ranked
     # A parent that trains idles, too, while the loader workers that it spawns import torch.
-    spent_ns = min(_cpu_ns(pid, proc), IMPORT_NS)
-    busy = [one for one in children if look.cpu_share(one) >= BUSY_SHARE and _cpu_ns(one, proc) > spent_ns]
+    spent_ns = min(_cpu_ns(pid, proc), IMPORT_S * 1e9)
+    spawned = {one for one in children if SPAWNED in [word.raw for word in procfs.cmdline(one, proc)]}
+    ranks = [one for one in children if one not in spawned or _cpu_ns(one, proc) > spent_ns]
+    busy = any(look.cpu_share(one) >= BUSY_SHARE for one in ranks)
     return children if busy and look.cpu_share(pid) < IDLE_SHARE else []
 
 
