@@ -100,6 +100,14 @@ def test_children_spawned_without_a_rank_are_ranks_when_the_parent_idles(proc: F
     assert ranks(proc, {11: 25}) == [11]
 
 
+def test_what_a_job_spawns_is_no_rank_while_it_only_imports_but_a_script_is(proc: FakeProc) -> None:
+    proc.add(10, torch=True, cpu_ticks=900)
+    proc.add(11, ppid=10, torch=True, words=("python", "-c", "spawn_main()", "--multiprocessing-fork"))
+    assert ranks(proc, {11: 25}) == []
+    proc.add(12, ppid=10, torch=True)
+    assert ranks(proc, {12: 25}) == [11, 12]
+
+
 def test_a_pause_of_all_is_no_sign_of_a_launcher(proc: FakeProc) -> None:
     proc.add(10, torch=True)
     proc.add(11, ppid=10, torch=True)
