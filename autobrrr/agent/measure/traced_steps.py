@@ -38,8 +38,8 @@ RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
-# Timing floors leaves caches cold and threads asleep for one step: that one is left out.
-SHORT_STEPS = ("timed", "unlike", "phases", "plain")
+# Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
+SHORT_STEPS = ("timed", "unlike", "phases", "plain", "plain", "plain")
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 _SAMPLES = 7  # among the fields of a sampled step
 

@@ -19,7 +19,7 @@ from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
 from autobrrr.agent.measure.kernel_times import KernelTimes, TakenStep
 from autobrrr.agent.measure.op_floors import Floors
-from autobrrr.agent.measure.traced_steps import TraceTask
+from autobrrr.agent.measure.traced_steps import SHORT_STEPS, TraceTask
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.wire import ring_layout
 
@@ -70,7 +70,7 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
         assert bool(at.mark & ring_layout.TRACED) == (task._kind in ("timed", "recorded"))
         torch.ones(4) + 1
         at = boundary(at.mark)
-    assert kinds == [*["timed", "unlike", "phases", "plain"] * 6, "timed", "recorded"]
+    assert kinds == [*list(SHORT_STEPS) * 6, "timed", "recorded"]
     traced, recorded = told
     found = cast("dict[str, dict[str, float]]", traced["traced"])
     assert found["status"] == "ok"
