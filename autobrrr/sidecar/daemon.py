@@ -45,6 +45,7 @@ from autobrrr.sidecar.tuning.live_tuner import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 NICE = 5  # training comes first
+AT_ONCE_S = 1.0  # the end of a parent is told once for each of its threads
 TUNER_S = 5.0
 
 
@@ -206,7 +207,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        self.serving = False
+        self.serving, self._caught_s = False, 0.0
         self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
 
     def restore(self) -> None:
@@ -214,6 +215,8 @@ class _Signals:
             signal.signal(number, handler)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
-        if self.caught is not None and self.serving:
+        now_s = time.monotonic()
+        if self.caught is None:
+            self.caught, self._caught_s = number, now_s
+        elif self.serving and now_s - self._caught_s > AT_ONCE_S:
             sys.exit(128 + number)
-        self.caught = number
