@@ -352,8 +352,6 @@ class WorkAudit:
         self._gradient, self._gradient_signs, self._noisy = None, [], {}
         self._account = StepAccount()
         self._steps += 1
-        if self._steps == 1:
-            self._note("threads", torch.get_num_threads())
         if self._steps == 2:
             self._look_around()
 
