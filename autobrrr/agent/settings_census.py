@@ -26,7 +26,7 @@ from .measure.code_sites import is_own
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
-EVERY_S, LATE_S = 10.0, 3.0  # from look to look; no boundary has come for so long
+EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
 LARGE = 1 << 20  # elements of a table whose rows are looked at
@@ -59,7 +59,7 @@ class SettingsCensus:
         now_s, found, late = time.monotonic(), self._switches, False
         every_s = LATE_S if self._asked else EVERY_S
         if now_s - self._asked_s >= every_s and self._loop.measuring.task is None:
-            late = self._asked  # the steps are long: what needs no boundary is told now, and then as usual
+            late = self._asked  # long steps: tell now what needs no boundary
             self._asked_s = now_s + (EVERY_S - LATE_S if late else 0)
             if not late:
                 self._asked = True
@@ -142,7 +142,7 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             for parameter in list(group["params"]):
                 sizes[parameter.dtype] += parameter.numel()
         kept = [one for one in list(getattr(optimizer, "state", {}).values()) if isinstance(one, dict)]
-        # An operator on a DTensor is a collective, which no other rank expects: gloo then ends the process.
+        # An operator on a DTensor is a collective. No other rank expects it, and gloo ends the process.
         states += [value for one in kept for value in list(one.values()) if type(value) is loop.torch.Tensor]
     floats = [one for one in states if one.dtype is loop.torch.float32 and one.numel() > 1]
     for value in floats[:: max(1, len(floats) // MOST_STATES)]:

@@ -23,7 +23,7 @@ from autobrrr.readable import Foreign
 
 TORCH_LIBRARY = "libtorch_python.so"
 WORKER_NAME = "pt_data_worker"
-SPAWNED = "--multiprocessing-fork"  # of what multiprocessing spawns: a rank, or a loader's worker
+SPAWNED = "--multiprocessing-fork"  # in the command line of a spawned rank or loader worker
 FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
@@ -47,7 +47,7 @@ SIZES = (  # all ranks of a job, and those on this machine
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 )
-IDLE_SHARE, BUSY_SHARE, SAMPLE_S, IMPORT_S = 0.05, 0.2, 0.3, 30.0  # the last: CPU time, of torch
+IDLE_SHARE, BUSY_SHARE, SAMPLE_S, IMPORT_S = 0.05, 0.2, 0.3, 30.0  # the last in CPU time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,7 @@ def ranks_below(
         return (ranked or children) if named or pid != INIT else []
     if ranked:
         return ranked
-    # A parent that trains idles, too, while the loader workers that it spawns import torch.
+    # A training parent idles too, while its new loader workers import torch.
     spent_ns = min(_cpu_ns(pid, proc), IMPORT_S * 1e9)
     spawned = {one for one in children if SPAWNED in [word.raw for word in procfs.cmdline(one, proc)]}
     ranks = [one for one in children if one not in spawned or _cpu_ns(one, proc) > spent_ns]

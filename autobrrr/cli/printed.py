@@ -15,7 +15,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import write_file
 from autobrrr.report.text_table import fitted
 
-if TYPE_CHECKING:  # for no --help
+if TYPE_CHECKING:  # --help need not import it
     import argparse
 
     from autobrrr.records import Record

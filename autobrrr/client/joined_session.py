@@ -32,7 +32,7 @@ def open_session(
         if not client.started:
             tell_about_joined(client, options, say)
         if not (client.started and (owned or foreground)):
-            client.own(owned)  # if not, it outlives this command, whoever has started it
+            client.own(owned)  # a session without an owner outlives this command
     except BaseException:
         client.close()
         raise

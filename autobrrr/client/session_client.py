@@ -52,8 +52,8 @@ Fields = dict[str, object]
 T = TypeVar("T")
 
 ANSWER_S = 15.0
-FAREWELL_S = 1.0  # for each further question to a session that has not answered one
-SILENT_S = 30.0  # whoever says nothing for so long is asked whether it is there
+FAREWELL_S = 1.0  # patience with a session that has left a question unanswered
+SILENT_S = 30.0  # after so long a silence, the session is asked whether it is there
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
@@ -249,7 +249,7 @@ class Client:
         self._ask("cancel")
 
     def own(self, owned: bool = True) -> None:
-        """Have the session end when this client goes, unless others own it too or listen; False: it stays."""
+        """End the session when this client leaves, unless others use it. False: keep it."""
         self._ask("own", owned=owned)
 
     def log(self, lines: int = 50) -> LogTail:
@@ -462,9 +462,9 @@ def join_or_start(
             return client
         if started:
             raise AutobrrrError(
-                f"the session of process {pid} ended as soon as it began: another command has detached, "
+                f"the session of process {pid} ended as soon as it began: another command detached it, "
                 "or it failed",
-                "its log, in the state folder, says which; attach again to go on",
+                "the log in the state folder says which; attach again to go on",
             )
         if time.monotonic() > end_s:
             raise AutobrrrError(

@@ -1,4 +1,4 @@
-"""Runs under account: untimed, one after the other, from one seed, until they end or are long enough.
+"""Runs whose work is counted: untimed, in sequence, from one seed, until they end or are long enough.
 
 In: how each is started. Out: an account of each. Alone, none waits for another's threads, and none takes the
 memory that another needs.
@@ -88,7 +88,7 @@ def _watch(
     least: int,
     enough: int | None,
 ) -> None:
-    """Until there are `enough` steps; where that is not known, for its time, or longer for the least."""
+    """Watch a run until it has `enough` steps. Without a number: for its time, or until it has the least."""
     began_s: float | None = None
     while trial.ending is None and not account.noted("broken") and account.processes < 2:
         trial.look()

@@ -46,7 +46,7 @@ BUDGET_NS = 120_000_000_000
 AUDIT_SHARE = 0.2
 BEARABLE_MINUTES = 60
 PATIENCE = 2  # times the budget, until there are as many
-TAKEN_BACK = 0.02  # of the ratio by usual steps, by rare long ones: then that is said
+TAKEN_BACK = 0.02  # of the gain: if rare long steps cost more than this, it is said
 ACCEPTED = (
     WorkRefusal.LOWER_PRECISION,
     WorkRefusal.FEWER_OPERATIONS,

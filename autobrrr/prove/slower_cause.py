@@ -79,7 +79,7 @@ class Window:
 
 
 def why_slower(sides: TimedTurns) -> SlowerCause | None:
-    """A start of each side more, to see where its time goes; None where that is not clear."""
+    """Start each side once more and find where the slower one loses its time; None if that is not clear."""
     sides.tell("why it is slower: sampling both")
     try:
         with sides.up(BEFORE, AFTER) as trials:

@@ -45,7 +45,7 @@ from autobrrr.sidecar.tuning.live_tuner import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 NICE = 5  # training comes first
-AT_ONCE_S = 1.0  # the end of a parent is told once for each of its threads
+AT_ONCE_S = 1.0  # the kernel tells of a parent's end once for each of its threads
 TUNER_S = 5.0
 
 

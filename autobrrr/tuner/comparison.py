@@ -262,7 +262,7 @@ class _Run:
         return block_of(counted)
 
     def epoch(self, side: Side, following: Side) -> TokenBlock:
-        """A whole epoch. Each arm is applied in the epoch before its own, where that shows nothing."""
+        """Run one whole epoch. An arm is applied in the epoch before, where its switch changes nothing."""
         first = self.epoch_seq
         if first is None:
             first = self.next_epoch(side, self.board.go(self.arm(side))[0])

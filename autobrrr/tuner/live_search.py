@@ -227,7 +227,7 @@ class _LiveTuning:
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
                 self.end(candidate, "skipped", why or "")
-                # A dear one says itself what would do.
+                # An expensive one has a reason of its own.
                 (self.unpaid if self.budget.price_ns(choice) else self.untried).append(candidate)
                 continue
             # The price of switching on is added where it turns out what it is.

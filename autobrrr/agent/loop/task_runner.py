@@ -99,7 +99,7 @@ class Measuring:
         self.task = task
 
     def cut_off(self) -> None:
-        """End what a step that lasts too long is under. On the training thread, in the middle of it."""
+        """End the measurement if its step lasts too long. Runs on the training thread, in mid-step."""
         task = self.task
         if task is not None and self._clock() >= self._until_ns:
             self._until_ns, self._just_cut = NEVER, True

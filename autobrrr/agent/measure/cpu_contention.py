@@ -1,4 +1,4 @@
-"""How long a thread has run and waited for a CPU, by the scheduler's clock."""
+"""How long a thread ran, and how long it waited for a CPU, by the scheduler's clock."""
 
 from __future__ import annotations
 

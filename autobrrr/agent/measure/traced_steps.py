@@ -32,7 +32,7 @@ _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 LONG_STEP_NS = 200_000_000  # from here on neither does what the profiler does for the first time
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
-MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # so long there may be more steps, where they vary
+MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
 FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
@@ -70,7 +70,7 @@ class TraceTask:
         self._meter: FloorMeter | None = None
         self._kind = ""
         self._turn = self._tries = self._records = 0
-        self._dropped = 0  # timed steps to come in which the profiler does much for the first time
+        self._dropped = 0  # timed steps to skip: the profiler sets itself up in the first
         self._taken: list[TakenStep] = []
         self._told = False
         self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0

@@ -61,7 +61,7 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
         except (RuntimeError, MemoryError) as error:
             why = f"operators fail on made-up data: {type(error).__name__}"
             probe = {"status": "abstained", "why": why}
-        found = found or _alone(torch, program)  # once what the refusal holds is free again
+        found = found or _alone(torch, program)  # here, the memory of the failed replay is free again
         work = _work(torch, program, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}

@@ -28,7 +28,7 @@ class Sizes:
         counts[now] = counts.get(now, 0) + 1
 
     def like(self, shape: Shape) -> Shape:
-        """Of a tensor that nobody made yet: as most that had its shape, else as data of the batch."""
+        """Whether a tensor from outside the step grows with the batch: like most tensors of its shape."""
         seen = self._seen.get(shape)
         return max(seen, key=lambda now: seen[now]) if seen else self.grown(shape)
 

@@ -22,7 +22,7 @@ def own_waits(measured: Measurements) -> list[float]:
 
 
 def mean_delay(measured: Measurements, *, workers: bool = False) -> float:
-    """The part of the time that others, or own workers, kept the training thread from a CPU; 0 unknown.
+    """The part of the time that other programs, or the job's workers, held the CPU; 0 if unknown.
 
     A burst that the median of the last looks does not show is in every mean of that time.
     """

@@ -57,7 +57,7 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    """Growth at most looks once our measuring is over, or at nearly all looks: what is ours comes at once.
+    """Growth at most looks after our measurements, or at nearly all looks: our own memory comes at once.
 
     Before its first step a job imports and loads, and within a long one memory comes and goes.
     """

@@ -43,7 +43,7 @@ class JudgedCase:
         return self.readings["busy_machine"].value or 0.0
 
     def delay(self, name: str) -> float:
-        """What of the time others, or the job's own workers, may have added to a part of the step."""
+        """The time that other programs, or the job's workers, may have added to a part of the step."""
         workers = 0.0 if name == "input" else mean_delay(self.measured, workers=True)
         return max(self.busy, workers, mean_delay(self.measured) if name in FROM_MEANS else 0.0)
 

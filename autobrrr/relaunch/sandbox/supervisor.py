@@ -148,7 +148,7 @@ class TrialInit:
 
 
 def _spawned(order: Mapping[str, object]) -> subprocess.Popen[bytes]:
-    """The script, once it runs its program; who lets go of it would reap it."""
+    """Start the script. The caller keeps the handle: Python reaps a process whose handle is gone."""
 
     def prepare() -> None:
         for caught in IGNORED:

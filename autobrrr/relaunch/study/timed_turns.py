@@ -68,7 +68,7 @@ class TimedTurns:
     seen: dict[str, SideSeen] = field(default_factory=lambda: defaultdict(SideSeen))
     pairs: int = 0
     furthest: int = 0
-    longer: bool = True  # rounds go on for as long as coming up took
+    longer: bool = True  # rounds go on for as long as the start took
     clock: StepClock = "host"
 
     def start(self) -> None:
@@ -109,7 +109,7 @@ class TimedTurns:
                 trial.close()
 
     def measure(self, trials: Mapping[str, LiveTrial], yardstick: Yardstick = by_steps) -> None:
-        """Rounds: more where coming up has cost more, for as long as that took.
+        """Time rounds of turns; the longer the start took, the more of them.
 
         Raises:
             Unmeasurable: a side fails, or ends before it was timed.
@@ -140,7 +140,7 @@ class TimedTurns:
 
     @property
     def whole_ratio(self) -> float | None:
-        """Steps a second of `after` against `before`, rare long steps and all; None: no turn."""
+        """Steps a second of `after` over `before`, rare long steps included; None without a turn."""
         rates = {side: each.steps / each.running_ns for side, each in self.seen.items() if each.running_ns}
         before = [rates[side] for side in (BEFORE, TWIN) if rates.get(side)]
         return rates[AFTER] / float(np.mean(before)) if before and rates.get(AFTER) else None

@@ -40,7 +40,7 @@ LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
 KEEP_S = 600.0  # for the copy of what is kept
-LATEST = 64  # silences; longer ago a step may have been of another kind
+LATEST = 64  # silences that are kept; earlier steps may have been of another kind
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[3]
 _PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
@@ -78,7 +78,7 @@ class LiveTrial:
     _said: list[dict[str, object]] = field(default_factory=list)
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
-    _last_ns: int = 0  # since when no step has ended while it ran
+    _last_ns: int = 0  # when the last step ended
     _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
     _reader: threading.Thread | None = None
     closed: bool = False

@@ -147,7 +147,7 @@ class Collected:
 
     @property
     def _foreign_cores(self) -> float | None:
-        """What others ran lately, where threads outnumber CPUs: else nobody but others is waited for."""
+        """CPU that other programs used lately; asked only if threads outnumber CPUs."""
         threads = self.facts.threads if self.facts is not None else None
         known = [each.foreign_cores for each in self.host if each.foreign_cores is not None]
         crowded = threads is not None and self.cores is not None and threads > self.cores

@@ -72,7 +72,7 @@ class MeasurementSequence:
         intake: Has the turn of the ranks of one job; one of them is measured at a time.
 
     Attributes:
-        agent: None before it is in, and where nothing of ours is in the job.
+        agent: None before the agent is in the job, and with `--outside`.
     """
 
     def __init__(self, findings: Collected, intake: StepIntake, clock_ns: Callable[[], int]) -> None:
@@ -198,7 +198,7 @@ class MeasurementSequence:
             yield from measure()
 
     def _watch(self) -> Course:
-        """Until there are some steps, it is known how the loop is built, and it is this rank's turn."""
+        """Wait for some steps, for the structure of the loop, and for this rank's turn."""
         findings, window = self._findings, self._findings.window
         while True:
             if self._first_step_ns is not None:
@@ -226,7 +226,7 @@ class MeasurementSequence:
         return self._comparison is not None or self._held_ns is not None
 
     def _until_free(self) -> Course:
-        """Before anything begins: while this rank is held; times steps where the ranks are compared."""
+        """Wait while this rank is held; time steps if the ranks are being compared."""
         while self._held():
             if self._comparison is not None:
                 yield from self._compare(self._comparison)
@@ -335,7 +335,7 @@ class MeasurementSequence:
         )
 
     def _profile(self) -> Course:
-        """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code.
+        """Profile if asked to, or if nothing else sees kernels: on a GPU, in compiled code.
 
         On a device, also what no trace shows: whether it waits where the host is held up.
         """
@@ -415,7 +415,7 @@ class MeasurementSequence:
         if findings.traced is not None and findings.traced.status != "ok":
             findings.probe = ShadowProbe(status="abstained", why=findings.traced.why)
             return
-        # A process of its own replays it.
+        # A separate process replays it.
         yield from self._measured(
             State.PROBING,
             "probing other batch sizes",
@@ -504,7 +504,7 @@ class MeasurementSequence:
         return self._window_wanted
 
     def _in_doubt(self) -> bool:
-        """Whether another trace may bring something: ever more rarely, and not beside others' work."""
+        """Whether another trace may help: less and less often, and not beside other programs."""
         findings, traced = self._findings, self._findings.traced
         if self._verdict.confidence == "high" or self._untraceable() is not None or findings.options.readonly:
             return False

@@ -24,7 +24,7 @@ def tune(
     on_progress: Callable[[TuneProgress], None],
     on_trial: Callable[[Trial], None],
 ) -> Tuning:
-    """Tune the job; see `live_search.tune` for what it raises."""
+    """Tune the job. Raises what `live_search.tune` raises."""
     from autobrrr.tuner import live_search
 
     return live_search.tune(

@@ -71,7 +71,7 @@ BUDGET = Option(
 STORM = 4  # steps with new graphs, after those of the first apply
 RARE = 3  # calls with other shapes, before they are compiled for: the last batch of an epoch is not
 MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
-MOST_FILES, MOST_CHARACTERS = 500, 1 << 21  # of the job's own source
+MOST_FILES, MOST_CHARACTERS = 500, 1 << 21  # of the user's source that are searched
 _ENTRIES: dict[tuple[type, object], Call] = {}  # by class and memory budget, of which dynamo does not know
 _BEFORE: list[tuple[int, CompilerTraces]] = []  # graphs of the job's own, and the process, before we compiled
 
@@ -89,7 +89,7 @@ def _release(torch: ModuleType) -> None:
 
 
 def _compiler_bytes(job: Job) -> int:
-    """What compiling takes of the host's memory beside the job; nothing once something is compiled."""
+    """Host memory that compiling needs beside the job; 0 once something is compiled."""
     known = bool(_BEFORE) and compiled_graphs() > _BEFORE[0][0]
     return 0 if known else (1 + min(len(os.sched_getaffinity(0)), MOST_WORKERS)) * COMPILER_BYTES
 

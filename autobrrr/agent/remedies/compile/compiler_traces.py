@@ -1,4 +1,4 @@
-"""What torch.compile leaves running or set in a process besides compiled code, and how it is taken away.
+"""What torch.compile leaves running or set in a process, besides compiled code; and its removal.
 
 Optimizers, `nn.Module`, `torch.jit`, the tracer and distributions have their own attributes back; torch sets
 them anew if ever something else is compiled.

@@ -117,7 +117,7 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     else:
         raise Refused("; ".join(reasons), max(reasons.values()))  # unfit, where one loader is
     settings = LoaderSettings(job, settle)
-    with ExitStack() as undo:  # a loader of the job's own kind may raise anything
+    with ExitStack() as undo:  # a user's DataLoader subclass may raise anything
         undo.callback(settings.undo)
         EPOCHS.listen(job.torch, settings.begins, settings.give_back)
         for loader in job.loaders:

@@ -196,7 +196,7 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
 
 
 def _step_fused_on_scratch(torch: ModuleType, optimizer: Optimizer) -> None:
-    """One fused step with each group's settings, on a parameter of ours.
+    """Try one fused step with each group's settings, on a scratch parameter.
 
     If this torch has no such kernel, it says so here and not in the training loop.
 
