@@ -90,7 +90,7 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
     monkeypatch.setattr(session_client, "connect_anywhere", connect)
     monkeypatch.setattr(session_client, "Client", ended)
     monkeypatch.setattr(session_client, "start", lambda *_, **__: starts.append(1) or True)
-    with pytest.raises(AutobrrrError, match="another command has detached") as caught:
+    with pytest.raises(AutobrrrError, match="another command detached it") as caught:
         session_client.join_or_start(os.getpid(), SessionOptions())
     assert caught.value.exit_code == 1
     assert starts == [1]
