@@ -104,6 +104,9 @@ def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float |
         return None
     if now is None or now in (remedy, "optimizer.fused"):
         return None
+    # The model is of normal numbers: how long a fused update takes on denormal ones isn't known.
+    if any(one.name == "denormals" and one.value >= thresholds.EXCLUDED_AT for one in measured.settings):
+        return None
     op_cost_ns = positive(traced.op_cost_ns)
     kinds = [_kind(name, anatomy.state_bytes) for name in anatomy.optimizers]
     known = [COSTS[remedy][kind] for kind in kinds if kind is not None]
