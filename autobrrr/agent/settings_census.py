@@ -121,16 +121,22 @@ def _allocator(torch: ModuleType) -> dict[str, int] | None:
 
 
 def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
-    """Of the largest table with a dense gradient on a CPU, the rows that this step had no gradient for."""
+    """Of all parameters, those in rows of the largest table that this step had no gradient for.
+
+    Only of a table with a dense gradient on a CPU.
+    """
     groups = [group for one in loop.job.optimizers for group in getattr(one, "param_groups", ())]
-    grads = [each.grad for group in groups for each in group["params"] if each.dim() == 2]
+    weights = [each for group in groups for each in group["params"]]
+    grads = [each.grad for each in weights if each.dim() == 2]
     dense = [each for each in grads if type(each) is loop.torch.Tensor and each.layout is loop.torch.strided]
     tables = [each for each in dense if each.numel() >= LARGE and each.device.type == "cpu"]
     if not tables:
         return {}
     table = max(tables, key=len)
     rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
-    unused = float((rows == 0).all(dim=1).float().mean())
+    unused = (
+        float((rows == 0).all(dim=1).float().mean()) * table.numel() / sum(map(loop.torch.numel, weights))
+    )
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
 
 

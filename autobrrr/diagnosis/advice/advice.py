@@ -1,5 +1,5 @@
 """Remedies that fit the verdict and the job, each with its reason and what it would bring: the best first,
-after all others those that change the training.
+after all others those that change the training (an edit that does is its author's to decide on).
 
 Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `predicted_gains`.
 Among them edits of the script itself (`script_edits`, `ledger_edits`, `job_settings`), for its author.
@@ -75,7 +75,8 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     rest.sort(
         key=lambda one: (-min(one.expected or 1.0, own if id(one) in less else HIGHEST), id(one) in less)
     )
-    return sorted(first + rest, key=lambda one: one.class_ == CHANGES)
+    # An edit is its author's to decide on. What is tried comes last where it changes the training.
+    return sorted(first + rest, key=lambda one: one.class_ == CHANGES and one.reach != "edit")
 
 
 def _edit(name: str, cls: ExactnessClass, why: str, gain: float | None) -> Advice:
