@@ -81,6 +81,7 @@ class Measurements:
     profile: ProfilerWindow | None = None
     slack: HostSlack | None = None
     host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
+    held: tuple[tuple[int, int], ...] = ()  # on the same clock: when, the job's resident bytes
     measured_ns: int = 0  # on the same clock: when our measuring last grew the job's memory
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     allocator: DeviceAllocator | None = None  # of its device

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.records import HostSample, Trend
+from autobrrr.records import Trend
 
 POINTS = 30
 DEVIATIONS = 3.3  # of Kendall's count: one in a thousand series without a trend
@@ -61,21 +61,21 @@ def _memory(measured: Measurements) -> Trend | None:
 
     Before its first step a job imports and loads, and within a long one memory comes and goes.
     """
-    known = [one for one in measured.host if one.rss_bytes is not None]
-    began_ns = max(known[0].t_ns, measured.measured_ns) if known else 0
-    settled = [one for one in known if one.t_ns >= began_ns + SETTLED_NS]
+    known = measured.held
+    began_ns = max(known[0][0], measured.measured_ns) if known else 0
+    settled = [one for one in known if one[0] >= began_ns + SETTLED_NS]
     found = _grows(measured, settled, thresholds.MEMORY_RISES)
     steps_ns = int(measured.step_ns.sum())
-    known = [one for one in known if one.t_ns >= known[-1].t_ns - steps_ns]
+    known = tuple(one for one in known if one[0] >= known[-1][0] - steps_ns)
     if found is None and len(measured.step_ns) >= len(known) >= 2 * thresholds.TREND_POINTS:
         found = _grows(measured, known, thresholds.MEMORY_RISES_ALWAYS)
     return found
 
 
-def _grows(measured: Measurements, looks: Sequence[HostSample], rises: float) -> Trend | None:
+def _grows(measured: Measurements, looks: Sequence[tuple[int, int]], rises: float) -> Trend | None:
     if not looks or not len(measured.step_ns):
         return None
-    t, held = np.array([(one.t_ns, one.rss_bytes) for one in looks], dtype=np.float64).T
+    t, held = np.array(looks, dtype=np.float64).T
     a_ns = slope(t, held)
     grown = a_ns * (t[-1] - t[0])
     if grown < thresholds.MEMORY_GROWS_BYTES or float(np.mean(np.diff(held) > 0)) < rises:

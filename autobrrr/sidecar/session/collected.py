@@ -69,6 +69,7 @@ class Collected:
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
+        self.held: deque[tuple[int, int]] = deque(maxlen=128)
         self.measured_ns = (
             0  # on the clock of the host's samples: when our measuring last grew the job's memory
         )
@@ -155,10 +156,12 @@ class Collected:
 
     def took_memory(self) -> None:
         """We have just measured: growth of the job's memory until now may be ours."""
-        self.measured_ns = self.host[-1].t_ns if self.host else 0
+        self.measured_ns = self.held[-1][0] if self.held else 0
 
     def see_host(self, sample: HostSample) -> None:
         """Keep a sample for as long as the steps of its time count."""
+        if sample.rss_bytes is not None:
+            self.held.append((sample.t_ns, sample.rss_bytes))
         if self.replaying and self.host:
             return
         self.host.append(sample)
@@ -185,6 +188,7 @@ class Collected:
             profile=self.profile,
             slack=self.slack,
             host=tuple(self.host),
+            held=tuple(self.held),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             allocator=None if self.census is None else self.census.allocator,
             measured_ns=self.measured_ns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -18,13 +17,8 @@ MB = 1 << 20
 
 
 def job(step_ns: np.ndarray, rss: list[float] | None = None) -> Measurements:
-    host = measured().host
-    if rss is not None:
-        host = tuple(
-            msgspec.structs.replace(host[0], t_ns=at * 500 * MS, rss_bytes=int(held * MB))
-            for at, held in enumerate(rss)
-        )
-    return dataclasses.replace(measured(), step_ns=step_ns.astype(np.int64), host=host)
+    held = tuple((at * 500 * MS, int(each * MB)) for at, each in enumerate(rss or []))
+    return dataclasses.replace(measured(), step_ns=step_ns.astype(np.int64), held=held)
 
 
 def noise(seed: int, steps: int, level: float = 0.1) -> np.ndarray:
@@ -78,7 +72,7 @@ def test_memory_that_comes_at_once_does_not_grow() -> None:
 def test_memory_that_grows_while_it_is_measured_is_ours_unless_it_grows_all_the_time() -> None:
     def seen(rss: list[float], steps: int = 1900, each: float = 1.0) -> list[str]:
         growing = job(noise(1, steps, 0.01) * each, rss)  # 15.2 s of steps, in 15 s of looks
-        return [one.what for one in trends(dataclasses.replace(growing, measured_ns=growing.host[24].t_ns))]
+        return [one.what for one in trends(dataclasses.replace(growing, measured_ns=growing.held[24][0]))]
 
     always = [500.0 + 3 * at for at in range(30)]
     assert seen(always) == ["memory"]
