@@ -143,7 +143,7 @@ def _well_formed(event: dict[str, object]) -> bool:
     labels += [used(key) for key in ("device", "stream", "correlation", "bytes", "rank")]
     return (
         all(each is None or isinstance(each, str) for each in labels)
-        and all(each is None or type(each) is str for each in (event.get("cat"), event.get("name")))
+        and all(each is None or isinstance(each, str) for each in (event.get("cat"), event.get("name")))
         and (event.get("ts") is None or isinstance(event["ts"], str))
         and _is_duration(event.get("dur"))
     )

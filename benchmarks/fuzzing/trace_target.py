@@ -34,7 +34,10 @@ def problems(case: Case, *, figures: bool = False) -> list[str]:
         known = seen_by_json(case.text)
     except LookupError:
         known = None
-    return _against_json(case, trace, got, known) if known is not None else _refused(case, got, said)
+    if known is not None:
+        return _against_json(case, trace, got, known)
+    closed_early = "behind the end of the" in (trace.first_unread or "")  # by a stray bracket, which is said
+    return [] if closed_early else _refused(case, got, said)
 
 
 def _refusal(case: Case, error: UsageError) -> list[str]:

@@ -16,11 +16,11 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from autobrrr.readable import readable
-from autobrrr.trace.reading import json_values, nanoseconds
+from autobrrr.trace.reading import nanoseconds
 from autobrrr.trace.reading.event_splitting import Batch, Splitter
 from autobrrr.trace.reading.interning import STREAM_BITS, InternTables, Kinds
 from autobrrr.trace.reading.nanoseconds import MISSING, Nanoseconds
-from autobrrr.trace.reading.tally import Tally
+from autobrrr.trace.reading.plain_events import Tally
 from autobrrr.trace.reading.trace_columns import (
     ACCELERATOR_OF_CATEGORY,
     ANNOTATION,
@@ -37,7 +37,7 @@ from autobrrr.trace.reading.trace_columns import (
     Thread,
     Trace,
 )
-from autobrrr.trace.reading.trace_events import Args, Begin, Label, TraceEvent
+from autobrrr.trace.reading.trace_events import Args, Begin, Label, TraceEvent, whole
 from autobrrr.trace.reading.trace_metadata import read_metadata
 
 COUNTED_OPERATORS = re.compile(
@@ -107,11 +107,11 @@ class Collector:
             return
         start = nanoseconds.from_texts([event.ts for event in picked])
         length = nanoseconds.from_numbers([event.dur for event in picked])
-        if length is None:
-            length = np.array([json_values.duration_ns(event.dur) for event in picked], np.int64)
         timed = start != MISSING
         if not timed.all():
-            self._pass_over(batch, [picked[row] for row in np.flatnonzero(~timed).tolist()])
+            for row in np.flatnonzero(~timed).tolist():
+                at = batch.offset + max(batch.text.find(picked[row].ts), 0)
+                self.without_time.add(at, "an event whose ts can't be read")
             rows = np.flatnonzero(timed)
             kind, start, length = kind[rows], start[rows], length[rows]
             picked = [picked[row] for row in rows.tolist()]
@@ -145,13 +145,6 @@ class Collector:
         known = np.flatnonzero(kind)
         return [complete[place] for place in known.tolist()], kind[known]
 
-    def _pass_over(self, batch: Batch, untimed: Sequence[TraceEvent]) -> None:
-        """Count events whose start can't be read, and say where the first of all stands."""
-        if self.without_time.count == 0:
-            index = next(place for place, each in enumerate(batch.events) if each is untimed[0])
-            self.without_time.add(batch.place(index), "an event whose ts can't be read", 0)
-        self.without_time.count += len(untimed)
-
     def _add_gpu(self, batch: _Batch) -> None:
         if not batch.events:
             return
@@ -166,7 +159,7 @@ class Collector:
         )
         sizes = np.full(len(args), -1, np.int64)
         for row in np.flatnonzero(batch.kind != KERNEL).tolist():
-            sizes[row] = json_values.whole(args[row].bytes, -1)
+            sizes[row] = whole(args[row].bytes, -1)
         self.gpu.add(
             GpuColumns(
                 start=batch.start,
@@ -175,7 +168,7 @@ class Collector:
                 name=batch.name,
                 device=(place >> STREAM_BITS).astype(np.int32),
                 stream=(place & (1 << STREAM_BITS) - 1).astype(np.int32),
-                correlation=json_values.correlations([each.correlation for each in args]),
+                correlation=_correlations([each.correlation for each in args]),
                 grid=np.array([grids[bytes(each.grid)] if each.grid else -1 for each in args], np.int32),
                 block=np.array([grids[bytes(each.block)] if each.block else -1 for each in args], np.int32),
                 bytes=sizes,
@@ -192,7 +185,7 @@ class Collector:
         calls = np.flatnonzero(batch.kind == CALL)
         if len(calls):
             ids = [(events[row].args or _NO_ARGS).correlation for row in calls.tolist()]
-            correlation[calls] = json_values.correlations(ids)
+            correlation[calls] = _correlations(ids)
         shape = np.full(len(events), -1, np.int32)
         for row in np.flatnonzero((batch.kind == OPERATOR) & self._are_counted()[batch.name]).tolist():
             args = events[row].args or _NO_ARGS
@@ -232,7 +225,6 @@ class Collector:
         bytes_read: int,
         splitter: Splitter,
         damage: str | None,
-        notes: Sequence[str] = (),
     ) -> Trace:
         """The columns; nothing can be added any more."""
         gpu, host = self.gpu.finished(), self.host.finished()
@@ -260,9 +252,20 @@ class Collector:
             damage=damage,
             unread=self.without_time.count + splitter.passed_over.count,
             first_unread=_first(self.without_time, splitter.passed_over),
-            irregular=[*notes, *_mended(splitter.mended), *_in_two(self.begun), *_odd(lost)],
+            irregular=[*_mended(splitter.mended), *_in_two(self.begun), *_odd(lost)],
             negative_host=self.negative_host,
         )
+
+
+def _correlations(labels: Sequence[Label]) -> NDArray[np.int64]:
+    """Positive ids; 0 for none."""
+    try:
+        found = np.array(labels)
+        if found.dtype == np.int64:
+            return np.asarray(np.maximum(found, 0), np.int64)
+    except (OverflowError, ValueError):
+        pass
+    return np.array([max(whole(each, 0), 0) for each in labels], np.int64)
 
 
 def _first(*tallies: Tally) -> str | None:

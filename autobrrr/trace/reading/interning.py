@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from autobrrr.readable import readable
-from autobrrr.trace.reading import json_values
 from autobrrr.trace.reading.trace_columns import KIND_OF_CATEGORY, Table
-from autobrrr.trace.reading.trace_events import Label
+from autobrrr.trace.reading.trace_events import Label, whole
 
 STREAM_BITS = 20  # a place is a device's number, shifted, and a stream's
 
@@ -33,7 +32,7 @@ class InternTables(Table[tuple[Label, Label, Label, Label, Label]]):
         label = readable(str(pid if device is None else device))
         number = self.devices[label]
         if rank is not None:
-            self.ranks[label] = json_values.whole(rank, -1)
+            self.ranks[label] = whole(rank, -1)
         lane = self.streams[number, readable(str(tid if stream is None else stream))]
         found = self[place] = number << STREAM_BITS | lane
         return found

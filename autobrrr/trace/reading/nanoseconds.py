@@ -1,8 +1,7 @@
 """Microseconds of a trace as exact integer nanoseconds.
 
-In come the numbers of a batch of events, decoded as int or float, or their text; out go int64
-columns, rounded half to even as exact decimals are. Floats are used only where they provably
-give the same: a float64 of 1.7e15 us is off by up to 0.25 us.
+In come durations as numbers and starts as their text; out go int64 columns, rounded half to even as
+exact decimals are. Starts are never floats: a float64 of 1.7e15 us is off by up to 0.25 us.
 """
 
 from __future__ import annotations
@@ -20,45 +19,16 @@ MISSING = np.iinfo(np.int64).min  # no number, or none that can be read
 _LIMIT_NS = 2**62
 _MOST_DIGITS = 16  # of whole microseconds in 2**62 ns
 
-# Below 2**42 us a float64 stands at most 0.25 ns beside its text, so that rounding can't go astray
-# unseen: a wrong result would lie further from the float than the float can from its text.
-_PROVEN_BELOW = 2.0**42
 
-
-def from_numbers(values: Sequence[float | None]) -> Nanoseconds | None:
-    """Nanoseconds of decoded numbers; None where numbers can't prove them.
+def from_numbers(values: Sequence[float | None]) -> Nanoseconds:
+    """Nanoseconds of decoded numbers, which are durations: short enough for a float to hold them exactly.
 
     Args:
-        values: ints, floats, or None where the event has no such field (becomes `MISSING`).
+        values: None where the event has no such field, which becomes `MISSING`, as does what is out of range.
     """
-    if not values:
-        return np.empty(0, np.int64)
-    if set(map(type, values)) == {int}:
-        try:
-            whole = np.fromiter(values, np.int64, len(values))
-        except OverflowError:
-            return None
-        return np.asarray(whole * 1000, np.int64) if int(np.abs(whole).max()) < _LIMIT_NS // 1000 else None
-    us = np.array(values, np.float64)
-    absent = np.isnan(us)
-    missing = bool(absent.any())
-    if missing:
-        us = np.where(absent, 0.0, us)
-    largest = float(np.abs(us).max())
-    if not largest < _PROVEN_BELOW:
-        return None
-    scaled = us * 1000
-    nearest = np.rint(scaled)
-    found = np.asarray(nearest, np.int64)
-    slack = np.spacing(largest) * 500 + np.spacing(largest * 1000) * 0.5
-    for index in np.flatnonzero(np.abs(scaled - nearest) > slack).tolist():
-        # More than three decimals. Up to 15 digits, the shortest text of a float is the file's own.
-        if abs(us[index]) >= 1e8:
-            return None
-        found[index] = to_ns(repr(float(us[index])))
-    if missing:
-        found[absent] = MISSING
-    return found
+    ns = np.array(values, np.float64) * 1000
+    known = np.abs(ns) < _LIMIT_NS
+    return np.where(known, np.rint(np.where(known, ns, 0)), MISSING).astype(np.int64)
 
 
 def from_texts(texts: Sequence[Raw]) -> Nanoseconds:

@@ -15,6 +15,15 @@ NO_TEXT = Raw(b"")
 Label = int | str | float | None
 
 
+def whole(label: Label, otherwise: int) -> int:
+    """A whole number, also from its text."""
+    try:
+        value = int(label) if label is not None else otherwise
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return value if abs(value) < 2**62 else otherwise
+
+
 class Args(msgspec.Struct, gc=False):
     """The arguments that are used; all others are skipped undecoded."""
 
@@ -34,12 +43,12 @@ class Args(msgspec.Struct, gc=False):
 class TraceEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event with its start as it stands in the file. Durations are short: numbers do."""
 
+    ts: Raw
     cat: str | None = ""
     name: str | None = ""
     pid: Label = None
     tid: Label = None
-    ts: Raw = NO_TEXT
-    dur: int | float | None = None
+    dur: float | None = None
     args: Args | None = None
 
 
@@ -59,7 +68,7 @@ EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(
     list[Union[(TraceEvent, *_OTHERS)]],  # type: ignore[valid-type]
     strict=False,
 )
-LOOSE_EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(
+EVENT: msgspec.json.Decoder[object] = msgspec.json.Decoder(
     Union[(TraceEvent, *_OTHERS)],
     strict=False,
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -12,7 +10,6 @@ from msgspec import structs
 from autobrrr.trace.reading.trace_events import Label
 
 MOST_ODD_BYTES = 1 << 22  # of a text whose odd values are looked for: honest ones have kilobytes
-Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
@@ -60,42 +57,20 @@ def read_metadata(around: bytes) -> tuple[Metadata, list[str]]:
             if len(text) > MOST_ODD_BYTES:
                 continue
         try:
-            found = json.loads(text.decode("utf-8", "replace"), strict=False)
+            return _readable(json.loads(text.decode("utf-8", "replace"), strict=False))
         except (ValueError, RecursionError):
             continue
-        if not isinstance(found, dict):
-            break
-        lost: list[str] = []
-        devices = found.pop("deviceProperties", None)
-        listed = devices if isinstance(devices, list) else [] if devices is None else [devices]
-        distributed = found.pop("distributedInfo", None)
-        whole = structs.replace(_typed(Metadata, found, lost), devices=list(_devices(listed, lost)))
-        if distributed is not None:
-            whole = structs.replace(whole, distributed=_typed(Distributed, distributed, lost))
-        return whole, lost
     return Metadata(), ["all that stands around the events"] if around.startswith(b"{") else []
 
 
-def _devices(listed: list[object], lost: list[str]) -> Iterator[DeviceProperties]:
-    """Those whose number can be read."""
-    for each in listed:
-        odd: list[str] = []
-        device = _typed(DeviceProperties, each, odd)
-        lost += odd
-        if isinstance(each, dict) and "id" not in odd:
-            yield device
-
-
-def _typed(kind: type[Kind], values: object, lost: list[str]) -> Kind:
-    """A record of what can be read of these values."""
-    if not isinstance(values, dict):
-        lost.append(kind.__name__)
-        return kind()
-    found = {}
-    for field in structs.fields(kind):
-        if field.encode_name in values:
+def _readable(values: dict[str, object]) -> tuple[Metadata, list[str]]:
+    """A record of those values that can be read, and the names of the others."""
+    found, lost = {}, []
+    for field in structs.fields(Metadata):
+        value = values.get(field.encode_name)
+        if value is not None:
             try:
-                found[field.name] = msgspec.convert(values[field.encode_name], field.type, strict=False)
+                found[field.name] = msgspec.convert(value, field.type, strict=False)
             except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a character
                 lost.append(field.encode_name)
-    return kind(**found)
+    return Metadata(**found), lost

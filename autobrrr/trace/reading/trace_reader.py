@@ -77,7 +77,7 @@ def read_blocks(
     if splitter.passed_over.count and kept.seen == 0:
         first = splitter.passed_over.first
         raise UsageError(f"{name} is not a trace: its list holds no events; {first}")
-    trace = kept.trace(name, blocks.bytes_read, splitter, damage, blocks.notes)
+    trace = kept.trace(name, blocks.bytes_read, splitter, damage)
     if kept.seen and not len(trace.gpu) and not len(trace.host) and not trace.unread:
         raise _other_program(name, kept)
     return trace

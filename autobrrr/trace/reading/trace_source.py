@@ -6,22 +6,22 @@ blocks and is told.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
+from isal import isal_zlib
+from isal.igzip_lib import IsalError
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.reading.gunzip import Gunzip
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 BLOCK_BYTES = 1 << 18
+_ISAL_ERROR = cast("type[Exception]", IsalError)  # its own types call it an instance
+_FED_BYTES = 1 << 14  # what a damaged stretch, or a wrong checksum, takes with it
+_GZIP = 31  # window bits of a stream with header and checksum
 STANDARD_INPUT = "-"
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 
@@ -65,8 +65,7 @@ def named_traces(words: Sequence[str]) -> list[TraceFile]:
 class Blocks:
     """The JSON bytes of one input, block by block.
 
-    After the iteration `bytes_read` is the inflated size, `damage` says why it ended early, if it did,
-    and `notes` what else was odd about the stream.
+    After the iteration `bytes_read` is the inflated size, and `damage` says why it ended early, if it did.
     """
 
     def __init__(
@@ -77,12 +76,13 @@ class Blocks:
         self._most_bytes = most_bytes
         self.bytes_read = 0
         self.damage: str | None = None
-        self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[bytes]:
         try:
             compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
-            for block in self._inflated() if compressed else iter(self._next, b""):
+            for block in (
+                self._inflated() if compressed else iter(lambda: self._stream.read(self._block_bytes), b"")
+            ):
                 if self._most_bytes is not None and self.bytes_read + len(block) > self._most_bytes:
                     self.damage = f"it has more than {self._most_bytes >> 20} MB: the rest is not read"
                     return
@@ -90,15 +90,21 @@ class Blocks:
                 yield block
         except OSError as error:
             self.damage = f"the file could not be read to its end: {error}"
-
-    def _next(self) -> bytes:
-        return self._stream.read(self._block_bytes)
+        except _ISAL_ERROR as error:
+            self.damage = f"the compressed stream is damaged: {error}"
 
     def _inflated(self) -> Iterator[bytes]:
-        packed = Gunzip(self._stream.read, self._block_bytes)
-        yield from packed
-        self.damage = packed.damage
-        self.notes += packed.notes
+        """What a gzip stream of one or several members holds, as far as it can be inflated."""
+        packed, inside, inflater = b"", False, isal_zlib.decompressobj(wbits=_GZIP)
+        while packed := packed or self._stream.read(_FED_BYTES):
+            if not inside:
+                packed, inflater = packed.lstrip(b"\0"), isal_zlib.decompressobj(wbits=_GZIP)  # after padding
+            if packed:
+                yield inflater.decompress(packed, self._block_bytes)
+                inside = not inflater.eof
+                packed = inflater.unconsumed_tail if inside else inflater.unused_data
+        if inside:
+            self.damage = "the compressed stream ends in the middle"
 
 
 def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
@@ -107,38 +113,19 @@ def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
     Raises:
         UsageError: the file can't be opened.
     """
-    if source.fd is not None:
-        stream: BufferedReader = BufferedReader(_AtOwnPlace(source.fd))
-        return stream, Blocks(stream, most_bytes=source.most_bytes)
-    if source.path is None:
-        if sys.stdin is None:
-            raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
-        stream = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - closed by the caller
-        return stream, Blocks(stream, most_bytes=source.most_bytes)
     try:
-        stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller, who iterates
+        if source.path is not None:
+            stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller, who iterates
+        elif source.fd is not None:
+            stream = open(source.fd, "rb", closefd=False)  # noqa: SIM115
+            stream.seek(0)
+        elif sys.stdin is not None:
+            stream = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+        else:
+            raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
     except OSError as error:
         raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
     return stream, Blocks(stream, most_bytes=source.most_bytes)
-
-
-class _AtOwnPlace(RawIOBase):
-    """An open file from its beginning, as long as it is now.
-
-    Whoever else holds the same descriptor could move its place, or let the file grow, for ever.
-    """
-
-    def __init__(self, fd: int) -> None:
-        self._fd, self._at, self._end = fd, 0, os.fstat(fd).st_size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        view = memoryview(buffer).cast("B")
-        count = os.preadv(self._fd, [view[: self._end - self._at]], self._at)
-        self._at += count
-        return count
 
 
 def _looks_right(path: Path) -> bool:
