@@ -17,9 +17,8 @@ from autobrrr.records.wire_answers import ActivityLine, StepHistory
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.pages.proof_page import proof_page
 from autobrrr.report.pages.roofline_page import roofline_page
-from autobrrr.report.pages.session_diff import compare_sessions
 from autobrrr.report.pages.session_page import session_page
-from autobrrr.report.pages.side_by_side import comparison_page
+from autobrrr.report.pages.side_by_side import compare_sessions, comparison_page
 from autobrrr.report.pages.study_page import study_page
 from autobrrr.report.past_session import past_session
 from autobrrr.roofline.peaks import with_peaks

@@ -67,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
-    from autobrrr.report.pages.side_by_side import comparison_page
-    from autobrrr.report.pages.trace_diff import compare_traces
+    from autobrrr.report.pages.side_by_side import compare_traces, comparison_page
     from autobrrr.trace.reading.trace_source import named_traces
     from autobrrr.trace.trace_analysis import analyse
 

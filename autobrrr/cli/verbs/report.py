@@ -72,8 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from autobrrr.report.pages.session_diff import compare_sessions
-    from autobrrr.report.pages.side_by_side import comparison_page
+    from autobrrr.report.pages.side_by_side import compare_sessions, comparison_page
 
     check_places(args.html)
     found = compare_sessions(*(past(session_file(each)).data for each in args.diff))

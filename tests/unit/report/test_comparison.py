@@ -13,8 +13,12 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.records import Diagnosis, StepStats, Tuning
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.session_diff import compare_sessions
-from autobrrr.report.pages.side_by_side import ComparedFigure, ComparedSessions, change, comparison_page
+from autobrrr.report.pages.side_by_side import (
+    ComparedFigure,
+    ComparedSessions,
+    compare_sessions,
+    comparison_page,
+)
 from autobrrr.report.past_session import SessionData
 from autobrrr.report.session_timeline import SessionTimeline
 from support.pages import read_page
@@ -52,7 +56,7 @@ def test_the_step_of_both_stands_beside_its_change() -> None:
     found = compared().comparison
     (median,) = [each for each in found.figures if each.name == "median"]
     assert (median.before, median.after, median.side) == (8 * MS, 4 * MS, "better")
-    assert change(median) == "0.50x"
+    assert median.change == "0.50x"
     text = page_text(comparison_page(compared()))
     assert "median" in text
     assert re.search(r"median +8\.00 ms +█+ +4\.00 ms +█+ +0\.50x", text)
@@ -84,7 +88,7 @@ def figure(
     ],
 )
 def test_a_change_is_said_as_people_would(compared: ComparedFigure, said: str, side: str) -> None:
-    assert change(compared) == said
+    assert compared.change == said
     assert compared.side == side
 
 

@@ -12,8 +12,8 @@ import pytest
 from autobrrr import recipe
 from autobrrr.records import Record, Reverted
 from autobrrr.report.html.page_template import page_html
-from autobrrr.report.pages.session_diff import compare_sessions
 from autobrrr.report.pages.session_page import answers, report_text, session_page
+from autobrrr.report.pages.side_by_side import compare_sessions
 from autobrrr.report.past_session import past_session
 from autobrrr.report.text.sessions_list import ListedSession, sessions_table
 from support.screens import tui
