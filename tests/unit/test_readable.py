@@ -18,8 +18,7 @@ from autobrrr.records import JobLine
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session
-from autobrrr.report.text.live_line import live_line
-from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.report.text.verdict_text import live_line, verdict_text
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr_tui.text_rows import plain, row, wrapped

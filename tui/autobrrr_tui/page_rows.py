@@ -35,6 +35,7 @@ from autobrrr_tui.text_rows import (
 
 WIDE = 110  # cells of a screen from which on the details stand beside a list
 LEAST, LEAST_BAR, MOST_BAR = 16, 6, 30  # cells of a column of words, of bars
+LEAST_SHARE = 0.0005  # of a part of a bar
 LEAST_AXIS, MOST_AXIS, TICK = 24, 60, 6  # of gains on an axis; of a tick that is not 1x
 NAMES, SHORT_NAMES, LEAST_NAMES = 27, 17, 8  # of names: for which columns give way; that are left
 TONES: Mapping[Tone, str] = {
@@ -118,8 +119,10 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
     if isinstance(part, Drawn):
         return part.draw(width)
     if isinstance(part, Bar):
-        parts = [(name, value, GLYPHS.get(name, "·"), name) for name, value in part.parts]
-        return labelled_bar(part.title, parts, width - 12)
+        return [
+            labelled(part.title if at == 0 else "", *line)
+            for at, line in enumerate(bar_rows(part, width - 12))
+        ]
     lines = [part] if isinstance(part, Line) else part.lines
     named = [(each.name, each.text, tone(each.tone)) for each in lines if each.name]
     said = [
@@ -131,12 +134,17 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
     return [*said, *(row("  ", *each) for each in facts(named, width - 4))] if named else said
 
 
-def labelled_bar(name: str, parts: Sequence[text_bars.Part], room: int) -> list[Row]:
-    """A bar behind its name, and below it what its parts are."""
-    whole = sum(value for _, value, _, _ in parts) or 1.0
-    legend = text_bars.legend(parts, [share(value / whole) for _, value, _, _ in parts])
-    lines = text_bars.flowed(legend, room)
-    return [labelled(name, *text_bars.bar(parts, room)), *(labelled("", *line) for line in lines)]
+def bar_rows(part: Bar, room: int) -> list[Row]:
+    """One bar that sums to the whole, and below it what its parts are; none where nothing was measured."""
+    known = [
+        (name, value, GLYPHS[hue], hue)
+        for name, value, hue in ((*each, each[0].replace(" ", "_")) for each in part.parts)
+        for hue in (hue if hue in GLYPHS else "other",)
+        if value >= LEAST_SHARE
+    ]
+    said = text_bars.legend(known, [share(value) for _, value, _, _ in known])
+    lines = text_bars.flowed(said, room)
+    return [tuple(text_bars.bar(known, room)), *map(tuple, lines)] if known else []
 
 
 def tone(of: Tone) -> str:

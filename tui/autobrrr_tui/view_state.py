@@ -8,7 +8,7 @@ from enum import Enum
 
 from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
 from autobrrr.records.wire_answers import ActiveRemedy, Details
-from autobrrr.report.text.live_line import MEASURING
+from autobrrr.report.text.verdict_text import MEASURING
 
 
 class ScreenStanding(Enum):

@@ -28,7 +28,7 @@ from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGo
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.records.wire_answers import RemedyChoice, SessionEnding
-from autobrrr.report.text.live_line import live_line
+from autobrrr.report.text.verdict_text import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 JSON_EVERY_S = 0.5

@@ -20,8 +20,7 @@ from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text.next_step import after_diagnosis
-from autobrrr.report.text.rank_text import ranks_text
-from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.report.text.verdict_text import ranks_text, verdict_text
 from autobrrr.report.text.window_text import sweep_text, window_text
 from autobrrr.sidecar.process.session_options import Sweep
 

@@ -15,16 +15,16 @@ import msgspec
 from autobrrr import recipe
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, Tuning, limited_by, verdict_head
+from autobrrr.records import Diagnosis, Tuning, limited_by
+from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.pages.evidence_table import evidence_table
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, signals_words
 from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
 from autobrrr.report.past_session import PastSession, SessionData, past_session
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
-from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
-from autobrrr.report.text.verdict_text import carrying, signals_words, verdict_lines, verdict_text
+from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text.window_text import sweep_text
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
@@ -34,6 +34,7 @@ MOST_SLOW = 15
 def session_page(session: PastSession) -> pm.ReportPage:
     """The page."""
     data, found = session.data, session.data.snapshot
+    verdict, *grounds = diagnosis_sections(found)
     trials = session.data.tuned.trials if session.data.tuned is not None else session.data.trials
     own = [pm.Line(text=f"Cost to your job: {found.cost.words}.")] if found.cost.words else []
     if found.cost.session_share is not None:
@@ -45,14 +46,13 @@ def session_page(session: PastSession) -> pm.ReportPage:
         sections=pm.filled(
             pm.section("", pm.Line(text=session.data.unread, tone="worse") if session.data.unread else None),
             pm.section("", pm.LineGroup(lines=answers(session), shape="glance")),
-            _verdict(found),
+            _verdict(found, verdict),
             _steps(session.data),
             tuning_section(trials, session.data.tuned),
-            pm.section("Remedies", _advice(found)),
+            *grounds,
             pm.section("Own cost", *(own or [_muted("Not measured.")]), beside=True),
             _others(session.data),
             pm.section("Slow steps", _slow(session.data)),
-            pm.section("Signals", _signals(found)),
             pm.section("Do it again", *_commands(session.data)),
         ),
         data=data,
@@ -150,20 +150,16 @@ def _gained(data: SessionData) -> tuple[str, str]:
     return f"{gain_words(tuned.speedup, tuned.interval)} proven", ", ".join(behind)
 
 
-def _verdict(found: Diagnosis) -> pm.Section:
+def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
+    """With what the regime means, folded."""
     from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
 
-    spent, word = parts(found.shares, 0.005), EXPLANATIONS.get(found.regime)
-    phases = [each for each in phase_shares(found.phases_ns) if each[1] > 0]
+    word = EXPLANATIONS.get(found.regime)
+    if word is None:
+        return verdict
     asked = f"What does “{found.regime}” mean?"
-    return pm.section(
-        "Verdict at the end",
-        pm.Line(text=verdict_head(found), tone="head"),
-        pm.LineGroup(lines=list(verdict_lines(found, verbose=True)), shape="facts"),
-        None if word is None else pm.section(asked, pm.Line(text=word.meaning), fold="closed"),
-        pm.Bar(title="Where the step goes", parts=spent) if spent else None,
-        pm.Bar(title="Phases", parts=phases) if phases else None,
-    )
+    meaning = pm.section(asked, pm.Line(text=word.meaning), fold="closed")
+    return replace(verdict, parts=[*verdict.parts[:2], meaning, *verdict.parts[2:]])
 
 
 def _muted(text: str) -> pm.Line:
@@ -177,7 +173,9 @@ def _others(data: SessionData) -> pm.Section:
     ]
     none, took = "No other program kept the job from a CPU.", "These programs took CPU time while the job "
     told = [pm.Line(text=f"{took}waited for a CPU:"), pm.listed(seen)] if seen else [_muted(none)]
-    return pm.section("Others on the machine", *told, beside=True)
+    busy = busy_words(data.snapshot)
+    now = pm.Line(text=f"At the end the machine was {busy}.", tone="worse") if busy else None
+    return pm.section("Others on the machine", now, *told, beside=True)
 
 
 def _steps(data: SessionData) -> pm.Section:
@@ -213,23 +211,6 @@ def _step_data(data: SessionData) -> str:
         "before_ms": before / 1e6 if before else None,
     }
     return msgspec.json.encode(drawn).decode()
-
-
-def _signals(found: Diagnosis) -> pm.PageTable:
-    carry = [each.signal for each in carrying(found)]
-    ranked = sorted(found.evidence, key=lambda each: (each.signal not in carry, each.value is None))
-    return evidence_table(ranked, "What each signal says; those that carry the verdict stand first.")
-
-
-def _advice(found: Diagnosis) -> pm.PageTable:
-    return pm.PageTable(
-        title="What the diagnosis advises, and what it predicts.",
-        heads=("remedy", "#predicted", "when it takes effect", "class", "why"),
-        rows=[
-            pm.cells(one.remedy, pm.factor(one.expected), one.reach.replace("_", " "), one.class_, one.why)
-            for one in found.advice
-        ],
-    )
 
 
 def _slow(data: SessionData) -> pm.PageTable:

@@ -14,9 +14,8 @@ from autobrrr.quantities import share as percent
 from autobrrr.records import limit_words
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.report import page_model as pm
-from autobrrr.report.pages.evidence_table import evidence_table
+from autobrrr.report.pages.diagnosis_parts import evidence_table, parts
 from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
-from autobrrr.report.step_shares import parts
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.step_view import StepView
 from autobrrr.trace.trace_records import (
@@ -81,7 +80,7 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> list[
         *(_timeline(view, names[view.device]) for view in views),
         *(each for device in trace.devices for each in _device(device, several, names.get(device.device))),
         pm.section("Steps", _steps(trace)),
-        pm.section("Signals", evidence_table(trace.evidence, "What each signal says"), on="page"),
+        pm.section("Signals", evidence_table(trace.evidence), on="page"),
         pm.section("Notes on this trace", pm.listed(trace.warnings) if trace.warnings else None),
     )
 

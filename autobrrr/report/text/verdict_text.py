@@ -1,32 +1,55 @@
-"""The verdict in a few lines: who limits, the user's costliest line, where the step goes, what to do.
+"""A diagnosis in a few lines, or in one: for a terminal or a pipe.
 
 With `verbose` the evidence, and all that ledger and advice hold. A session's page shows the same lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
-from autobrrr.records import Advice, Diagnosis, Evidence, LedgerRow, verdict_head
+from autobrrr.records import Advice, Diagnosis, RankLine, verdict_head
 from autobrrr.records.busy_words import busy_words
-from autobrrr.records.verdict_records import in_phase
-from autobrrr.report.page_model import Line
-from autobrrr.report.step_shares import parts, phase_shares
-from autobrrr.report.text.rank_text import ranks_words
+from autobrrr.report.page_model import Line, section
+from autobrrr.report.page_text import section_text
+from autobrrr.report.pages.diagnosis_parts import (
+    carrying,
+    ledger_table,
+    phase_shares,
+    ranks_table,
+    step_bars,
+    verdict_lines,
+)
 
 MOST_LINES = 16
-MOST_EVIDENCE = 3
-MOST_ROWS = 5
 MOST_ADVICE = 3
-LEAST_SHARE = 0.005
+MOST_ROWS = 5
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
+SHORT = {
+    "data wait": "data",
+    "host to device": "h2d",
+    "forward": "fwd",
+    "backward": "bwd",
+    "optimizer": "opt",
+}
 
 
 def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
-    """What a person wants to know after `diagnose`."""
+    """What a person wants to know after `diagnose`: who limits, your costliest line, what to do."""
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
-    told = [*verdict_lines(found, verbose=verbose), *_evidence(found, verbose), *_to_do(found, verbose)]
+    busy = busy_words(found)
+    told = [Line(name="machine", text=busy)] if busy else []
+    told += verdict_lines(found)
+    told += [
+        Line(name="spent", text=", ".join(f"{name} {share(part)}" for name, part in bar.parts))
+        for bar in step_bars(found)[:1]
+    ]
+    told += _ledger_lines(found, None if verbose else MOST_ROWS)
+    evidence = found.evidence if verbose else [] if found.ledger else carrying(found)
+    told += [Line(name=each.signal, text=each.note) for each in evidence]
+    told += [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
+    told += [Line(name="to decide", text=found.decide_with)] if found.decide_with else []
     lines = [
         f"{job}: {verdict_head(found)}",
         *(f"  {one.name.replace('_', ' '):<13} {one.text}" for one in told),
@@ -39,52 +62,17 @@ def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
-def verdict_lines(found: Diagnosis, *, verbose: bool = False) -> Iterator[Line]:
-    """Below the head: the costliest line, the regime, the machine, the step and where it goes, the ranks."""
-    steps, busy, among = found.step_ns, busy_words(found), ranks_words(found)
-    if found.where:
-        yield Line(name="your line", text=readable(found.where[0].words))
-    if found.adds:
-        yield Line(name="regime" if found.regime == "unknown" else found.regime, text=found.adds)
-    if busy:
-        yield Line(name="machine", text=busy)
-    if steps.median is not None:
-        said = f"{duration(steps.median)} median, {duration(steps.mean)} mean, {duration(steps.p99)} p99"
-        yield Line(name="step", text=f"{said} of {steps.count} steps")
-    spent = parts(found.shares, LEAST_SHARE)
-    if found.shares.overhead is None:  # operators were not told apart: the phases say more
-        spent = phase_shares(found.phases_ns)
-    if spent:
-        yield Line(name="spent", text=", ".join(f"{name} {share(part)}" for name, part in spent))
-    rows = [one for one in found.ledger if one.share >= LEAST_SHARE]
-    yield from _ledger_rows(rows if verbose else rows[:MOST_ROWS])
-    for each in found.trends:
-        yield Line(name="over time", text=readable(each.words))
-    if found.memory_words:
-        yield Line(name="memory", text=found.memory_words)
-    if among is not None:
-        yield Line(name="ranks", text=among)
-
-
-def _evidence(found: Diagnosis, verbose: bool) -> list[Line]:
-    shown = found.evidence if verbose else [] if found.ledger else carrying(found)
-    return [Line(name=each.signal, text=each.note) for each in shown]
-
-
-def _to_do(found: Diagnosis, verbose: bool) -> list[Line]:
-    lines = [advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]
-    return lines + ([Line(name="to decide", text=found.decide_with)] if found.decide_with else [])
-
-
-def _ledger_rows(rows: list[LedgerRow]) -> Iterator[Line]:
+def _ledger_lines(found: Diagnosis, most: int | None) -> list[Line]:
     """`39 %  operators, between the phases  train.py:22 guard`."""
-    told = [(share(row.share), in_phase(row.kind, row.phase), readable(row.where or "")) for row in rows]
-    wide = max((len(kind) for _, kind, _ in told), default=0)
-    for at, (part, kind, where) in enumerate(told):
-        yield Line(name="" if at else "where", text=f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
+    rows = [[cell.text for cell in row] for row in ledger_table(found).rows[:most]]
+    wide = max((len(kind) for _, kind, _ in rows), default=0)
+    return [
+        Line(name="" if at else "where", text=f"{part:>5}  {kind:<{wide}}  {where}".rstrip())
+        for at, (part, kind, where) in enumerate(rows)
+    ]
 
 
-def advised(advice: Advice) -> Line:
+def _advised(advice: Advice) -> Line:
     """What to try or to edit, why, and what it may gain."""
     gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
     if advice.reach == "edit":
@@ -93,16 +81,34 @@ def advised(advice: Advice) -> Line:
     return Line(name="remedy", text=f"{advice.remedy}: {advice.why} ({how})")
 
 
-def signals_words(named: Diagnosis) -> str:
-    """Who carries the verdict."""
-    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
-    if not names or named.regime == "unknown":
-        return ""
-    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
+def ranks_text(lines: Sequence[RankLine], width: int | None = None) -> str:
+    """One line a rank, wrapped to the width."""
+    return section_text(section("", ranks_table(lines)), width)
 
 
-def carrying(found: Diagnosis) -> list[Evidence]:
-    """The evidence that carries the verdict; where there is none, what was measured at all."""
-    named = [each for each in found.evidence if each.says == found.regime]
-    rest = [each for each in found.evidence if each.value or each.against]
-    return (named or sorted(rest, key=lambda each: not each.against))[:MOST_EVIDENCE]
+def verdict_words(snapshot: Diagnosis) -> str:
+    """Who limits the step, or `measuring` while nothing can be said yet."""
+    if snapshot.limit == "unknown":
+        return "measuring" if snapshot.state in MEASURING else "no verdict"
+    return verdict_head(snapshot)
+
+
+def live_line(snapshot: Diagnosis) -> str:
+    """The state of a session in one line; what is not measured is left out."""
+    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", verdict_words(snapshot)]
+    if snapshot.step_ns.median is not None:
+        words.append(f"{duration(snapshot.step_ns.median)}/step, p99 {duration(snapshot.step_ns.p99)}")
+    phases = [f"{SHORT.get(name, name)} {share(part)}" for name, part in phase_shares(snapshot.phases_ns)]
+    if phases:
+        words.append(" ".join(phases))
+    elif snapshot.host is not None and snapshot.host.cpu_share is not None:
+        words.append(f"CPU {share(snapshot.host.cpu_share)}")
+    if snapshot.straggler is not None and snapshot.straggler.rank is not None:
+        words.append(f"slowest: rank {snapshot.straggler.rank}")
+    if snapshot.active:
+        words.append("on: " + ", ".join(snapshot.active))
+    if snapshot.cost.session_share is not None:
+        words.append(f"own cost {share(snapshot.cost.session_share)}")
+    if snapshot.activity:
+        words.append(snapshot.activity)
+    return "  ".join(words)

@@ -18,7 +18,8 @@ from autobrrr.records import (
     RanksCompared,
 )
 from autobrrr.records.record_base import as_record
-from autobrrr.report.text.rank_text import ranks_text, ranks_words
+from autobrrr.report.pages.diagnosis_parts import ranks_words
+from autobrrr.report.text.verdict_text import ranks_text
 from support.judged.rank_steps import MS, RankModel, job
 from support.screens import tui
 from support.sessions.sidecar import anatomy

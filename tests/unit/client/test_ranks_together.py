@@ -13,9 +13,8 @@ from autobrrr.client import all_ranks
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, LateRank, Limit, RankLine, RankTimes
-from autobrrr.report.text.live_line import live_line
-from autobrrr.report.text.rank_text import ranks_text, ranks_words
-from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.report.pages.diagnosis_parts import ranks_words
+from autobrrr.report.text.verdict_text import live_line, ranks_text, verdict_text
 from support.screens import tui
 
 MS = 1_000_000

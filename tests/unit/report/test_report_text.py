@@ -17,9 +17,8 @@ from autobrrr.records import (
     Shares,
     Where,
 )
-from autobrrr.report.step_shares import phase_shares
-from autobrrr.report.text.live_line import live_line, verdict_words
-from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
+from autobrrr.report.pages.diagnosis_parts import phase_shares
+from autobrrr.report.text.verdict_text import MOST_LINES, live_line, verdict_text, verdict_words
 from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
 GUARD = Where(

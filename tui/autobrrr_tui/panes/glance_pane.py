@@ -10,8 +10,7 @@ from typing import NamedTuple
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank
 from autobrrr.records.rank_records import straggler_words
-from autobrrr.report.pages.evidence_table import evidence_table
-from autobrrr.report.text.rank_text import ranks_table
+from autobrrr.report.pages.diagnosis_parts import evidence_table, ranks_table
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import table_rows
 from autobrrr_tui.panes import glance_parts as parts
@@ -99,7 +98,7 @@ def _device(found: Diagnosis, room: int) -> list[Row]:
 def _signals(found: Diagnosis, room: int) -> list[Row]:
     """What each signal with a figure says."""
     known = [each for each in found.evidence if each.value is not None]
-    return table_rows(evidence_table(known, ""), room) if known else []
+    return table_rows(evidence_table(known), room)[1:] if known else []
 
 
 def _after(view: View, width: int, height: int) -> list[Row]:

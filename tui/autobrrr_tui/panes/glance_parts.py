@@ -14,24 +14,16 @@ from autobrrr.records import Advice, Diagnosis, NoClaim, Phases, TuneProgress, T
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words
-from autobrrr.report.page_model import Cell, PageTable, Tone
+from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
+from autobrrr.report.pages.diagnosis_parts import phase_shares, signals_words
 from autobrrr.report.text.next_step import proving, to_start_with, to_try
-from autobrrr.report.text.verdict_text import signals_words
 from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import table_rows
+from autobrrr_tui.page_rows import bar_rows, table_rows
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, lines, table
 from autobrrr_tui.text_rows import Piece, Row, clipped, fitted, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
-PHASES = (
-    ("data_wait", "data", "░"),
-    ("host_to_device", "copy", "▒"),
-    ("forward", "forward", "▓"),
-    ("backward", "backward", "█"),
-    ("optimizer", "optimizer", "▞"),
-    ("other", "other", "·"),
-)
 ROOMY = 52  # cells from which on advice says its class and when it takes effect
 WITH_IT, WITH_ALL = "with it against without it", "all kept together against none"
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
@@ -251,31 +243,15 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2f}"
 
 
-def phase_parts(of: Phases) -> list[text_bars.Part]:
-    """What was timed, as shares of the step; what is not timed apart lies in `other`."""
-    inside = [name for name in ("forward", "optimizer") if getattr(of, name) is None]
-    other = f"other with {' and '.join(inside)}" if inside else "other"
-    timed = [(field, name, glyph, getattr(of, field)) for field, name, glyph in PHASES]
-    whole = sum(ns for *_, ns in timed if ns is not None) or 1
-    return [
-        (other if field == "other" else name, ns / whole, glyph, field)
-        for field, name, glyph, ns in timed
-        if ns is not None and ns / whole >= 0.0005
-    ]
-
-
 def phases(of: Phases, room: int) -> list[Row]:
-    """One bar that sums to the step, and below it what its parts are."""
-    known = phase_parts(of)
-    said = text_bars.legend(known, [share(part) for _, part, _, _ in known])
-    lines = text_bars.flowed(said, room)
-    return [tuple(text_bars.bar(known, room)), *map(tuple, lines)] if known else []
+    """What was timed, as a bar that sums to the step; below it what its parts are."""
+    return bar_rows(Bar(title="phases", parts=phase_shares(of)), room)
 
 
 def phase_words(of: Phases, room: int) -> list[Row]:
     """The phases that take most, as many as fit in a line: a bar without its legend means nothing."""
-    known = sorted(phase_parts(of), key=lambda part: -part[1])
-    words = [piece(f"{name} {share(part)}", tone) for name, part, _, tone in known]
+    known = sorted(phase_shares(of), key=lambda part: -part[1])
+    words = [piece(f"{name} {share(part)}", name.replace(" ", "_")) for name, part in known if part > 0]
     return [tuple(text_bars.flowed(words, room)[0])] if words else []
 
 

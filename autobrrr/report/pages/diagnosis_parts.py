@@ -1,0 +1,249 @@
+"""A diagnosis as parts of a page, the same on every medium: the verdict, ranks, signals, advice.
+
+Sections have titles for a page; on a screen the titles of their tables stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from autobrrr.quantities import duration, share
+from autobrrr.readable import readable
+from autobrrr.records import (
+    Advice,
+    BatchProbe,
+    Diagnosis,
+    Evidence,
+    LateRank,
+    Phases,
+    RankLine,
+    Record,
+    verdict_head,
+)
+from autobrrr.records.rank_records import cause_words, straggler_words
+from autobrrr.records.verdict_records import in_phase
+from autobrrr.report import page_model as pm
+from autobrrr.report.page_model import Tone
+
+MOST_EVIDENCE = 3
+LEAST_SHARE = 0.005
+SHARE_OF = "share of "  # how the unit of a share begins
+
+
+def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
+    """The verdict, then all that stands behind it and follows from it."""
+    carry = carrying(found)
+    ranked = sorted(found.evidence, key=lambda each: (each not in carry, each.value is None))
+    several = found.ranks if found.ranks is not None and len(found.ranks) > 1 else []
+    decide = pm.Line(name="to decide", text=found.decide_with, tone="accent") if found.decide_with else None
+    return pm.filled(
+        pm.section(
+            "Verdict",
+            pm.Line(text=verdict_head(found), tone="head"),
+            pm.LineGroup(lines=list(verdict_lines(found)), shape="facts"),
+            *step_bars(found),
+            ledger_table(found),
+        ),
+        pm.section("Ranks", ranks_table(several, found.straggler, "ranks")),
+        pm.section("Signals", evidence_table(ranked)),
+        pm.section("Batch probe", *_probe(found.batch_probe)),
+        pm.section("Remedies", _advice(found.advice), decide),
+    )
+
+
+def verdict_lines(found: Diagnosis) -> Iterator[pm.Line]:
+    """Below the head: the costliest line, what the regime adds, the step, what changes, the ranks."""
+    steps, among = found.step_ns, ranks_words(found)
+    if found.where:
+        yield pm.Line(name="your line", text=readable(found.where[0].words))
+    if found.adds:
+        yield pm.Line(name="regime" if found.regime == "unknown" else found.regime, text=found.adds)
+    if steps.median is not None:
+        said = f"{duration(steps.median)} median, {duration(steps.mean)} mean, {duration(steps.p99)} p99"
+        yield pm.Line(name="step", text=f"{said} of {steps.count} steps")
+    for each in found.trends:
+        yield pm.Line(name="over time", text=readable(each.words), tone="warn")
+    if found.memory_words:
+        yield pm.Line(name="memory", text=found.memory_words)
+    if among is not None:
+        late = found.straggler is not None and found.straggler.rank is not None
+        yield pm.Line(name="ranks", text=among, tone="worse" if late else "")
+
+
+def step_bars(found: Diagnosis) -> list[pm.Bar]:
+    """Where the step goes; phases say more where operators were not told apart."""
+    spent, phases = parts(found.shares, LEAST_SHARE), phase_shares(found.phases_ns)
+    bars = [pm.Bar(title="shares", parts=spent), pm.Bar(title="phases", parts=phases)]
+    return [each for each in (bars if found.shares.overhead is not None else bars[::-1]) if each.parts]
+
+
+def parts(record: Record, least: float = 0.0) -> list[tuple[str, float]]:
+    """The measured fields of a record of figures, largest first."""
+    found = [(name, value) for name, value in _measured(record) if value > least]
+    return sorted(found, key=lambda part: -part[1])
+
+
+def phase_shares(phases: Phases) -> list[tuple[str, float]]:
+    """Each measured phase as a share of their sum, in the order of a step.
+
+    What is not timed apart (forward and optimizer in compiled code) lies in `other`, whose name says so.
+    """
+    measured = _measured(phases)
+    whole, names = sum(value for _, value in measured), [name for name, _ in measured]
+    inside = [name for name in ("forward", "optimizer") if name not in names]
+    other = f"other with {' and '.join(inside)}" if inside else "other"
+    return [(other if name == "other" else name, value / whole) for name, value in measured if whole > 0]
+
+
+def _measured(record: Record) -> list[tuple[str, float]]:
+    fields = msgspec.structs.asdict(record)
+    return [(name.replace("_", " "), value) for name, value in fields.items() if value is not None]
+
+
+def ledger_table(found: Diagnosis) -> pm.PageTable:
+    """Who has the step's time, in which phase, at which line."""
+    rows = [
+        pm.cells(pm.part_of(row.share), in_phase(row.kind, row.phase), readable(row.where or ""))
+        for row in found.ledger
+        if row.share >= LEAST_SHARE
+    ]
+    return pm.PageTable(title="the step, by lines", heads=("#share", "of what", "where"), rows=rows)
+
+
+def ranks_words(found: Diagnosis) -> str | None:
+    """Which rank the others wait for, and why, in a sentence; None for a job of one rank."""
+    if found.straggler is not None:
+        return straggler_words(found.straggler, duration)
+    if found.ranks is None:
+        return None
+    if len(found.ranks) == 1:
+        return "one has a session: which is slowest shows where several have (autobrrr diagnose LAUNCHER)"
+    return "which is slowest is not known: their steps were not compared (autobrrr diagnose LAUNCHER)"
+
+
+def ranks_table(
+    lines: Sequence[RankLine], straggler: LateRank | None = None, title: str = ""
+) -> pm.PageTable:
+    """Each rank's step; its own work and waits where collectives were timed; what makes it late."""
+    return pm.PageTable(
+        title=title,
+        heads=("#rank", "~#pid", "~regime", "#step", "#own work", "#waits", "longer in", "cause"),
+        rows=[_rank_cells(line, straggler) for line in lines],
+    )
+
+
+def _rank_cells(line: RankLine, straggler: LateRank | None) -> list[pm.Cell]:
+    times, regime = line.collectives, str(line.regime or "-")
+    if line.confidence == "low" and line.regime not in (None, "unknown", "mixed"):
+        regime += " (low)"
+    own, waits = (None, None) if times is None else (times.own_ns, times.waits_ns)
+    late = straggler is not None and straggler.rank is not None and straggler.rank == line.rank
+    cause = cause_words(straggler) if late and straggler is not None else "slowest" if line.slowest else ""
+    return [
+        *pm.cells(
+            "?" if line.rank is None else str(line.rank), "-" if line.pid is None else str(line.pid), regime
+        ),
+        *(pm.time(line.step_ns), pm.time(own), pm.time(waits)),
+        pm.Cell(text=(line.phase or "").replace("_", " ")),
+        pm.Cell(text=line.why or cause, tone="worse" if late else ""),
+    ]
+
+
+def evidence_table(evidence: Sequence[Evidence]) -> pm.PageTable:
+    """What each signal names or excludes, its figure, what it saw; what several saw is said once."""
+    first: dict[str, str] = {}
+    rows = []
+    for each in evidence:
+        same = first.setdefault(each.note, each.signal) if each.value is None else each.signal
+        note = each.note if same == each.signal else f"as {same.replace('_', ' ')}"
+        seen = pm.Cell(text=note, tone="muted" if each.value is None else "")
+        rows.append(pm.cells(each.signal.replace("_", " "), _says(each), _figure(each), seen))
+    return pm.PageTable(
+        title="evidence: what each signal says",
+        heads=("signal", "says", "-figure", "-note"),
+        rows=rows,
+        keys=[each.signal for each in evidence],
+        more={each.signal: _more(each) for each in evidence},
+    )
+
+
+def _more(evidence: Evidence) -> list[pm.Line]:
+    says = _says(evidence)
+    said = "names nothing, excludes nothing" if says.text == "-" else says.text
+    return [
+        pm.Line(name="says", text=said, tone=says.tone),
+        pm.Line(name="unit", text=evidence.unit if evidence.value is not None else ""),
+        pm.Line(name="excludes", text=", ".join(evidence.against)),
+        pm.Line(name="note", text=evidence.note),
+    ]
+
+
+def _says(evidence: Evidence) -> pm.Cell:
+    """What a signal names or excludes."""
+    if evidence.says is not None:
+        return pm.Cell(text=evidence.says, tone="better")
+    tone: Tone = "" if evidence.against else "muted"
+    return pm.Cell(text=f"not {evidence.against[0]}" if evidence.against else "-", tone=tone)
+
+
+def _figure(evidence: Evidence) -> pm.Cell:
+    if evidence.value is None:
+        return pm.Cell(text="-")
+    if evidence.unit.startswith("share"):
+        said = share(evidence.value)
+        of = f"{said} of {evidence.unit.removeprefix(SHARE_OF)}"
+        return pm.Cell(text=of, short=said, sort=evidence.value)
+    said = duration(evidence.value) if evidence.unit == "ns" else f"{evidence.value:.3g} {evidence.unit}"
+    return pm.Cell(text=said, sort=evidence.value)
+
+
+def carrying(found: Diagnosis) -> list[Evidence]:
+    """The evidence that carries the verdict; where there is none, what was measured at all."""
+    named = [each for each in found.evidence if each.says == found.regime]
+    rest = [each for each in found.evidence if each.value or each.against]
+    return (named or sorted(rest, key=lambda each: not each.against))[:MOST_EVIDENCE]
+
+
+def signals_words(named: Diagnosis) -> str:
+    """Who carries the verdict."""
+    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
+    if not names or named.regime == "unknown":
+        return ""
+    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
+
+
+def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
+    """Measured step times against the batch, and the line that was fitted to them."""
+    if probe.status == "ok" and probe.points:
+        longest = max(point.step_ns for point in probe.points)
+        rows = [
+            [
+                *pm.cells(f"{each.batch} samples", pm.time(each.step_ns)),
+                pm.bar(each.step_ns / longest, "memory"),
+            ]
+            for each in probe.points
+        ]
+        title = "batch probe: step time against batch size"
+        yield pm.PageTable(title=title, heads=("#", "#", "~-"), rows=rows)
+        if probe.fixed_ns is not None and probe.per_sample_ns is not None:
+            fit = f"fixed {duration(probe.fixed_ns)} + {duration(probe.per_sample_ns)} a sample"
+            if probe.ratio_2x is not None:
+                bounds = probe.ratio_2x_interval
+                said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
+                fit += f"; twice the batch takes {probe.ratio_2x:.2f}{said} times as long"
+            yield pm.Line(text=fit)
+    if probe.why or probe.status != "ok":
+        yield pm.Line(name="batch probe", text=probe.why or "not measured", tone="muted")
+
+
+def _advice(advice: Sequence[Advice]) -> pm.PageTable:
+    return pm.PageTable(
+        title="remedies: what the diagnosis advises, and what it predicts",
+        heads=("remedy", "#predicted", "effective", "class", "why"),
+        rows=[
+            pm.cells(one.remedy, pm.factor(one.expected), one.reach.replace("_", " "), one.class_, one.why)
+            for one in advice
+        ],
+    )
