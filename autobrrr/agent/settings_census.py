@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from .live_torch.dispatch_modes import unseen
 from .live_torch.job_signals import OF_TORCH
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import is_own
-from .measure.stack_sampler import foreign_folders
+from .measure.stack_sampler import RESUMED, foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
@@ -32,7 +31,6 @@ MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows 
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
 FEWEST = 3  # the same once more, for other shapes, is usual
-RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 SETTERS = {  # names by which a line sets something
     "set_detect_anomaly": "anomaly",
     "detect_anomaly": "anomaly",

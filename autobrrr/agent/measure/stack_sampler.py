@@ -11,6 +11,7 @@ clock. Beside it, where the workers of a loader stand.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 import time
@@ -41,6 +42,7 @@ from .cpu_contention import scheduled_ns
 DEEPEST = 200
 SWITCH_S = 0.0001
 _COMPILED = ("_dynamo/", "_functorch/_aot_autograd/", "_inductor/")  # `torch.func` is in _functorch, too
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
 # Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
 _DISPATCH = (
     "_functorch/",
@@ -248,8 +250,9 @@ def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
     found = getattr(torch, "__file__", None)
     if isinstance(found, str):
         folders.append(os.path.dirname(found))
+    generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "/tmp/torchinductor_"
     ours = os.path.dirname(sample.__code__.co_filename) or "<autobrrr"
-    return (*(folder.rstrip("/") + "/" for folder in folders), "<frozen", "<autobrrr", ours)
+    return (*(folder.rstrip("/") + "/" for folder in folders), generated, "<frozen", "<autobrrr", ours)
 
 
 def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
@@ -284,7 +287,8 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
     if shown is None:
         return "?", phase, in_loader, in_collective, does, False
     code = shown.f_code
-    where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
+    function = RESUMED.sub(r"\1", code.co_name)
+    where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {function}"
     return where, phase, in_loader, in_collective, does, users is not None
 
 

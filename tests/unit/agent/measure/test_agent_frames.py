@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from autobrrr.agent.measure.code_sites import CallPaths, paths_of, sites_on
 from autobrrr.agent.measure.stack_sampler import (
     SWITCH_S,
     Place,
+    foreign_folders,
     look,
     looks_come_soon,
     place_of,
@@ -117,6 +118,17 @@ def test_compiled_code_is_forward_and_torch_func_is_not(file: str, phase: str) -
     exec(compile("def wrapped(look):\n    return look()\n", f"/x/site-packages/torch/{file}", "exec"), names)
     found: Place = names["wrapped"](lambda: place_of(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
     assert found[1] == phase
+
+
+def test_code_that_torch_compile_wrote_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/x/cache")
+    names: dict[str, object] = {}
+    exec(compile("def call(look):\n    return look()\n", "/x/cache/c4/c4t5.py", "exec"), names)
+    resumed = "torch_dynamo_resume_in_train_step_at_16"
+    exec(compile(f"def {resumed}(look):\n    return call(look)\n", "/x/train.py", "exec"), names)
+    foreign = foreign_folders(ModuleType("torch"))
+    found: Place = names[resumed](lambda: place_of(sys._getframe(1), foreign))  # type: ignore[operator]
+    assert found[0] == "train.py:2 train_step"
 
 
 def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
