@@ -81,6 +81,14 @@ def _operators_of(mark: str) -> Why:
     return runs
 
 
+def _channels(name: str, measured: Measurements) -> str | None:
+    work = [] if measured.traced is None else measured.traced.work
+    inputs = [one.shapes.split(" ")[0] for one in work if "convolution" in one.op]
+    if inputs and all(shape.count("x") == 2 for shape in inputs):
+        return None  # Conv1d: its tensors have no such layout
+    return _operators_of("convolution")(name, measured)
+
+
 def _low_precision(name: str, measured: Measurements) -> str | None:
     if kernels_between(measured):
         return None  # they are not the model's
@@ -212,7 +220,7 @@ ROWS: Mapping[str, Why] = {
     "compile.regional": _never,
     "compile.reduce_overhead": _on_cuda,
     "compile.max_autotune": _on_cuda,
-    "layout.channels_last": _operators_of("convolution"),
+    "layout.channels_last": _channels,
     "attention.sdpa": _operators_of("scaled_dot_product"),
     "precision.tf32": _on_cuda,
     "precision.float32_matmul_precision": _low_precision,

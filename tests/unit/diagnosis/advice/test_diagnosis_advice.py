@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
@@ -203,10 +204,11 @@ def test_garbage_collection_is_cured_where_it_takes_a_part_of_the_step() -> None
 def test_convolutions_and_attention_are_advised_only_where_they_run() -> None:
     assert not {"layout.channels_last", "attention.sdpa"} & set(advice(diagnosis.pointwise_chain()))
     step_ns = 20.0 * MS
-    convolving = diagnosis.kernel_bound(
-        diagnosis.worked("aten.convolution.default", 0.8, step_ns, rate=0.7, bandwidth=0.1)
-    )
-    assert "layout.channels_last" in advice(convolving)
+    convolving = diagnosis.worked("aten.convolution.default", 0.8, step_ns, rate=0.7, bandwidth=0.1)
+    of_images = msgspec.structs.replace(convolving, shapes="32x3x28x28 16x3x5x5")
+    of_sequences = msgspec.structs.replace(convolving, shapes="32x64x64 96x64x5")
+    assert "layout.channels_last" in advice(diagnosis.kernel_bound(of_images, of_sequences))
+    assert "layout.channels_last" not in advice(diagnosis.kernel_bound(of_sequences))
 
 
 def test_an_undecided_verdict_advises_only_what_the_step_shows() -> None:
