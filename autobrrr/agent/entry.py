@@ -27,7 +27,7 @@ from .remedies.families import REGISTRY
 from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, listen
 
 # What may lie in the folder of an injection.
-BROUGHT = ("boot.json", "code", "source", "request.py", "link.sock", "taken", "failed")
+BROUGHT = ("boot.json", "code", "source", "link.sock", "taken", "failed")
 KEY = "autobrrr session"
 PATIENCE_S, LOOK_S = 3.0, 0.01  # an agent that has closed its link is still leaving
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from autobrrr import paths
 from autobrrr.agent.measure import cupti_users
-from autobrrr.attach import remote_exec, triage
+from autobrrr.attach import triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import x86_64
@@ -37,7 +37,6 @@ _BUSY = "import time\nprint(flush=True)\nend_s = time.monotonic() + 60\nwhile ti
 _DECISIVE = {
     "proc",
     "process",
-    "program",
     "alive",
     "owner",
     "seccomp",
@@ -64,7 +63,6 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
         if check.name in _DECISIVE:
             return checks, code
     ways = {
-        "remote_exec": _remote_exec,
         "profiler": _profiler,
         "compile": _bundle_code,
         "folder": _bundle_place,
@@ -98,18 +96,6 @@ def _told(name: str, look: Callable[[], Told]) -> DoctorCheck:
     except AutobrrrError as error:
         status, detail, fix = "fail", error.message, error.hint
     return DoctorCheck(name=name, status=status, detail=detail, fix=fix)
-
-
-def _remote_exec(case: triage.TriageCase) -> Told:
-    version = case.python().version
-    if version is not None and version < remote_exec.VERSION:
-        return "ok", "its Python is older than 3.14: attach borrows its main thread for a moment", ""
-    try:
-        remote_exec.find(case.pid, case.proc)
-    except remote_exec.RemoteExecClosed as closed:
-        detail = f"{closed}; attach borrows its main thread for a moment instead"
-        return "warn", detail, ""
-    return "ok", "it takes a script without being stopped", ""
 
 
 def _bundle_place(case: triage.TriageCase) -> Told:

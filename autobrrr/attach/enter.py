@@ -22,9 +22,8 @@ from autobrrr.agent.wire import framing
 from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
-from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
+from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, InjectionWay, deadline_after, inject
 from autobrrr.attach.target_folder import TargetFolder, sweep
-from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach
 from autobrrr.folders import peer, peer_uid
 from autobrrr.machine import same_program
@@ -45,9 +44,6 @@ class AgentConnection:
     ring_fd: int
     facts: JobFacts
     attach: Attach
-    token: str
-    start_ticks: int
-    tries: int = 1
 
 
 def enter(
@@ -79,7 +75,7 @@ def enter(
     preloaded = preloaded_agent.listening(pid)
     link = preloaded.connect() if preloaded is not None else None
     if preloaded is not None and link is not None:
-        return _join(pid, preloaded, link, clock() - began_ns)
+        return _join(pid, link, clock() - began_ns)
     target = triage.require(case)
     for sees in (pid, os.getpid()):
         sweep(sees)
@@ -91,7 +87,7 @@ def enter(
             "token": token,
             "link": place.socket_path,
             "listen": None,
-            "method": None,  # said by what brings the agent in
+            "method": "ptrace",
             "readonly": readonly,
             "socket_folder": socket_folder,
             "plan": None,
@@ -105,16 +101,29 @@ def enter(
             place.write("code", compiled)
         place.write("source", code_bundle.source(made))
         place.write("boot.json", json.dumps(boot).encode())
-        with WayIn(target, place) as way:
-            link, ring_fd, facts = _receive(place, target, token, way=way, on_wait=on_wait)
+        pauses_ns: list[int] = []
+
+        def ask(way: InjectionWay) -> None:
+            """Have the agent loaded; where that fires too late it does nothing."""
+            stub = code_bundle.stub(place.path)
+            taken = inject(pid, stub, folder=place.path, way=way, program=target.program)
+            pauses_ns.append(taken.pause_ns)
+
+        def beside_the_main_thread() -> str:
+            """The main thread sleeps on: load the agent in a thread of its own; or why that can't be."""
+            try:
+                ask(InjectionWay.NEW_THREAD)
+            except CannotAttach as error:
+                return error.message
+            return ""
+
+        ask(InjectionWay.PENDING_CALL)
+        link, ring_fd, facts = _receive(place, target, token, beside_the_main_thread, on_wait)
     return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
         facts=facts,
-        attach=Attach(method=facts.method, latency_ns=clock() - began_ns, pause_ns=way.pause_ns),
-        token=token,
-        start_ticks=target.program.start_ticks,
-        tries=way.tries,
+        attach=Attach(method=facts.method, latency_ns=clock() - began_ns, pause_ns=sum(pauses_ns)),
     )
 
 
@@ -122,8 +131,7 @@ def _receive(
     place: TargetFolder,
     target: triage.AttachTarget,
     token: str,
-    *,
-    way: WayIn,
+    go_beside: Callable[[], str],
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
     def arrived(timeout_s: float) -> bool:
@@ -142,7 +150,7 @@ def _receive(
             arrived,
             taken,
             program=target.program,
-            go_beside=way.beside_the_main_thread,
+            go_beside=go_beside,
             on_wait=on_wait,
         )
         link, _ = place.door.accept()
@@ -242,12 +250,12 @@ def _bounded(facts: JobFacts) -> JobFacts:
     return msgspec.structs.replace(facts, argv=kept)
 
 
-def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latency_ns: int) -> AgentConnection:
+def _join(pid: int, link: socket.socket, latency_ns: int) -> AgentConnection:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
         if peer(link)[0] not in (pid, 0):
             raise framing.BadFrame("another process answers there")
-        ring_fd, token, facts = hello_from(link)
+        ring_fd, _, facts = hello_from(link)
     except (framing.BadFrame, framing.Closed, OSError) as error:
         link.close()
         why = str(error) or "it closed the connection"
@@ -262,6 +270,4 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
         ring_fd=ring_fd,
         facts=facts,
         attach=Attach(method="preload", latency_ns=latency_ns, pause_ns=0),
-        token=token,
-        start_ticks=door.start_ticks,
     )

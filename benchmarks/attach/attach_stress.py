@@ -7,8 +7,7 @@ Each target takes `--fresh` attaches per process, then a new process is started.
 that died, or whose own arithmetic came out wrong, or an injection that was refused or never ran.
 With `--into` each process adds a row, and the same command goes on where it was cut off, as long as the
 sources of attach are the same; `--for` ends a piece after the process that is under way.
-A busy target is entered as `attach` does it: by sys.remote_exec from Python 3.14 on, else by a pending
-call (`--borrow`: in any case). One whose main thread sleeps while another works is entered by a thread.
+A busy target is entered by a pending call, one whose main thread sleeps while another works by a thread.
 `--device`: jobs on a CUDA device, by the Python that runs this; `emurun` in front: on the emulated one.
 Prints a table on standard error, one JSON object on standard output.
 """
@@ -29,8 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autobrrr.attach import remote_exec
-from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject
+from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.errors import AutobrrrError
 from benchmarks.planted.results import append, read, revision
 from support.attach import SLEEPS, interpreters, leaves
@@ -122,7 +120,6 @@ def main() -> int:
     parser.add_argument("--versions", default=",".join(sorted(interpreters())))
     parser.add_argument("--only", default="", help="parts of targets' names, with commas")
     parser.add_argument("--device", action="store_true", help="jobs on a CUDA device, by this Python")
-    parser.add_argument("--borrow", action="store_true", help="no sys.remote_exec")
     parser.add_argument("--into", type=Path, help="file of the rows")
     parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
     args = parser.parse_args()
@@ -130,9 +127,9 @@ def main() -> int:
     version_of_attach = revision(sources=SOURCES)
     rows = [] if args.into is None else read(args.into)
     rows = [row for row in rows if row["revision"] == version_of_attach]
-    parts, borrow = args.only.split(","), args.borrow
+    parts = args.only.split(",")
     versions = args.versions.split(",")
-    wanted = list(device_targets(parts) if args.device else targets(versions, parts, borrow=borrow))
+    wanted = list(device_targets(parts) if args.device else targets(versions, parts))
     while time.monotonic() < until_s:
         each = fewest(wanted, rows, args.attaches)
         if each is None:
@@ -175,18 +172,6 @@ def _by_thread(pid: int, answer: Path) -> Iterator[Taken]:
     yield Taken(pause_ns=taken.pause_ns, tries=taken.tries)
 
 
-@contextmanager
-def _by_request(pid: int, answer: Path) -> Iterator[Taken]:
-    script = answer.with_suffix(".py")
-    source = compose(f"open({str(answer)!r}, 'x').close()", None, time.monotonic() + ANSWER_S, NOT_MAPPED)
-    script.write_text(source)
-    try:
-        with remote_exec.asked(remote_exec.find(pid), str(script)):
-            yield Taken(pause_ns=0, tries=1)
-    finally:
-        script.unlink()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A program that is entered, by a Python, in a way."""
@@ -203,7 +188,7 @@ class Target:
         return {"python": self.version, "target": self.name, "way": self.go.__name__.strip("_")}
 
 
-def targets(versions: Sequence[str], parts: Sequence[str], *, borrow: bool) -> Iterator[Target]:
+def targets(versions: Sequence[str], parts: Sequence[str]) -> Iterator[Target]:
     """All programs of these Pythons whose names hold one of the parts."""
     for version in versions:
         python = interpreters()[version]
@@ -212,8 +197,6 @@ def targets(versions: Sequence[str], parts: Sequence[str], *, borrow: bool) -> I
             if not any(part in name for part in parts):
                 continue
             go: Go = _by_thread if "beside" in name else _by_call
-            if tuple(map(int, version.split("."))) >= (3, 14) and go is _by_call and not borrow:
-                go = _by_request
             yield Target(version=version, python=python, name=name, source=source, go=go)
 
 
@@ -276,7 +259,7 @@ def stress(target: Target, attaches: int) -> Row:
                 with target.go(process.pid, answer) as taken:
                     while _is_awaited(answer, process, began):
                         time.sleep(0.0005)
-            except (AutobrrrError, remote_exec.RemoteExecClosed) as error:
+            except AutobrrrError as error:
                 faults.append(str(error))
                 break
             pauses_ms.append(round(taken.pause_ns / 1e6, 3))

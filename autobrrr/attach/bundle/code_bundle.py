@@ -96,13 +96,9 @@ class CompilingPython:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-def stub(folder: str, extra: dict[str, str] | None = None) -> str:
-    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent.
-
-    Args:
-        extra: More fields of the boot record.
-    """
-    call = f'first({folder!r}, globals().get("mapped"), {extra!r})'
+def stub(folder: str) -> str:
+    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent."""
+    call = f'first({folder!r}, globals().get("mapped"), None)'
     return f"{STUB}try:\n    {call}\nfinally:\n    del first"
 
 

@@ -114,59 +114,14 @@ def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
             link = go_in(target.pid)
             assert link.facts.python.startswith(release)
             assert (link.facts.pid, link.facts.bundle, link.facts.argv) == (target.pid, "code", [])
-            by_request = release >= "3.14"
-            assert link.attach.method == link.facts.method == ("remote_exec" if by_request else "ptrace")
+            assert link.attach.method == link.facts.method == "ptrace"
             assert link.attach.pause_ns is not None
             assert link.attach.latency_ns is not None
-            assert 0 <= link.attach.pause_ns < link.attach.latency_ns
-            assert (link.attach.pause_ns == 0) == by_request
+            assert 0 < link.attach.pause_ns < link.attach.latency_ns
             eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
             leave(link)
             eventually(lambda: target.threads() == threads and open_files(target.pid) == files)
         assert target.alive()
-
-
-def python_3_14() -> str:
-    found = interpreters().get("3.14")
-    if found is None:
-        pytest.skip("no Python 3.14 here")
-    return found
-
-
-@pytest.mark.parametrize("switch", ["-X disable-remote-debug", "PYTHON_DISABLE_REMOTE_DEBUG"])
-def test_where_remote_exec_is_switched_off_the_main_thread_is_borrowed_and_the_doctor_says_why(
-    switch: str, go_in: Callable[..., AgentConnection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = tuple(switch.split()) if switch.startswith("-") else ()
-    if not options:
-        monkeypatch.setenv(switch, "1")
-    with child("training", python_3_14(), options=options) as target:
-        link = go_in(target.pid)
-        assert link.attach.method == "ptrace"
-        assert link.attach.pause_ns
-        leave(link)
-        shown = autobrrr(tmp_path, "doctor", str(target.pid), "--json")
-        assert shown.code == 0
-        by_name = {check["name"]: check for check in shown.json["checks"]}
-        assert by_name["remote_exec"]["status"] == "warn"
-        assert "remote debugging is off in it" in by_name["remote_exec"]["detail"]
-
-
-def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., AgentConnection]) -> None:
-    source = (
-        "import time\ntime.sleep(6)\nfor beats in range(10**5): pass\n"
-        "print('woken', flush=True)\nwhile True: pass"
-    )
-    before = own_folders()
-    with child("sleeper", python_3_14(), standin=True, source=source) as target:
-        with pytest.raises(CannotAttach, match="nothing in it makes progress"):
-            go_in(target.pid)
-        assert target.process.stdout is not None
-        assert target.process.stdout.readline() == "woken\n"
-        target.process.kill()
-        assert target.process.stderr is not None
-        assert target.process.stderr.read() == ""
-    eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -273,13 +228,12 @@ def test_a_target_that_ends_while_we_wait(go_in: Callable[..., AgentConnection])
         go_in(target.pid, on_wait=lambda line: target.process.kill())
 
 
-@pytest.mark.parametrize("way", ["a call", "a request", "a thread"])
+@pytest.mark.parametrize("way", ["a call", "a thread"])
 def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "broken", main="raise ImportError('not in this torch')")
     before = own_folders()
-    python = python_3_14() if way == "a request" else sys.executable
     source = TRAINS + SLEEPS["join"] if way == "a thread" else KINDS["training"]
-    with child(way, python, standin=True, source=source) as target:
+    with child(way, standin=True, source=source) as target:
         threads = 2 if way == "a thread" else 1
         eventually(lambda: target.threads() == threads)
         with pytest.raises(CannotAttach, match=r"can't come up .*ImportError: not in this torch"):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 ENTERS = """
 import os, sys
 from pathlib import Path
-from autobrrr.attach import enter, target_folder as place, way_in
+from autobrrr.attach import enter, target_folder as place
 
 def killed_in(owner, name, after):
     whole = getattr(owner, name)
@@ -36,15 +36,15 @@ def named(self, *words, **options):
     print(self.path, flush=True)
 
 place.TargetFolder.__init__ = named
-owner = {"enter": enter, "Place": place.TargetFolder, "way_in": way_in}[sys.argv[2]]
+owner = {"enter": enter, "Place": place.TargetFolder}[sys.argv[2]]
 killed_in(owner, sys.argv[3], sys.argv[4] == "after")
 enter.enter(int(sys.argv[1]), cache=Path(sys.argv[5]))
 """
 # Where the kill comes, and whether the agent is in the job by then and clears up by itself.
 POINTS = {
     "the folder is made": ("Place", "write", "before", False),
-    "the bundle is written": ("way_in", "inject", "before", False),
-    "the call is in": ("way_in", "inject", "after", True),
+    "the bundle is written": ("enter", "inject", "before", False),
+    "the call is in": ("enter", "inject", "after", True),
     "the agent has connected": ("enter", "hello_from", "before", True),
     "the agent said hello": ("enter", "hello_from", "after", True),
 }

@@ -14,7 +14,7 @@ import pytest
 
 from autobrrr.agent import entry
 from autobrrr.agent.wire import agent_socket
-from autobrrr.attach import target_folder, way_in
+from autobrrr.attach import target_folder
 from autobrrr.attach.ptrace import injector
 from autobrrr.folders import is_held
 
@@ -119,7 +119,6 @@ def test_an_agent_that_could_not_come_up_leaves_the_folder_to_a_sidecar_that_liv
 def test_all_that_an_injection_brings_is_known_to_the_agent() -> None:
     brings = {
         target_folder.SOCKET,
-        way_in.SCRIPT,
         injector.TAKEN,
         injector.FAILED,
         "boot.json",
