@@ -18,7 +18,6 @@ from autobrrr.readable import Foreign, readable
 from autobrrr.records.machine_records import JobLine
 
 SHOWN_CHARACTERS = 1024  # of a script or an objection
-LOOK_S = 6.0  # of CPU, to find those of a list; what has used most CPU is looked at first
 WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
 
 
@@ -26,9 +25,7 @@ def find(
     proc: Path = procfs.PROC,
     own_pid: int | None = None,
     *,
-    clock: Callable[[], int] = time.thread_time_ns,
     sleep: Callable[[float], object] = time.sleep,
-    passed_over: Callable[[int], object] = lambda count: None,
     left: Callable[[int], bool] = lambda pid: False,
 ) -> list[JobLine]:
     """All processes with torch that may be a job: no workers, no launchers, nothing of ours.
@@ -36,22 +33,14 @@ def find(
     Which of them have a session is not asked.
 
     Args:
-        clock: Nanoseconds of CPU: on a busy machine a list takes longer, and is as complete.
-        passed_over: Gets the number of processes that there was no time to ask for torch.
         left: Whether a process that may be a job is left to somebody else.
     """
-    until_ns = clock() + int(LOOK_S * 1e9)
     ours = os.getpid() if own_pid is None else own_pid
     look, waits = job_roles.Look(proc, sleep=sleep), _Waits(sleep)
-    candidates, listed = [], []
-    cpu_ns = {pid: seen.cpu_ns for pid in procfs.pids(proc) if (seen := procfs.stat(pid, proc)) is not None}
-    busiest = sorted(cpu_ns, key=lambda pid: (-cpu_ns[pid], pid))
-    for place, pid in enumerate(busiest):
-        if clock() > until_ns:
-            passed_over(len(busiest) - place)
-            break
-        if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look):
-            candidates.append(pid)
+    candidates = [
+        pid for pid in procfs.pids(proc) if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look)
+    ]
+    listed = []
     launched = {pid: job_roles.ranks_below(pid, proc, look=look) for pid in candidates}
     for pid, ranks in launched.items():
         seen = procfs.stat(pid, proc)

@@ -52,13 +52,10 @@ def jobs(after: int = 0) -> str:
     """The training jobs of this machine: pid, script, rank, whether a session is attached or could be.
 
     after: only those of a higher pid. Where `left_out` says that not all fitted, ask after the last pid.
-    `not_looked_at` counts processes for which there was no time: they may be jobs, too.
     """
     names = ("pid", "script", "arguments", "rank", "attached", "attachable", "why", "age_ns")
-    unseen: list[int] = []
-    lines = [_of(line, names) for line in ls.jobs(unseen.append) if line.pid > after]
-    passed_over: Answer = {"not_looked_at": sum(unseen)} if unseen else {}
-    return fitted({"jobs": lines, **passed_over}, LONGEST_OF_JOB)
+    lines = [_of(line, names) for line in ls.jobs() if line.pid > after]
+    return fitted({"jobs": lines}, LONGEST_OF_JOB)
 
 
 def report(session: str = "last") -> str:

@@ -59,14 +59,8 @@ def one_pid(args: argparse.Namespace) -> int:
 
 def _only_job() -> int:
     from autobrrr.cli.verbs.ls import jobs
-    from autobrrr.records.busy_words import unseen_words
 
-    unseen: list[int] = []
-    found = jobs(unseen.append)
-    if unseen:
-        raise UsageError(
-            f"no PID is given, and {unseen_words(sum(unseen))}", "name one; autobrrr ls lists some"
-        )
+    found = jobs()
     if not found:
         raise TargetGone(
             "no PID is given, and no training job runs here", "start one, or see autobrrr doctor"

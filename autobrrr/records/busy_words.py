@@ -67,8 +67,3 @@ def takers_words(takers: Sequence[CpuTaker]) -> str:
 
 def _leads(takers: Sequence[CpuTaker]) -> bool:
     return 2 * takers[0].share >= sum(each.share for each in takers)
-
-
-def unseen_words(count: int) -> str:
-    """The sentence about processes that may be jobs, too."""
-    return f"there was no time to look at {count} processes: this machine has very many, or large ones"

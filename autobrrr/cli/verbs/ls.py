@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -19,7 +18,6 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.quantities import duration_words
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
-from autobrrr.records.busy_words import unseen_words
 from autobrrr.report.text.next_step import after_listing
 from autobrrr.report.text_table import text_table
 from autobrrr.sidecar.sockets.session_socket import passed_over
@@ -32,7 +30,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if other_users.USER_OF in os.environ:
         door.go_through(int(os.environ.pop(other_users.USER_OF)))
-    lines = jobs(_say_unseen)
+    lines = jobs()
     for line in passed_over():
         narrate(line)
     if args.json:
@@ -50,18 +48,10 @@ def _say_shut(lines: list[JobLine]) -> None:
         narrate(f"autobrrr doctor {shut[0]} says why a job is not ready")
 
 
-def _say_unseen(count: int) -> None:
-    narrate(unseen_words(count))
-
-
-def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:
-    """The training jobs of this machine as they are now.
-
-    Args:
-        unseen: Gets the number of processes that there was no time to look at.
-    """
+def jobs() -> list[JobLine]:
+    """The training jobs of this machine as they are now."""
     others = other_users.OtherUsers()
-    found = [_line(each) for each in job_listing.find(passed_over=unseen, left=others.take)]
+    found = [_line(each) for each in job_listing.find(left=others.take)]
     lines = sorted([*found, *others.listed()], key=lambda line: line.pid)
     attached: dict[str, list[int]] = {}
     for line in lines:

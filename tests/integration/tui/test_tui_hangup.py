@@ -17,7 +17,7 @@ SCREEN = """
 import signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 from autobrrr_tui.app import show_top
-show_top(lambda unseen: [], lambda pid: None)
+show_top(lambda: [], lambda pid: None)
 """
 
 

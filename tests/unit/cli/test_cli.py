@@ -113,7 +113,7 @@ def test_diagnose_without_a_pid_says_what_there_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(ls, "jobs", lambda unseen: jobs)
+    monkeypatch.setattr(ls, "jobs", lambda: jobs)
     assert cli.main(["diagnose"]) == code
     assert said in capsys.readouterr().err
 
@@ -121,7 +121,7 @@ def test_diagnose_without_a_pid_says_what_there_is(
 def test_without_a_pid_the_only_job_is_taken_and_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ls, "jobs", lambda unseen: [job(4194304, "a.py")])
+    monkeypatch.setattr(ls, "jobs", lambda: [job(4194304, "a.py")])
     assert cli.main(["diagnose"]) == 4  # it is gone meanwhile
     assert "the only job here is 4194304 (a.py)" in capsys.readouterr().err
 

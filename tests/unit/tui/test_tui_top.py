@@ -45,18 +45,14 @@ def after(
     *keys: str,
     size: tuple[int, int] = (80, 24),
     jobs: Callable[[], list[JobLine]] = lambda: JOBS,
-    unseen: int = 0,
 ) -> tuple[str, list[int], int]:
     """What the list shows after these keys, which jobs were gone into, how deep the screens lie."""
     entered: list[int] = []
     listed = threading.Event()
 
-    def list_jobs(passed_over: Callable[[int], object]) -> list[JobLine]:
-        found = jobs()
-        if unseen:
-            passed_over(unseen)
+    def list_jobs() -> list[JobLine]:
         listed.set()
-        return found
+        return jobs()
 
     def enter(pid: int) -> Source:
         entered.append(pid)
@@ -157,8 +153,3 @@ def test_ranks_of_one_job_stand_together() -> None:
     order = [text.index(f" {pid} ") for pid in (13, 11)]
     assert order == sorted(order)
     assert text[order[0] : order[1]].count("a.py") == 1
-
-
-def test_processes_that_there_was_no_time_to_look_at_are_counted() -> None:
-    text, _, _ = after(jobs=list, unseen=4000)
-    assert "there was no time to look at 4000 processes" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 from autobrrr.client.session_client import join
 from autobrrr.quantities import clock
 from autobrrr.records import JobLine
-from autobrrr.records.busy_words import busy_words, unseen_words
+from autobrrr.records.busy_words import busy_words
 from autobrrr.report.page_model import PageTable
 from autobrrr_tui.page_rows import detail_cells, page_rows
 from autobrrr_tui.panes import glance_parts as parts
@@ -27,7 +27,7 @@ from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0
 PREVIEW = 8  # rows of the box about the job under the cursor
-ListJobs = Callable[[Callable[[int], object]], list[JobLine]]  # is told how many were not looked at
+ListJobs = Callable[[], list[JobLine]]
 Enter = Callable[[int], Source]
 
 
@@ -44,7 +44,6 @@ class TopScreen(ListScreen):
         self._medians: dict[int, tuple[float | None, ...]] = {}
         self._left = threading.Event()
         self._told = ""
-        self._unseen = 0
 
     @property
     def table(self) -> PageTable:
@@ -58,10 +57,10 @@ class TopScreen(ListScreen):
     def on_unmount(self) -> None:
         self._left.set()
 
-    def _listed(self, jobs: list[JobLine], views: dict[int, View], unseen: int) -> None:
+    def _listed(self, jobs: list[JobLine], views: dict[int, View]) -> None:
         for job in jobs:
             self._learn(job, views.get(job.pid))
-        self._jobs, self._views, self._unseen = jobs, views, unseen
+        self._jobs, self._views = jobs, views
         self.draw()
 
     def _learn(self, job: JobLine, view: View | None) -> None:
@@ -95,13 +94,12 @@ class TopScreen(ListScreen):
 
     def _watch(self) -> None:
         while not self._left.is_set():
-            unseen: list[int] = []
-            jobs = self._list_jobs(unseen.append)
+            jobs = self._list_jobs()
             found = self._sessions.look(job.pid for job in jobs if job.attached)
             views = {
                 pid: View(standing=ScreenStanding.LIVE, pid=pid, snapshot=each) for pid, each in found.items()
             }
-            self.call_later(self._listed, jobs, views, sum(unseen))
+            self.call_later(self._listed, jobs, views)
             self._left.wait(EVERY_S)
         self._sessions.close()
 
@@ -114,8 +112,7 @@ class TopScreen(ListScreen):
         self.query_one("#detail").styles.width = aside
         self._show("detail", known if aside else [])
         self._show("below", [] if aside else known, 0 if aside else len(known))
-        told = self._told or (unseen_words(self._unseen) if self._unseen else "")
-        self._note_or_search(row(piece(clipped(f" {told}", width), "warn")))
+        self._note_or_search(row(piece(clipped(f" {self._told}", width), "warn")))
         job = self._picked()
         enters = "go in" if job is not None and job.attached else "attach and go in"
         can = frozenset({"search", "sort", *(["enter"] if job is not None else [])})
