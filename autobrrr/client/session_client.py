@@ -40,7 +40,6 @@ from autobrrr.sidecar.process.spawn import error_from, start
 from autobrrr.sidecar.sockets.session_socket import (
     SessionTarget,
     connect,
-    connect_anywhere,
     find_target,
     is_alive,
     is_under_way,
@@ -486,7 +485,7 @@ def join_or_start(
 
 def _reached(target: SessionTarget, *, started: bool = False, owned: bool = False) -> Client | None:
     """The session of a job; None where it has none, or one that is just ending."""
-    link = connect_anywhere(target)
+    link = connect(target)
     if link is None:
         return None
     try:

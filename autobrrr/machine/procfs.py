@@ -7,7 +7,6 @@ except where a docstring says so.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -110,16 +109,6 @@ def environ(pid: int, names: Sequence[str], proc: Path = PROC) -> dict[str, Fore
 def pids(proc: Path = PROC) -> list[int]:
     """All processes, ascending."""
     return sorted(pid for entry in os.listdir(proc) if (pid := number(entry)) is not None)
-
-
-def open_files(pid: int, proc: Path = PROC) -> list[Foreign]:
-    """Paths of what a process has open, as it sees them; nothing where that is not for us."""
-    folder, found = proc / str(pid) / "fd", []
-    with contextlib.suppress(OSError):
-        for entry in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                found.append(Foreign(os.readlink(folder / entry)))
-    return found
 
 
 def threads(pid: int, proc: Path = PROC) -> list[int]:

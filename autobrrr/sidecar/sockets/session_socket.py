@@ -29,7 +29,6 @@ class SessionTarget:
 
     pid: int
     start_ticks: int
-    uid: int
 
     @property
     def name(self) -> str:
@@ -50,7 +49,7 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> SessionTarget:
     if owner[0] != os.geteuid():
         how = "the command line becomes that user" if os.geteuid() == 0 else "as that user or as root"
         raise CannotAttach(f"process {pid} belongs to uid {owner[0]}", f"autobrrr attach {pid}: {how}")
-    return SessionTarget(pid=pid, start_ticks=found.start_ticks, uid=owner[0])
+    return SessionTarget(pid=pid, start_ticks=found.start_ticks)
 
 
 def is_alive(target: SessionTarget, proc: Path = procfs.PROC) -> bool:
@@ -75,14 +74,10 @@ def passed_over(env: Mapping[str, str] = os.environ) -> list[str]:
 
 def connect(target: SessionTarget, env: Mapping[str, str] = os.environ) -> socket.socket | None:
     """A connection to the session of a job; None where there is none in the usual `places`."""
-    return _connected(target, places(env))
-
-
-def connect_anywhere(
-    target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC
-) -> socket.socket | None:
-    """As `connect`, also where an unusual `XDG_RUNTIME_DIR` has put the session: all processes are asked."""
-    return connect(target, env) or _connected(target, _held_folders(target, proc))
+    for folder in _trusted(places(env)):
+        with contextlib.suppress(OSError):
+            return folders.connect(folder / target.name)
+    return None
 
 
 def is_under_way(target: SessionTarget, env: Mapping[str, str] = os.environ) -> bool:
@@ -92,29 +87,6 @@ def is_under_way(target: SessionTarget, env: Mapping[str, str] = os.environ) -> 
 
 def _trusted(places: Iterable[Path]) -> Iterator[Path]:
     return (each for each in places if paths.objection_to(each) is None)
-
-
-def _connected(target: SessionTarget, places: Iterable[Path]) -> socket.socket | None:
-    for folder in _trusted(places):
-        with contextlib.suppress(OSError):
-            return folders.connect(folder / target.name)
-    return None
-
-
-def _held_folders(target: SessionTarget, proc: Path) -> Iterator[Path]:
-    """Where a sidecar of ours holds the lock of this job's session."""
-    for pid in procfs.pids(proc):
-        owner = procfs.owner(pid, proc)
-        if owner is None or owner[0] != target.uid or not _is_sidecar(pid, proc):
-            continue
-        for opened in procfs.open_files(pid, proc):
-            folder, _, name = opened.raw.rpartition("/")
-            if name == _lock_name(target):
-                yield Path(folder)
-
-
-def _is_sidecar(pid: int, proc: Path) -> bool:
-    return any(word.raw == "autobrrr.sidecar" for word in procfs.cmdline(pid, proc))
 
 
 class SessionSocket:

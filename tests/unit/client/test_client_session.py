@@ -109,7 +109,7 @@ def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
         begun.append(target.pid)
         return len(begun) < 100
 
-    monkeypatch.setattr("autobrrr.client.session_client.connect_anywhere", lambda target: None)
+    monkeypatch.setattr("autobrrr.client.session_client.connect", lambda target: None)
     monkeypatch.setattr("autobrrr.client.session_client.start", start)
     with pytest.raises(AutobrrrError, match="ended as soon as it began"):
         join_or_start(os.getpid(), SessionOptions())

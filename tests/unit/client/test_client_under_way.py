@@ -87,7 +87,7 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
         links.append(socket.socket(socket.AF_UNIX))
         return links[-1]
 
-    monkeypatch.setattr(session_client, "connect_anywhere", connect)
+    monkeypatch.setattr(session_client, "connect", connect)
     monkeypatch.setattr(session_client, "Client", ended)
     monkeypatch.setattr(session_client, "start", lambda *_, **__: starts.append(1) or True)
     with pytest.raises(AutobrrrError, match="another command detached it") as caught:
