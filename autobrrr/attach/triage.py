@@ -131,23 +131,6 @@ def _is_no_zombie(case: TriageCase) -> Finding | None:
     return None
 
 
-def _is_no_kernel_thread(case: TriageCase) -> Finding | None:
-    if case.status.get("Kthread", "0") != "1" and not _looks_like_kernel_thread(case):
-        return None
-    return Finding(f"process {case.pid} is a kernel thread, not a program", "autobrrr ls lists training jobs")
-
-
-def _looks_like_kernel_thread(case: TriageCase) -> bool:
-    """Before Linux 6.8 nothing says so but this: kthreadd is pid 2, and the parent of all others."""
-    seen = case.stat
-    return (
-        "VmSize" not in case.status
-        and seen is not None
-        and seen.state not in "ZX"
-        and 2 in (case.pid, seen.ppid)
-    )
-
-
 def _is_not_stopped(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state == "T":
@@ -371,7 +354,6 @@ CHECKS = tuple(
     TriageCheck(name=name, fine=fine, examine=examine)
     for name, fine, examine in (
         ("process", "it exists", _is_there),
-        ("program", "it is not a kernel thread", _is_no_kernel_thread),
         ("alive", "it is not a zombie", _is_no_zombie),
         ("running", "it is not stopped", _is_not_stopped),
         ("frozen", "no control group freezes it", _is_not_frozen),

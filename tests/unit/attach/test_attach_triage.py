@@ -210,8 +210,6 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         "is a launcher, and none of its ranks has loaded PyTorch so far",
         "when they train",
     ),
-    "kernel thread": (of({"Kthread": "1"}), "is a kernel thread", "autobrrr ls"),
-    "old kernel's": (of({"ppid": 2, "comm": "kworker"}), "is a kernel thread", "autobrrr ls"),
     "frozen group": (frozen, "frozen by its control group", "thaw"),
     "descriptors": (
         full("Max open files            64                   4096                 files\n", open_files=63),
