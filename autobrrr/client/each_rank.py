@@ -22,7 +22,7 @@ from autobrrr.client.diagnosing import (
     of_several_ranks,
 )
 from autobrrr.client.joined_session import open_session
-from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
+from autobrrr.client.ranks_at_once import RanksAtOnce, await_anatomy, compare_sessions
 from autobrrr.client.session_client import Client, answers
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
@@ -162,7 +162,7 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
 
 
 def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
-    """Judge all ranks; from here on they switch together.
+    """Have all ranks switch together from here on, then judge them.
 
     Args:
         for_s: Time of the tuning, in seconds.
@@ -179,6 +179,11 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
             "the job has ranks on other machines, and a remedy goes on in all ranks or in none",
             f"autobrrr tune {one} applies to one rank what changes no result",
         )
+    # First: where they can't, as with sharded parameters, nothing need be measured.
+    _of_all(clients, lambda pid: await_anatomy(clients[pid]))
+    log = clients[one].together()
+    others = [pid for pid in clients if pid != one]
+    _of_all(others, lambda pid: clients[pid].together(log))
     at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
 
     def ready(pid: int) -> Diagnosis:
@@ -188,12 +193,7 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
             say(verdict_line(await_verdict(client, before_tuning(for_s), say)))
         return client.snapshot()
 
-    judged = list(_of_all(clients, ready).values())
-    lead = clients[together(judged).pid]
-    log = lead.together()
-    others = {pid: client for pid, client in clients.items() if client is not lead}
-    _of_all(others, lambda pid: others[pid].together(log))
-    return lead
+    return clients[together(list(_of_all(clients, ready).values())).pid]
 
 
 def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:

@@ -70,8 +70,7 @@ class RanksAtOnce:
     def _meets(self, pid: int, client: Client) -> bool:
         """Whether there are others to be compared with, once all are there."""
         end_s = time.monotonic() + self._meet_s
-        while client.snapshot().anatomy is None and time.monotonic() < end_s:
-            time.sleep(LOOK_S)
+        await_anatomy(client, self._meet_s)
         with self._changed:
             self._ready += 1
             self._under_way.add(pid)
@@ -103,6 +102,13 @@ class RanksAtOnce:
             if self._found is None and (timed or all_there):
                 self._found = compared(self._told, self._timed)
             return self._found
+
+
+def await_anatomy(client: Client, for_s: float = MEET_S) -> None:
+    """Wait until a session knows how its job's loop is built, at most so long."""
+    end_s = time.monotonic() + for_s
+    while client.snapshot().anatomy is None and time.monotonic() < end_s:
+        time.sleep(LOOK_S)
 
 
 def compare_sessions(

@@ -9,8 +9,11 @@ import pytest
 
 from autobrrr.client import each_rank
 from autobrrr.client.diagnosing import DiagnosisOptions
-from autobrrr.records import Diagnosis
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Anatomy, Diagnosis
+from autobrrr.records.record_base import as_record
 from support.screens import tui
+from support.sessions.sidecar import anatomy
 
 Play = Callable[[list[Diagnosis]], tuple[list[int], bool, Diagnosis]]
 
@@ -54,3 +57,19 @@ def test_nobody_is_timed_while_a_sibling_is_tuned(compared: Play) -> None:
 
 def test_a_rank_alone_is_diagnosed_as_any_job(compared: Play) -> None:
     assert compared([])[:2] == ([], False)
+
+
+def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Sharded:
+        def snapshot(self) -> Diagnosis:
+            return msgspec.structs.replace(rank(0), anatomy=as_record(anatomy(), Anatomy))
+
+        def together(self, log: str = "") -> str:
+            raise AutobrrrError("the job's parameters are sharded over the ranks")
+
+    monkeypatch.setattr(each_rank, "RanksAtOnce", None)
+    clients = {100 + number: Sharded() for number in range(2)}
+    with pytest.raises(AutobrrrError, match="sharded"):
+        each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
