@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from autobrrr.machine import kernel_text, procfs
 
-# What tracing takes: the right itself, to see filters of system calls that would kill the job for ours, and
-# to let the borrowed thread have a CPU at once.
-TRACING = 1 << 19 | 1 << 21 | 1 << 23  # CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_SYS_NICE
+# What tracing takes: the right itself, and to see filters of system calls that would kill the job for ours.
+TRACING = 1 << 19 | 1 << 21  # CAP_SYS_PTRACE, CAP_SYS_ADMIN
 _SET_DUMPABLE, _SET_KEEPCAPS, _SET_NO_NEW_PRIVS = 4, 8, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 

@@ -10,7 +10,6 @@ stop, a fraction of a millisecond; all that can be prepared is prepared before i
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autobrrr.attach import load_failure
-from autobrrr.attach.ptrace import cpu_priority, deadly_calls, mapped_python, ptrace_calls
+from autobrrr.attach.ptrace import deadly_calls, mapped_python, ptrace_calls
 from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs, same_program
@@ -133,10 +132,6 @@ class Way(Protocol):
 
     @property
     def target(self) -> InjectionSite: ...
-
-    @property
-    def lends_priority(self) -> bool:
-        """Whether the thread may have a CPU at once; a thread that it starts would inherit that."""
 
     @property
     def retry_pause_s(self) -> float:
@@ -291,12 +286,11 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
             state.why = objection
             return
         extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
-        with cpu_priority.lent(tid) if way.lends_priority else contextlib.nullcontext():
-            try:
-                thread.set_signal_mask()
-                way.call(thread, memory, state)
-            finally:
-                _restore(thread, registers, extended, mask)
+        try:
+            thread.set_signal_mask()
+            way.call(thread, memory, state)
+        finally:
+            _restore(thread, registers, extended, mask)
     finally:
         if thread.stopped:
             thread.detach()

@@ -28,7 +28,6 @@ class PendingCall:
     target: InjectionSite
     code: bytes
     retry_pause_s: float = 0.001
-    lends_priority: bool = True
 
     def choose_thread(self, tries: int, proc: Path) -> int:
         """The main thread; on Python 3.13 one that sleeps beside it, where there is one.

@@ -53,7 +53,6 @@ class NewThread:
     create: int  # pthread_create
     functions: tuple[int, ...]  # what the thread's body calls, in its order
     retry_pause_s: float = 0.1  # each try stops a thread, and what it does will hardly change at once
-    lends_priority: bool = False
 
     def choose_thread(self, tries: int, proc: Path) -> int:
         """The main thread first, then those that sleep beside it, in turn."""

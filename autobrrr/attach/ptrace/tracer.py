@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 
-from autobrrr.attach.ptrace import borrowed_thread, cpu_priority, pending_call, thread_start
+from autobrrr.attach.ptrace import borrowed_thread, pending_call, thread_start
 from autobrrr.attach.ptrace.borrowed_thread import InjectionSite, Way
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine import job_user, same_program
@@ -35,7 +35,6 @@ def outcome(request: Message, program: Program) -> Message:
     try:
         target = borrowed_thread.aim(int(str(request["pid"])), program=program)
         way = WAYS[str(request["way"])](target, str(request["code"]).encode())
-        cpu_priority.hurry()
         done = borrowed_thread.strike(way)
     except AutobrrrError as error:
         return _fields(error)

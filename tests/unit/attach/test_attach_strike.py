@@ -126,12 +126,6 @@ def test_a_thread_is_not_started_from_one_that_runs(memory: int) -> None:
     assert "waits in the kernel" in way.objection(registers(HIGH), memory)
 
 
-def test_what_a_thread_would_inherit_is_not_lent() -> None:
-    way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
-    assert by_call().lends_priority
-    assert not way.lends_priority
-
-
 class SlowThread:
     """A borrowed thread that gets a CPU after 0.3 s; what it is made to do is noted."""
 
