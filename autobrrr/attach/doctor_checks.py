@@ -20,7 +20,6 @@ from typing import Literal
 from autobrrr import paths
 from autobrrr.agent.measure import cupti_users
 from autobrrr.attach import triage
-from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import x86_64
 from autobrrr.attach.ptrace.injector import inject
@@ -64,7 +63,6 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
             return checks, code
     ways = {
         "profiler": _profiler,
-        "compile": _bundle_code,
         "folder": _bundle_place,
     }
     checks += [_told(name, partial(look, case)) for name, look in ways.items()]
@@ -120,13 +118,6 @@ def _profiler(case: triage.TriageCase) -> Told:
     if engine is None:
         return "ok", "no other one is in the process", ""
     return "warn", f"DCGM (pid {engine}) may hold the GPU's profiling counters", "dcgmi profiling --pause"
-
-
-def _bundle_code(case: triage.TriageCase) -> Told:
-    interpreter = code_bundle.interpreter_of(case.pid, case.python().version, case.proc)
-    if code_bundle.code(code_bundle.entries(), interpreter, paths.cache_dir()) is not None:
-        return "ok", "the agent is compiled beforehand", ""
-    return "warn", "no Python of its version may be run from here: its own thread compiles the agent", ""
 
 
 def _architecture() -> Told:

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -52,7 +51,6 @@ def enter(
     readonly: bool = False,
     socket_folder: str | None = None,
     on_wait: Callable[[str], object] | None = None,
-    cache: Path | None = None,
     entries: tuple[code_bundle.Entry, ...] | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> AgentConnection:
@@ -63,7 +61,6 @@ def enter(
         readonly: Told to the agent: no traced steps, no probe, no remedies.
         socket_folder: Where clients find this session: said to whoever attaches meanwhile, from elsewhere.
         on_wait: Takes lines about what is waited for.
-        cache: Where code objects are kept; the user's cache folder where None.
         entries: The bundle to ship; the agent where None.
 
     Raises:
@@ -94,12 +91,8 @@ def enter(
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
         }
-        made = entries or code_bundle.entries()
-        interpreter = code_bundle.interpreter_of(pid, target.python)
-        compiled = code_bundle.code(made, interpreter, cache or paths.cache_dir())
-        if compiled is not None:
-            place.write("code", compiled)
-        place.write("source", code_bundle.source(made))
+        for name, data in code_bundle.files(entries).items():
+            place.write(name, data)
         place.write("boot.json", json.dumps(boot).encode())
         pauses_ns: list[int] = []
 

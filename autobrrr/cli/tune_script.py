@@ -122,7 +122,6 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         folder=Path.cwd(),
         environment=os.environ,
         runtime=paths.runtime_dir(),
-        cache=paths.cache_dir(),
         walled=not args.allow_writes,
         kept=keep,
         network=not args.no_network,

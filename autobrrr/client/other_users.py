@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from autobrrr import own_modules
-from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.job_python import run_bounded
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.records import JobLine
 
@@ -45,7 +45,7 @@ class OtherUsers:
 
 def _of_user(pids: Sequence[int]) -> list[JobLine]:
     try:
-        done = code_bundle.run_bounded(
+        done = run_bounded(
             own_modules.command("autobrrr", "ls", "--json"),
             input=b"",
             timeout=ANSWER_S,

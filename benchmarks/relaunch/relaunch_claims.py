@@ -65,7 +65,6 @@ def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
         folder=JOB.parent,
         environment=environment(),
         runtime=folder / "run",
-        cache=folder / "cache",
         space=space,
     ) as stable:
         return Study(stable=stable, space=space, search=Search(space)).run()

@@ -28,7 +28,6 @@ def overhead(folder: Path, start_s: float, walled: bool) -> tuple[float, float]:
         folder=file.parent,
         environment=relaunch.environment(),
         runtime=folder / "run",
-        cache=folder / "cache",
         walled=walled,
     ) as stable:
         began = time.time()

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEEDUPS = ROOT / "benchmarks" / "speedups"
 sys.path.insert(0, str(ROOT))
 
-from autobrrr import paths  # noqa: E402
 from autobrrr.relaunch.study.timed_turns import TimedTurns, with_twin  # noqa: E402
 from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
@@ -30,7 +29,6 @@ def timed_sides(before: Sequence[str], after: Sequence[str]) -> Iterator[TimedTu
             folder=SPEEDUPS,
             environment={**os.environ, "TEXT_JOB_STEPS": STEPS},
             runtime=Path(place) / "r",
-            cache=paths.cache_dir(),
             limits=Limits(settle_s=8.0),
         )
         with factory:

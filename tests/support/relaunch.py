@@ -82,7 +82,6 @@ def factory(place: Path, launched: TrialLaunch, **more: Any) -> TrialFactory:
         folder=launched.folder,
         environment=launched.environment,
         runtime=place / "run",
-        cache=place / "cache",
         **more,
     )
 

@@ -29,7 +29,6 @@ from autobrrr.machine.job_files import open_in
 
 SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
-_ELF = b"\x7fELF"
 VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
 YOUNG_S = 60.0  # its maker may not have locked it yet
 MOST_SWEPT, MOST_RUNS = 64, 8
@@ -115,6 +114,7 @@ def prepare(
     runtime: Path,
     *,
     audit: Audit | None = None,
+    entries: tuple[code_bundle.Entry, ...] | None = None,
 ) -> Prepared:
     """Make the folder and the environment of a command.
 
@@ -123,6 +123,7 @@ def prepare(
         env: The environment to start from.
         runtime: The runtime folder; agents listen there.
         audit: Account for the whole run, from the import of torch on.
+        entries: The bundle to ship; the agent where None.
 
     Raises:
         AutobrrrError: the runtime folder can't be used.
@@ -150,6 +151,8 @@ def prepare(
     try:
         (folder / "boot.json").write_text(json.dumps(boot))
         (folder / "stub").write_text(code_bundle.STUB)
+        for name, data in code_bundle.files(entries).items():
+            (folder / name).write_bytes(data)
         shutil.copyfile(SITE, folder / SITE.name)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,58 +161,6 @@ def prepare(
     search = [str(folder), *([env[VARIABLE]] if env.get(VARIABLE) else [])]
     environment = {**env, VARIABLE: os.pathsep.join(search)}
     return Prepared(folder=folder, held=[lock], environment=environment)
-
-
-def furnish(
-    prepared: Prepared,
-    command: str,
-    env: Mapping[str, str],
-    cache: Path,
-    entries: tuple[code_bundle.Entry, ...] | None = None,
-) -> None:
-    """Put the bundle into the folder before the command starts; best effort.
-
-    Code objects are made by the command's own interpreter, once; where they can't be, the agent takes the
-    source.
-    """
-    made = entries or code_bundle.entries()
-    with contextlib.suppress(OSError):
-        program = interpreter_behind(command, env)
-        python = None if program is None else code_bundle.CompilingPython(program=program, name=program)
-        compiled = code_bundle.code(made, python, cache)
-        if compiled is not None:
-            (prepared.folder / "code").write_bytes(compiled)
-        (prepared.folder / "source").write_bytes(code_bundle.source(made))
-
-
-def interpreter_behind(command: str, env: Mapping[str, str]) -> str | None:
-    """The Python that a command will run: itself, or the one in its first line.
-
-    None where that is not certainly an interpreter: any other program would do its own work once more.
-    """
-    found = shutil.which(command, path=env.get("PATH"))
-    if found is None or _is_interpreter(found):
-        return found
-    try:
-        with open(found, "rb") as file:
-            first = file.readline(512).decode(errors="replace")
-    except OSError:
-        return None
-    words = first[2:].split() if first.startswith("#!") else []
-    if words and Path(words[0]).name == "env":
-        words = words[1:]
-    behind = shutil.which(words[0], path=env.get("PATH")) if words else None
-    return behind if behind is not None and _is_interpreter(behind) else None
-
-
-def _is_interpreter(program: str) -> bool:
-    """Whether a file is a Python by its name and that of its links' end, and a binary, not a script."""
-    try:
-        with open(program, "rb") as file:
-            binary = file.read(len(_ELF)) == _ELF
-    except OSError:
-        return False
-    return binary and procfs.is_python(program) and procfs.is_python(os.path.realpath(program))
 
 
 def socket_name(pid: int, start_ticks: int) -> str:

@@ -108,7 +108,6 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
                 folder=Path.cwd(),
                 environment=os.environ,
                 runtime=Path(place) / "r",
-                cache=paths.cache_dir(),
                 walled=not args.allow_writes,
                 limits=Limits(settle_s=SETTLE_S),
             )

@@ -158,7 +158,6 @@ def _supervise(
 ) -> tuple[int, bool, bool]:
     """Its exit code, whether a step of it was timed, and whether a remedy was applied."""
     command = order.command
-    preloaded_agent.furnish(prepared, command[0], os.environ, paths.cache_dir())
     try:
         pid = os.posix_spawnp(
             command[0], command, prepared.environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON

@@ -7,7 +7,6 @@ nothing: no process, socket or folder.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -24,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine.file_readiness import is_readable
@@ -328,18 +326,12 @@ class LiveTrial:
                 self._tail.feed(data)
 
 
-@functools.cache
-def _bundle() -> tuple[code_bundle.Entry, ...]:
-    return code_bundle.entries()
-
-
-def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None, cache: Path) -> LiveTrial:
+def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None) -> LiveTrial:
     """Start a trial.
 
     Args:
         folder: A folder for it alone, which does not exist yet.
         walls: None lets it write where it wants.
-        cache: Folder of the agent's compiled code.
 
     Raises:
         AutobrrrError: no folder or process can be made.
@@ -349,7 +341,6 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
         prepared = preloaded_agent.prepare(launch.plan, launch.environment, folder, audit=launch.audit)
-        preloaded_agent.furnish(prepared, launch.command[0], launch.environment, cache, _bundle())
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             keeper = subprocess.Popen(

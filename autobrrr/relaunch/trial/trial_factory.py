@@ -45,7 +45,6 @@ class TrialFactory:
     folder: Path
     environment: Mapping[str, str]
     runtime: Path
-    cache: Path
     space: Space = field(default_factory=lambda: Space(parameters=()))
     walled: bool = True
     kept: Path | None = None
@@ -123,7 +122,7 @@ class TrialFactory:
             kept = None if self.kept is None else str(self.kept.resolve())
             fence = trial_launch.walls(launch.folder, launch.environment, (str(self.home),))
             fence = replace(fence, kept=kept, network=self.network)
-        trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
+        trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence)
         self._live = [each for each in self._live if not each.closed] + [trial]
         try:
             trial.wait_for_start()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.job_python import job_python, run_bounded
 from autobrrr.machine import procfs
 from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
@@ -135,14 +136,14 @@ def replayed(
         recording = os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)
-    python = code_bundle.interpreter_of(pid, version=None)
+    python = job_python(pid)
     if python is None:
         return _abstained("the job's own Python can't be run from here")
     modules = marshal.dumps(
         [(name, (ROOM / f"{name}.py").read_bytes()) for name in MODULES], code_bundle.MARSHAL_VERSION
     )
     variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
-    done = code_bundle.run_bounded(
+    done = run_bounded(
         [python.name, "-I", "-S", "-B", "-c", _PROGRAM],
         input=b"%d\n" % len(modules) + modules + recording,
         timeout=TIMEOUT_S,

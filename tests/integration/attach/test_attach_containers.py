@@ -174,7 +174,7 @@ from autobrrr.attach.enter import enter
 from support.attach import probe_bundle
 door.go_through(int(sys.argv[1]))
 with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-    link = enter(int(sys.argv[1]), cache=Path(folder) / "cache", entries=probe_bundle(Path(folder) / "probe"))
+    link = enter(int(sys.argv[1]), entries=probe_bundle(Path(folder) / "probe"))
     print(link.facts.torch, link.facts.pid)
     link.socket.close()
 """

@@ -37,14 +37,18 @@ StartJob = Callable[..., TrainingJob]
 
 @pytest.fixture
 def go_in(tmp_path: Path) -> Callable[..., AgentConnection]:
-    """`enter` with the probe agent, and a cache of the test's own."""
+    """`enter` with the probe agent."""
     entries = probe_bundle(tmp_path / "probe")
 
     def go(pid: int, **words: object) -> AgentConnection:
-        given = {"cache": tmp_path / "cache", "entries": entries, **words}
-        return enter(pid, **given)  # type: ignore[arg-type]
+        return enter(pid, entries=entries, **words)  # type: ignore[arg-type]
 
     return go
+
+
+def shipped(release: str) -> str:
+    """In what form the agent comes up in a Python."""
+    return "code" if release == f"{sys.version_info[0]}.{sys.version_info[1]}" else "source"
 
 
 def leave(link: AgentConnection) -> None:
@@ -70,7 +74,7 @@ def test_the_shipped_agent_comes_up_in_real_torch_and_goes(
 ) -> None:
     trains = job("plain", *EVERY)
     for _ in range(3):
-        link = enter(trains.pid, cache=tmp_path / "cache")
+        link = enter(trains.pid)
         assert link.facts.bundle == "code"
         assert link.facts.script.endswith("plain.py")
         assert link.facts.torch == version("torch")
@@ -101,7 +105,7 @@ def test_the_agent_imports_next_to_nothing_that_torch_has_not() -> None:
 
 
 @pytest.mark.parametrize("release", VERSIONS)
-def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
+def test_the_agent_comes_up_in_every_python_from_code_objects_where_it_is_ours(
     release: str, go_in: Callable[..., AgentConnection]
 ) -> None:
     python = interpreters().get(release)
@@ -113,7 +117,7 @@ def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
         for _ in range(3):
             link = go_in(target.pid)
             assert link.facts.python.startswith(release)
-            assert (link.facts.pid, link.facts.bundle, link.facts.argv) == (target.pid, "code", [])
+            assert (link.facts.pid, link.facts.bundle, link.facts.argv) == (target.pid, shipped(release), [])
             assert link.attach.method == link.facts.method == "ptrace"
             assert link.attach.pause_ns is not None
             assert link.attach.latency_ns is not None
@@ -158,7 +162,7 @@ def test_a_zombie_and_a_stopped_process_are_refused() -> None:
 def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJob, tmp_path: Path) -> None:
     trains = job("plain")
     theirs = str(tmp_path / "their own" / "autobrrr")
-    first = enter(trains.pid, cache=tmp_path / "cache", socket_folder=theirs)  # where no socket is
+    first = enter(trains.pid, socket_folder=theirs)  # where no socket is
     try:
         refusal = refusal_of(trains.pid)
         assert f"has a session already that can't be found from here (its socket lies in {theirs})" in (
@@ -167,7 +171,7 @@ def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJ
         assert f"autobrrr detach {trains.pid} ends it" in refusal.hint
     finally:
         leave(first)
-    leave(enter(trains.pid, cache=tmp_path / "cache"))
+    leave(enter(trains.pid))
     assert trains.finish().steps > 0
 
 
@@ -182,7 +186,7 @@ def test_no_file_beside_the_script_is_run_in_place_of_the_librarys(tmp_path: Pat
     try:
         assert trains.stdout is not None
         assert trains.stdout.readline() == "training\n"
-        leave(enter(trains.pid, cache=tmp_path / "cache"))
+        leave(enter(trains.pid))
         assert trains.poll() is None
         assert not (tmp_path / "ran").exists()
     finally:
@@ -215,7 +219,7 @@ def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
         eventually(lambda: target.threads() == threads)
         for _ in range(2):
             link = go_in(target.pid)
-            assert (link.facts.pid, link.facts.bundle) == (target.pid, "code")
+            assert (link.facts.pid, link.facts.bundle) == (target.pid, shipped(release))
             leave(link)
             eventually(lambda: target.threads() == threads)
         assert target.alive()
@@ -237,7 +241,7 @@ def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tm
         threads = 2 if way == "a thread" else 1
         eventually(lambda: target.threads() == threads)
         with pytest.raises(CannotAttach, match=r"can't come up .*ImportError: not in this torch"):
-            enter(target.pid, cache=tmp_path / "cache", entries=entries)
+            enter(target.pid, entries=entries)
         eventually(lambda: target.threads() == threads)
         assert target.alive()
     eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
@@ -250,7 +254,7 @@ def test_a_process_whose_waits_are_replaced_is_refused_at_once_and_left_alone(tm
     with child("a call", standin=True, source=source) as target:
         eventually(lambda: target.threads() == 1)
         with pytest.raises(CannotAttach, match="gevent or eventlet has replaced"):
-            enter(target.pid, cache=tmp_path / "cache", entries=probe_bundle(tmp_path / "bundle"))
+            enter(target.pid, entries=probe_bundle(tmp_path / "bundle"))
         assert target.threads() == 1
         assert target.alive()
     eventually(lambda: own_folders() <= before)

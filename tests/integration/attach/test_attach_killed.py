@@ -38,7 +38,7 @@ def named(self, *words, **options):
 place.TargetFolder.__init__ = named
 owner = {"enter": enter, "Place": place.TargetFolder}[sys.argv[2]]
 killed_in(owner, sys.argv[3], sys.argv[4] == "after")
-enter.enter(int(sys.argv[1]), cache=Path(sys.argv[5]))
+enter.enter(int(sys.argv[1]))
 """
 # Where the kill comes, and whether the agent is in the job by then and clears up by itself.
 POINTS = {
@@ -69,10 +69,9 @@ def test_whenever_an_attach_is_killed_nothing_stays(
     job: Callable[..., TrainingJob], untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
     trains = job("plain", *EVERY)
-    cache = tmp_path / "cache"
     alone = threads(trains.pid)
     for point, (owner, name, when, by_itself) in POINTS.items():
-        words = [str(trains.pid), owner, name, when, str(cache)]
+        words = [str(trains.pid), owner, name, when]
         done = subprocess.run(
             [sys.executable, "-c", ENTERS, *words],
             env={**environment(tmp_path), "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
@@ -89,7 +88,7 @@ def test_whenever_an_attach_is_killed_nothing_stays(
             eventually(lambda left=left: not left.exists())  # type: ignore[misc]
         else:
             assert left.exists(), point
-            link = enter(trains.pid, cache=cache)
+            link = enter(trains.pid)
             assert not left.exists(), point
             link.socket.close()
             os.close(link.ring_fd)

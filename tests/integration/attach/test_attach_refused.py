@@ -48,7 +48,7 @@ def refusal(target: Child, tmp_path: Path, *, shipped: bool = False) -> CannotAt
     """What `enter` says, with the probe agent or the shipped one; it leaves nothing."""
     entries = None if shipped else probe_bundle(tmp_path / "probe")
     with pytest.raises(CannotAttach) as caught:
-        enter(target.pid, cache=tmp_path / "cache", entries=entries)
+        enter(target.pid, entries=entries)
     assert caught.value.hint
     return caught.value
 
@@ -90,7 +90,7 @@ def test_a_job_that_may_make_no_link_or_write_nowhere_is_entered_all_the_same(
 ) -> None:
     with trains(first, real=True) as target:
         threads = target.threads()
-        link = enter(target.pid, cache=tmp_path / "cache")
+        link = enter(target.pid)
         link.socket.close()
         os.close(link.ring_fd)
         eventually(lambda: target.threads() == threads)

@@ -71,8 +71,7 @@ def preloaded(
     entries = probe_bundle(tmp_path / "probe", main=LISTENING_AGENT)
     env = {**environment(tmp_path), "PYTHONPATH": str(STANDIN)}
     runtime = tmp_path / "run" / "autobrrr"
-    prepared = preloaded_agent.prepare(plan, env, runtime)
-    preloaded_agent.furnish(prepared, python, env, tmp_path / "cache", entries)
+    prepared = preloaded_agent.prepare(plan, env, runtime, entries=entries)
     started = subprocess.Popen(
         [python, *words], env=prepared.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -166,7 +165,6 @@ def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, t
 def test_a_damaged_folder_does_not_disturb_the_script(tmp_path: Path) -> None:
     env = {**environment(tmp_path), "PYTHONPATH": str(STANDIN)}
     prepared = preloaded_agent.prepare(None, env, tmp_path / "run" / "autobrrr")
-    preloaded_agent.furnish(prepared, sys.executable, env, tmp_path / "cache")
     for damage in ("source", "stub", "boot.json"):
         (prepared.folder / damage).write_text("{")
         done = subprocess.run(

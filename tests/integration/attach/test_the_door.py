@@ -187,7 +187,7 @@ def test_the_agent_comes_up_and_its_folder_is_the_users(theirs: Path) -> None:
         write(self, name, data)
         made.extend(os.stat(each, dir_fd=self._fd).st_uid for each in (".", name))
     TargetFolder.write = spied
-    link = enter(int(sys.argv[1]), cache=Path(sys.argv[2]) / "cache", entries=probe_bundle(Path(sys.argv[2])))
+    link = enter(int(sys.argv[1]), entries=probe_bundle(Path(sys.argv[2])))
     print(link.facts.pid, link.facts.bundle, set(made))
     link.socket.close()
     """

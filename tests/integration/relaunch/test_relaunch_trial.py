@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(launch: TrialLaunch, limits: Limits = LIMITS) -> LiveTrial:
         folder = tmp_path / "run" / f"t{len(started)}"
-        started.append(live_trial.start(launch, folder, limits, None, tmp_path / "cache"))
+        started.append(live_trial.start(launch, folder, limits, None))
         return started[-1]
 
     shared_memory = set(os.listdir("/dev/shm"))

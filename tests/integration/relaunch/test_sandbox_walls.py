@@ -64,9 +64,7 @@ def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[P
     fence = Walls(
         size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
     )
-    return live_trial.start(
-        relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence, tmp_path / "cache"
-    )
+    return live_trial.start(relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence)
 
 
 def until_printed(trial: LiveTrial, words: str = "") -> None:

@@ -23,7 +23,6 @@ def turns(tmp_path: Path, *flags: str) -> tuple[TrialFactory, TimedTurns]:
         folder=file.parent,
         environment=relaunch.environment(),
         runtime=tmp_path / "r",
-        cache=tmp_path / "c",
         limits=Limits(first_step_s=40.0, silence_s=4.0, settle_s=4.0),
     )
     before, after = relaunch.launch(file), relaunch.launch(file, *flags)

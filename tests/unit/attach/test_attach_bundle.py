@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import marshal
 import os
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.bundle import bundle_loader, code_bundle
+from autobrrr.attach.job_python import JobPython, job_python
 from autobrrr.attach.ptrace import injector
 from support.attach import probe_bundle
 from support.machines.fake_proc import FakeProc
 
-OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
 FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
 
 
@@ -55,9 +54,7 @@ def load(entries: tuple[code_bundle.Entry, ...], kind: str) -> object:
 def test_the_agent_is_loaded_and_has_no_name_left(kind: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
     if kind == "code":
-        made = code_bundle.compile_with(OWN, code_bundle.source(entries))
-        assert made is not None
-        entries = marshal.loads(made[4:])
+        entries = marshal.loads(code_bundle.code(entries)[4:])
     start = load(entries, kind)
     assert callable(start)
     assert not [name for name in sys.modules if "_autobrrr" in name]
@@ -85,43 +82,11 @@ def test_a_late_agent_is_not_started(tmp_path: Path) -> None:
         bundle_loader.enter(str(tmp_path), "source", (), None)
 
 
-def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
-    entries = probe_bundle(tmp_path / "probe")
-    first = code_bundle.code(entries, OWN, tmp_path / "cache")
-    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
-    kept.write_bytes(hashlib.sha256(b"the kept one").digest() + b"the kept one")
-    assert first is not None
-    assert code_bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+def test_the_agent_is_compiled_once_in_a_process() -> None:
+    assert code_bundle.files() is code_bundle.files()
+    assert code_bundle.files().keys() == {"code", "source"}
 
 
-@pytest.mark.parametrize("length", [0, 20, 32, 200, None])
-def test_damaged_code_in_the_cache_never_comes_into_a_job(tmp_path: Path, length: int | None) -> None:
-    entries = probe_bundle(tmp_path / "probe")
-    first = code_bundle.code(entries, OWN, tmp_path / "cache")
-    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
-    whole = kept.read_bytes()
-    kept.write_bytes(bytes(len(whole)) if length is None else whole[:length])
-    assert code_bundle.kept(entries, OWN, tmp_path / "cache") is None
-    assert code_bundle.code(entries, OWN, tmp_path / "cache") == first
-    assert kept.read_bytes() == whole
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_code_that_somebody_else_has_put_into_the_cache_is_not_run(tmp_path: Path) -> None:
-    entries = probe_bundle(tmp_path / "probe")
-    first = code_bundle.code(entries, OWN, tmp_path / "cache")
-    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
-    kept.write_bytes(b"theirs")
-    os.chown(kept, 23456, 23456)
-    assert code_bundle.code(entries, OWN, tmp_path / "cache") == first
-
-
-@pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
-def test_an_interpreter_that_can_not_compile_means_source(program: str) -> None:
-    assert code_bundle.compile_with(code_bundle.CompilingPython(program=program, name=program), b"x") is None
-
-
-OTHER_VERSION = (3, 9)
 WALLS = ("mnt", "user", "pid", "net", "ipc", "uts", "cgroup", "time")
 
 
@@ -161,24 +126,21 @@ def test_what_a_confined_job_chose_is_never_run_outside(walls: dict[str, str], t
     proc = FakeProc(tmp_path / "proc")
     kept_in(proc, os.getpid(), tmp_path / "root")
     kept_in(proc, 7, tmp_path / ("jail" if walls.pop("chroot", "") else "root"), **walls)
-    assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) is None
-    ours = code_bundle.interpreter_of(7, sys.version_info[:2], proc.root)
-    assert ours == OWN
-    assert code_bundle.code((), None, tmp_path) is None
+    assert job_python(7, proc.root) is None
 
 
 def test_a_job_that_is_kept_in_as_we_are_has_its_own_interpreter_run(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path / "proc")
     for pid in (os.getpid(), 7):
         kept_in(proc, pid, tmp_path / "root")
-    theirs = code_bundle.CompilingPython(
+    theirs = JobPython(
         program=str(proc.root / "7" / "exe"), name="/theirs/python", variables=(("PYTHONHOME", "/theirs"),)
     )
-    assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) == theirs
+    assert job_python(7, proc.root) == theirs
     for program in ("/theirs/trainer", "/theirs/python_train"):  # Python is within: it would train once more
         (proc.root / "7" / "exe").unlink()
         (proc.root / "7" / "exe").symlink_to(program)
-        assert code_bundle.interpreter_of(7, OTHER_VERSION, proc.root) is None
+        assert job_python(7, proc.root) is None
 
 
 @pytest.mark.parametrize("folder", [None, '/tmp/it\'s "here"'])

@@ -84,22 +84,6 @@ def test_flags_of_a_recipe_replace_or_follow(flags: dict[str, object], became: l
     assert with_flags(["train.py", "--lr", "1", "--workers=2", "--amp"], flags) == became
 
 
-def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
-    folder = str(Path(sys.executable).parent)
-    script = tmp_path / "launch"
-    script.write_text(f"#!{sys.executable}\n")
-    script.chmod(0o755)
-    by_env = tmp_path / "byenv"
-    by_env.write_text("#!/usr/bin/env python3\n")
-    by_env.chmod(0o755)
-    env = {"PATH": f"{folder}:{tmp_path}"}
-    assert preloaded_agent.interpreter_behind(sys.executable, env) == sys.executable
-    assert preloaded_agent.interpreter_behind("launch", env) == sys.executable
-    assert preloaded_agent.interpreter_behind("byenv", env) == os.path.join(folder, "python3")
-    assert preloaded_agent.interpreter_behind("sh", {"PATH": "/bin"}) is None
-    assert preloaded_agent.interpreter_behind("nothing-of-that-name", env) is None
-
-
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     file = tmp_path / "outcome-0-77"
     told = preload_outcome.PreloadOutcome(tmp_path, 77)

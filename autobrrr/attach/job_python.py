@@ -1,0 +1,93 @@
+"""The job's own Python, run beside the job: only where that is no way out for it, and no longer than it may.
+
+Whoever runs the job chose that program and its libraries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.machine import own_place, process_maps, procfs
+
+ENDS_S = 1.0
+MOST_BYTES = 32 << 20  # that it may say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPython:
+    """A Python program.
+
+    `program` is what is executed, `name` what it is told it is called (it finds its library by that).
+    """
+
+    program: str
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def job_python(pid: int, proc: Path = procfs.PROC) -> JobPython | None:
+    """A process's Python, found through its link, so it is right even if it was deleted.
+
+    It is run only where the job is kept in no closer than we are. None where it may not be.
+    """
+    if not own_place.has_our_walls(pid, proc):
+        return None
+    link = proc / str(pid) / "exe"
+    try:
+        name = os.readlink(link).removesuffix(process_maps.DELETED)
+    except OSError:
+        return None
+    if not procfs.is_python(name):  # it has Python within: run anew, it would do its own work once more
+        return None
+    environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)
+    return JobPython(
+        program=str(link),
+        name=name,
+        variables=tuple(sorted((key, value.raw) for key, value in environment.items())),
+    )
+
+
+def run_bounded(
+    words: list[str],
+    *,
+    input: bytes,
+    timeout: float,
+    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
+    **options: object,
+) -> subprocess.CompletedProcess[bytes]:
+    """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
+    is heard to so many bytes and no further. What it has started ends with it.
+
+    Raises:
+        OSError, SubprocessError: it can't be run, took too long, or said too much.
+    """
+    folder = paths.temporary_dir()
+    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
+        given.write(input)
+        given.seek(0)
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            words, stdin=given, stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True, **options
+        )
+        began(process)
+        try:
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+            process.wait(timeout)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a file system that never answers keeps it
+                process.wait(ENDS_S)
+        answer.seek(0)
+        said = answer.read(MOST_BYTES)
+    if len(said) == MOST_BYTES:
+        raise subprocess.SubprocessError(f"{words[0]} says more than {MOST_BYTES} bytes")
+    return subprocess.CompletedProcess(words, process.returncode, said, b"")
