@@ -19,8 +19,8 @@ from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import procfs
 
 BACKLOG = 16
-_LOCK = re.compile(r"(?:ranks-[0-9a-z]+|(?P<pid>\d+)-(?P<ticks>\d+)\.sock)\.lock")
-_SOCKET = re.compile(r"(?P<agent>agent-)?(?P<pid>\d+)-(?P<ticks>\d+)\.sock")
+_LOCK = re.compile(r"(?:ranks-[0-9a-z]+|\d+-\d+\.sock)\.lock")
+_SOCKET = re.compile(r"(?P<pid>\d+)-(?P<ticks>\d+)\.sock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,31 +167,17 @@ def _usable(env: Mapping[str, str]) -> Path:
 def served(env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
     """Processes that have a session where one of ours could lie; ascending, dead ones left out."""
     named = (_SOCKET.fullmatch(name) for folder in _trusted(places(env)) for name in _names(folder))
-    return sorted(
-        {int(each["pid"]) for each in named if each and not each["agent"] and _is_there(each, proc)}
-    )
+    known = {(int(each["pid"]), int(each["ticks"])) for each in named if each}
+    return sorted(pid for pid, ticks in known if procfs.start_ticks(pid, proc) == ticks)
 
 
-def sweep(folder: Path, proc: Path = procfs.PROC) -> list[str]:
-    """Remove what sessions and agents left that are gone; returns the names.
-
-    A session is gone when nobody holds its lock, an agent when its process is; one that is of another
-    container, and has this folder too, answers.
-    """
+def sweep(folder: Path) -> list[str]:
+    """Remove the locks that nobody holds, and the sockets of their sessions; returns the names."""
     removed: list[str] = []
     for name in _names(folder):
-        named = _LOCK.fullmatch(name) or _SOCKET.fullmatch(name)
-        if named is None:
-            continue
-        with contextlib.suppress(OSError):
-            if name.endswith(".lock"):
-                gone = _sweep_lock(folder / name)
-            else:
-                gone = not _is_there(named, proc) and _is_silent(folder / name)
-                if gone:
-                    (folder / name).unlink()
-            if gone:
-                removed.append(name)
+        if _LOCK.fullmatch(name):
+            with contextlib.suppress(OSError):
+                removed += [name] if _sweep_lock(folder / name) else []
     return removed
 
 
@@ -211,23 +197,6 @@ def _sweep_lock(path: Path) -> bool:
         path.with_suffix("").unlink()
     folders.unlock(path, lock)
     return True
-
-
-def _is_silent(path: Path) -> bool:
-    """Whether it is a socket on which nobody listens; the pid in its name may be of another container."""
-    if not path.is_socket() or folders.is_locked(path.with_name(f"{path.name}.lock")):
-        return False
-    try:
-        folders.connect(path).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-def _is_there(named: re.Match[str], proc: Path) -> bool:
-    return procfs.start_ticks(int(named["pid"]), proc) == int(named["ticks"])
 
 
 def _lock_name(target: SessionTarget) -> str:
