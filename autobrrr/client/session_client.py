@@ -128,7 +128,7 @@ class Client:
                 yield event
 
     def unsubscribe(self) -> None:
-        """Be sent nothing more unasked: who reads no events for long is thrown out."""
+        """Be sent nothing more unasked."""
         self._every_s = None
         try:
             if self.ending is None:

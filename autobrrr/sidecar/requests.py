@@ -48,7 +48,6 @@ from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 EVERY_MS = 500
 FASTEST_NS = 100_000_000
 HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
-UNREAD_NS = 60_000_000_000  # nothing was taken for so long: the client is dropped
 CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it is read
 MOST_LOG_LINES = 500
 OWNER_NS = 20_000_000_000  # for the command that started the session to join it, on a crowded machine
@@ -119,9 +118,6 @@ class Service:
             self._session.detach(False, lambda ending: None)
         snapshot: Fields | None = None
         for client in self.clients:
-            stuck = client.stuck_since_ns or now_ns
-            client.stuck_since_ns = stuck if client.wire.waiting_bytes else None
-            client.gone = client.gone or now_ns - stuck > UNREAD_NS
             due = client.every_ns is not None and now_ns - client.pushed_ns >= client.every_ns
             if due and not client.leaving and client.wire.waiting_bytes < CROWDED_BYTES:
                 snapshot = snapshot or event_of(self._session.snapshot())

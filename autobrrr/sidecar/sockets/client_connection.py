@@ -21,7 +21,6 @@ class ClientConnection:
     wire: Wire
     every_ns: int | None = None  # subscribed, and how often
     pushed_ns: int = 0
-    stuck_since_ns: int | None = None  # it takes nothing
     owner: bool = False  # the session goes on for this client
     leaving: bool = False  # close once everything is sent
     gone: bool = False
