@@ -17,7 +17,7 @@ from autobrrr.machine import kernel_text, procfs
 from autobrrr.machine.job_user import namespace
 from autobrrr.machine.kernel_text import number
 
-CAP_SYS_PTRACE, CAP_SYS_ADMIN = 1 << 19, 1 << 21
+CAP_SYS_PTRACE = 1 << 19
 # Inode numbers of the first namespaces: PROC_PID_INIT_INO and PROC_USER_INIT_INO of linux/proc_ns.h.
 FIRST_PIDS, FIRST_USERS = "pid:[4026531836]", "user:[4026531837]"
 ADD_SYS_PTRACE = (
@@ -52,7 +52,6 @@ class OwnPlace:
         in_pid_namespace, in_user_namespace: Whether these are other than the machine's first.
         sees_itself: Whether /proc is that of its own pid namespace.
         ptrace_filtered: Whether a filter of system calls refuses ptrace.
-        filtered: Whether there is a filter of its system calls at all.
     """
 
     capabilities: int = 0
@@ -60,17 +59,11 @@ class OwnPlace:
     in_user_namespace: bool = False
     sees_itself: bool = True
     ptrace_filtered: bool = False
-    filtered: bool = False
 
     @property
     def may_trace_others(self) -> bool:
         """Whether it has CAP_SYS_PTRACE; it counts for what its user namespace owns."""
         return bool(self.capabilities & CAP_SYS_PTRACE)
-
-    @property
-    def sees_filters(self) -> bool:
-        """Whether the kernel shows it the filters of others, as far as can be told without a stop."""
-        return bool(self.capabilities & CAP_SYS_ADMIN) and not self.filtered
 
 
 @functools.cache
@@ -84,7 +77,6 @@ def look(proc: Path = procfs.PROC) -> OwnPlace:
         in_user_namespace=namespace("self", "user", proc) not in (FIRST_USERS, None),
         sees_itself=os.path.realpath(proc / "self") == str(proc / str(os.getpid())),
         ptrace_filtered=filtered and not _ptrace_answers(),
-        filtered=filtered,
     )
 
 

@@ -24,12 +24,9 @@ from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import process_maps
 
-_GLIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
-_MUSL = re.compile(r"(ld-musl-[^/]*|libc(\.musl-[^/]*)?)\.so(\..*)?")
+_LIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
 # What the linker and malloc never read, as /proc names it.
 _NO_FILES = ("pipe:[", "socket:[", "anon_inode:", "/dev/pts/", "/dev/tty", "/dev/console")
-_AUXV = struct.Struct("<QQ")
-_AT_BASE = 7  # of elf.h: where the dynamic linker lies
 _CREATE = "pthread_create"
 _OF_PYTHON = ("PyGILState_Ensure", mapped_python.RUN, "PyGILState_Release", "Py_IsInitialized")
 _OF_LIBC = (_CREATE, "pthread_self", "pthread_detach", "munmap")
@@ -112,7 +109,7 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
     mapped = process_maps.read(target.pid, proc)
     found = mapped_python.symbols(target.pid, mapped, _OF_PYTHON, proc)
     try:
-        for mapping in _libc(mapped, _linker(target.pid, proc)):
+        for mapping in _libc(mapped):
             with mapped_python.opened(target.pid, mapping, proc) as file:
                 seen = file.symbols(_OF_LIBC) if file is not None else {}
                 bias = mapping.start - file.first_page if file is not None else 0
@@ -144,18 +141,6 @@ def _is_no_file(pid: int, fd: int | None, proc: Path = Path("/proc")) -> bool:
         return False
 
 
-def _libc(mapped: Sequence[process_maps.Mapping], linker: int | None) -> list[process_maps.Mapping]:
-    """The program's own C library; wheels may bring another kind, and a second copy may be loaded later.
-
-    The linker's name says which kind it is. What was loaded first lies highest.
-    """
-    files = [each for each in mapped if each.offset == 0 and each.path.startswith("/")]
-    is_musl = any(each.start == linker and _MUSL.fullmatch(each.name) for each in files)
-    own = _MUSL if is_musl else _GLIBC
-    return [each for each in reversed(files) if own.fullmatch(each.name)]
-
-
-def _linker(pid: int, proc: Path) -> int | None:
-    """Where the dynamic linker of a process lies; None for a static program."""
-    words = dict(_AUXV.iter_unpack((proc / str(pid) / "auxv").read_bytes()))
-    return words.get(_AT_BASE) or None
+def _libc(mapped: Sequence[process_maps.Mapping]) -> list[process_maps.Mapping]:
+    """The program's own C library: a second copy may be loaded later. What was loaded first lies highest."""
+    return [each for each in reversed(mapped) if each.offset == 0 and _LIBC.fullmatch(each.name)]
