@@ -10,35 +10,29 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
+
+from autobrrr.records import GpuSample
 
 EVERY_S = 0.2
 KEPT_NS = 10_000_000_000
 CLOSE_S = 0.5  # a call that stalls longer is left alone: the thread is a daemon
 
-Sample = TypeVar("Sample")
-Sample_co = TypeVar("Sample_co", covariant=True)
 
-
-class DeviceSource(Protocol[Sample_co]):
-    """A source of samples of one job."""
+class GpuDevice(Protocol):
+    """A device behind a driver."""
 
     name: str
-
-    def sample(self) -> Sample_co | None:
-        """Figures over the time since the call before; None where there is nothing to say (any more)."""
-
-
-class Driven(DeviceSource[Sample_co], Protocol[Sample_co]):
-    """A device behind a driver that has to be let go of."""
-
     gone: bool  # nothing will ever come (any more)
+
+    def sample(self) -> GpuSample | None:
+        """Figures over the time since the call before; None where there is nothing to say."""
 
     def close(self) -> None:
         """Let go of it, on the thread that samples."""
 
 
-class Poller(Generic[Sample]):
+class Poller:
     """One device.
 
     Args:
@@ -48,14 +42,14 @@ class Poller(Generic[Sample]):
 
     def __init__(
         self,
-        device: Driven[Sample],
+        device: GpuDevice,
         resting: Callable[[], bool],
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         every_s: float = EVERY_S,
     ) -> None:
         self._device, self._resting, self._clock_ns, self._every_s = device, resting, clock_ns, every_s
-        self._kept: tuple[tuple[int, Sample], ...] = ()  # replaced whole: another thread reads it
+        self._kept: tuple[tuple[int, GpuSample], ...] = ()  # replaced whole: another thread reads it
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -73,7 +67,7 @@ class Poller(Generic[Sample]):
         fresh = self._fresh(now_ns)
         self._kept = fresh if sample is None else (*fresh, (now_ns, sample))
 
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[GpuSample, ...]:
         """The last ten seconds, oldest first."""
         return tuple(sample for _, sample in self._fresh(self._clock_ns()))
 
@@ -83,7 +77,7 @@ class Poller(Generic[Sample]):
         if self._thread is not None:
             self._thread.join(CLOSE_S)
 
-    def _fresh(self, now_ns: int) -> tuple[tuple[int, Sample], ...]:
+    def _fresh(self, now_ns: int) -> tuple[tuple[int, GpuSample], ...]:
         return tuple(one for one in self._kept if one[0] >= now_ns - KEPT_NS)
 
     def _run(self) -> None:

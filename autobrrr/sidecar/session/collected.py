@@ -19,7 +19,6 @@ from autobrrr.records import (
     Census,
     CollectiveWaits,
     FrameSamples,
-    GpuSample,
     HostSample,
     HostSlack,
     JobFacts,
@@ -67,7 +66,7 @@ class Collected:
         self.census: Census | None = None
         self.cost: AgentCost | None = None
         self.calibrations: Calibrations | None = None
-        self.gpu: Poller[GpuSample] | None = None
+        self.gpu: Poller | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
         self.held: deque[tuple[int, int]] = deque(maxlen=128)
         self.measured_ns = (

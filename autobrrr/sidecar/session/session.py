@@ -18,13 +18,11 @@ from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
-from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.readable import readable
 from autobrrr.records import (
     Attach,
     Diagnosis,
-    HostSample,
     JobFacts,
     ProfilerWindow,
     RanksCompared,
@@ -39,13 +37,13 @@ from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.log_policy import Chronicle, Journal
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing
+from autobrrr.sidecar.session.session_log import Chronicle, SessionLog
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
-from autobrrr.sidecar.session.step_intake import Ring, StepIntake
+from autobrrr.sidecar.session.step_intake import HostSource, Ring, StepIntake
 from autobrrr.sidecar.session.window_reader import Read, told_window
 from autobrrr.sidecar.sockets.agent_link import LINK_LOST, AgentPort, Heard, said
 
@@ -81,8 +79,8 @@ class Session:
         pid: int,
         options: SessionOptions,
         *,
-        device: DeviceSource[HostSample],
-        journal: Journal,
+        device: HostSource,
+        journal: SessionLog,
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,
         own_cpu_ns: Callable[[], int] = own_cpu_ns,

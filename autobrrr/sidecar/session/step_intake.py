@@ -11,13 +11,19 @@ from typing import Protocol
 
 import numpy as np
 
-from autobrrr.machine.device_poller import DeviceSource
 from autobrrr.records import HostSample
 from autobrrr.sidecar.process.rank_lock import RankLock, Waiting
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.ring_reader import Records
 
 HOST_EVERY_NS = 500_000_000
+
+
+class HostSource(Protocol):
+    """Where samples of the machine come from."""
+
+    def sample(self) -> HostSample | None:
+        """Figures over the time since the call before; None where there is nothing to say (any more)."""
 
 
 class Ring(Protocol):
@@ -40,7 +46,7 @@ class StepIntake:
         turn: Of the ranks of the job, to be measured.
     """
 
-    def __init__(self, findings: Collected, device: DeviceSource[HostSample]) -> None:
+    def __init__(self, findings: Collected, device: HostSource) -> None:
         self.ring: Ring | None = None
         self.listen: Callable[[Records], None] = lambda records: None
         self.turn = RankLock()

@@ -157,7 +157,7 @@ def test_the_real_package_without_a_driver_is_absent() -> None:
     assert load_nvml() is None
 
 
-def polled(*loads: float) -> Poller[GpuSample]:
+def polled(*loads: float) -> Poller:
     samples = [GpuSample(t_ns=i, gpu_util_share=load) for i, load in enumerate(loads)]
     return Poller(ReplayedDevice(samples), lambda: False, clock_ns=lambda: 0)
 
@@ -189,7 +189,7 @@ class Stalling(AbsentDevice):
 
 def test_a_call_that_stalls_keeps_nobody_waiting() -> None:
     device = Stalling()
-    poller: Poller[GpuSample] = Poller(device, lambda: False)
+    poller: Poller = Poller(device, lambda: False)
     poller.start()
     assert device.asked.wait(30)
     assert poller.samples() == ()
