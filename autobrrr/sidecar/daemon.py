@@ -145,7 +145,6 @@ def serve(
         gpu.close()
         signals.restore()
         loop.close()
-        calls.close()
         log.close()
 
 

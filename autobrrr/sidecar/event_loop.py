@@ -1,17 +1,16 @@
 """The one event loop of a sidecar: agent, clients, the job's end, signals, and a steady tick.
 
-Sleeps in one `select`; looks ten times a second while somebody listens or a measurement is under
-way, five times otherwise. Other threads hand work in with `call`.
+Sleeps in asyncio's loop; looks ten times a second while somebody listens or a measurement is under way, five
+times otherwise. Other threads hand work in with `LoopCalls`.
 """
 
 from __future__ import annotations
 
-import selectors
+import asyncio
+import contextlib
 import signal
-import socket
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 
 from autobrrr.sidecar.requests import Service
@@ -24,6 +23,7 @@ from autobrrr.sidecar.sockets.session_socket import SessionSocket
 BUSY_S = 0.1
 IDLE_S = 0.2
 GOODBYE_S = 1.0  # for clients to read what is left
+GOODBYE_EVERY_S = 0.02
 ALIVE_S = 0.5
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -32,38 +32,15 @@ class LoopCalls:
     """Work for the loop's thread, handed in by others; wakes the loop."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-        self.inside, self._outside = socket.socketpair()
-        self.inside.setblocking(False)
-        self._outside.setblocking(False)
+        self.loop = asyncio.new_event_loop()
 
     def __call__(self, work: Callable[[], None]) -> None:
-        self._waiting.append(work)
-        self.wake()
-
-    def wake(self) -> None:
-        try:
-            self._outside.send(b"!")
-        except OSError:  # full: the loop is about to look anyway; closed: it has ended
-            pass
-
-    def run(self) -> None:
-        """Do what has been handed in."""
-        try:
-            while self.inside.recv(4096):
-                pass
-        except OSError:
-            pass
-        while self._waiting:
-            self._waiting.popleft()()
-
-    def close(self) -> None:
-        self.inside.close()
-        self._outside.close()
+        with contextlib.suppress(RuntimeError):  # closed: it has ended
+            self.loop.call_soon_threadsafe(work)
 
 
 class EventLoop:
-    """Runs until the session has ended and everybody has been told.
+    """Runs until the session has ended and everybody has been told. A fault in what it calls ends it.
 
     Args:
         alive: Whether the job is there, asked now and then: its children may hold the agent's link.
@@ -84,33 +61,42 @@ class EventLoop:
         publish: Callable[[], object] = lambda: None,
     ) -> None:
         self._endpoint, self._session, self._service = endpoint, session, service
-        self._agent, self._alive, self._calls = agent, alive, calls
+        self._agent, self._alive, self._loop = agent, alive, calls.loop
         self._stopped, self._alive_s = stopped, 0.0
         self._publish = publish
-        self._selector = selectors.DefaultSelector()
-        self._add(calls.inside, lambda mask: calls.run())
+        self._loop.set_exception_handler(self._failed)
         self._listener = endpoint.listen()
-        self._add(self._listener, lambda mask: self._accept())
+        self._loop.add_reader(self._listener, self._accept)
         if agent is not None:
-            self._add(agent.wire.link, self._agent_ready)
+            self._loop.add_reader(agent.wire.link, self._agent_ready, agent)
 
     def run(self) -> None:
         """Serve until the end."""
-        next_s = time.monotonic()
-        while self._session.state is not State.ENDED:
-            self._wait(max(0.0, next_s - time.monotonic()))
-            now_s = time.monotonic()
-            if now_s >= next_s:
-                self._tick(now_s)
-                next_s = max(next_s + self._period_s(), now_s + self._period_s() / 2)
-        self._say_goodbye()
+        self._loop.run_until_complete(self._serve())
 
     def close(self) -> None:
         for client in self._service.clients:
             client.wire.close()
         if self._agent is not None:
             self._agent.wire.close()
-        self._selector.close()
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        while self._session.state is not State.ENDED:
+            self._tick(time.monotonic())
+            await asyncio.sleep(self._period_s())
+        self._loop.remove_reader(self._listener)
+        self._endpoint.deafen()
+        self._service.end()
+        deadline_s = time.monotonic() + GOODBYE_S
+        while self._service.clients and time.monotonic() < deadline_s:
+            self._drop(self._service.free())
+            self._watch_writers()
+            await asyncio.sleep(GOODBYE_EVERY_S)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        loop.default_exception_handler(context)
+        loop.stop()
 
     def _tick(self, now_s: float) -> None:
         if now_s - self._alive_s > ALIVE_S:
@@ -128,81 +114,56 @@ class EventLoop:
             self._session.fail(error)
         self._publish()
         self._drop(self._service.tick())
+        self._watch_writers()
 
     def _period_s(self) -> float:
         idle = self._session.state is State.JUDGED and not self._service.watched
         return IDLE_S if idle else BUSY_S
 
-    def _wait(self, timeout_s: float) -> None:
-        self._watch_writers()
-        for key, mask in self._selector.select(timeout_s):
-            key.data(mask)
-        self._drop(self._service.free())
-
     def _watch_writers(self) -> None:
-        """Ask for writability only where something waits to go out."""
-        wires = [client.wire for client in self._service.clients]
-        if self._agent is not None and not self._agent.lost:
-            wires.append(self._agent.wire)
-        for wire in wires:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if wire.waiting_bytes else 0)
-            key = self._selector.get_key(wire.link)
-            if key.events != wanted:
-                self._selector.modify(wire.link, wanted, key.data)
+        """What a socket did not take at once goes out when it takes more."""
+        for client in self._service.clients:
+            if client.wire.waiting_bytes:
+                self._loop.add_writer(client.wire.link, self._client_writable, client)
+        if self._agent is not None and self._agent.wire.waiting_bytes and not self._agent.lost:
+            self._loop.add_writer(self._agent.wire.link, self._agent_writable, self._agent)
 
     def _accept(self) -> None:
         link = self._endpoint.accept()
-        if link is None:
-            return
-        client = self._service.join(link)
-        self._add(link, lambda mask: self._client_ready(client, mask))
+        if link is not None:
+            self._loop.add_reader(link, self._client_ready, self._service.join(link))
 
-    def _client_ready(self, client: ClientConnection, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
-            self._service.writable(client)
-        if mask & selectors.EVENT_READ and not client.gone:
+    def _client_ready(self, client: ClientConnection) -> None:
+        if not client.gone:
             self._service.readable(client)
+        self._drop(self._service.free())
 
-    def _agent_ready(self, mask: int) -> None:
-        if self._agent is None:
-            return
-        if mask & selectors.EVENT_WRITE and not self._agent.lost:
-            self._agent.flush()
-        if mask & selectors.EVENT_READ and not self._agent.lost:
-            self._hear(self._agent)
-        if self._agent.lost:
-            self._forget(self._agent.wire.link)
-            self._session.link_lost(self._agent.why)
-            self._session.tick()
+    def _client_writable(self, client: ClientConnection) -> None:
+        self._service.writable(client)
+        if not client.wire.waiting_bytes:
+            self._loop.remove_writer(client.wire.link)
+        self._drop(self._service.free())
 
-    def _hear(self, agent: AgentLink) -> None:
+    def _agent_writable(self, agent: AgentLink) -> None:
+        agent.flush()
+        if agent.lost or not agent.wire.waiting_bytes:
+            self._loop.remove_writer(agent.wire.link)
+
+    def _agent_ready(self, agent: AgentLink) -> None:
         """Whatever an agent says, it costs its own link at most."""
         try:
-            for event in agent.read():
+            for event in () if agent.lost else agent.read():
                 self._session.on_event(event)
         except Exception as error:  # noqa: BLE001 - it lives in somebody else's process
             traceback.print_exc()
             agent.lose(f"nothing can be made of what the agent says: {type(error).__name__}: {error}")
+        if agent.lost:
+            self._loop.remove_reader(agent.wire.link)
+            self._session.link_lost(agent.why)
+            self._session.tick()
 
     def _drop(self, clients: list[ClientConnection]) -> None:
         for client in clients:
-            self._forget(client.wire.link)
+            self._loop.remove_reader(client.wire.link)
+            self._loop.remove_writer(client.wire.link)
             client.wire.close()
-
-    def _add(self, file: socket.socket, ready: Callable[[int], None]) -> None:
-        self._selector.register(file, selectors.EVENT_READ, ready)
-
-    def _forget(self, file: socket.socket) -> None:
-        try:
-            self._selector.unregister(file)
-        except (KeyError, ValueError):
-            pass
-
-    def _say_goodbye(self) -> None:
-        self._forget(self._listener)
-        self._endpoint.deafen()
-        self._service.end()
-        deadline_s = time.monotonic() + GOODBYE_S
-        while self._service.clients and time.monotonic() < deadline_s:
-            self._drop(self._service.free())
-            self._wait(min(0.1, max(0.0, deadline_s - time.monotonic())))
