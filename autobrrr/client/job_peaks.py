@@ -20,7 +20,7 @@ from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach import job_roles
-from autobrrr.machine import own_place, process_maps, procfs
+from autobrrr.machine import process_maps, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.processors import usable_cpus
 
@@ -73,15 +73,13 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
     torch = job_roles.torch_of(pid, proc)
     if torch is None or torch.version is None:
         return None
-    if not own_place.has_our_walls(pid, proc):
+    from autobrrr.attach.job_python import job_python  # not for --help
+
+    python = job_python(pid, proc)
+    if python is None:
         return None
-    try:
-        program = os.readlink(proc / str(pid) / "exe")
-    except OSError:
-        return None
-    if not procfs.is_python(program):  # it has Python within: run anew, it would do its own work once more
-        return None
-    return MeasuringPython(program=program, version=torch.version.raw, site=os.path.dirname(torch.folder.raw))
+    site = os.path.dirname(torch.folder.raw)
+    return MeasuringPython(program=python.name, version=torch.version.raw, site=site)
 
 
 def share_without_a_cpu() -> float:
