@@ -13,8 +13,9 @@ import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,12 @@ from autobrrr.cli.printed import deliver
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
-    from autobrrr.records.proof_records import PackageChange, Proof
+    from autobrrr.prove.referee import Question
+    from autobrrr.records.proof_records import Proof
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
     from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+
+    Ask = Callable[..., Question]  # gets both sides, and what tells them apart
 
 GATE = re.compile(r"slower:(\d+(?:\.\d+)?)%")
 DEFAULT_S, LEAST_S = 120.0, 10.0
@@ -112,17 +116,8 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
                 limits=Limits(settle_s=SETTLE_S),
             )
         )
-        sides = _sides(args, factory, Path(place))
-        question = Question(
-            before=sides.before,
-            after=sides.after,
-            allowed=allowed,
-            gate=gate,
-            budget_ns=int(args.for_s * 1e9),
-            repository=sides.repository,
-            packages=sides.packages,
-            names=sides.names,
-        )
+        ask = partial(Question, allowed=allowed, gate=gate, budget_ns=int(args.for_s * 1e9))
+        question = _question(args, factory, Path(place), ask)
         try:
             return prove(question, factory, _say_stage)
         except Unmeasurable as refusal:
@@ -133,22 +128,13 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
             raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
-    before: TrialLaunch
-    after: TrialLaunch
-    repository: Path | None = None
-    packages: Sequence[PackageChange] = ()
-    names: Sequence[str] = ()
-
-
 def _say_stage(line: str) -> None:
     """Progress: the stage stands before the colon."""
     NARRATOR.status(line, subject=line.partition(":")[0])
 
 
-def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sides:
-    """How both sides are started.
+def _question(args: argparse.Namespace, factory: TrialFactory, place: Path, ask: Ask) -> Question:
+    """What is asked, once it is known how both sides are started.
 
     Raises:
         UsageError: the arguments name none, or more than one pair.
@@ -164,19 +150,19 @@ def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sid
         if args.before is None or args.after is None or args.command:
             raise UsageError("--before CMD and --after CMD go together, without a command behind --")
         words = [_words("--before", args.before), _words("--after", args.after)]
-        return _Sides(before=_launch(words[0], factory), after=_launch(words[1], factory))
+        return ask(before=_launch(words[0], factory), after=_launch(words[1], factory))
     if not args.command:
         raise UsageError("no command is given", "autobrrr prove --recipe FILE -- python train.py")
     as_given = _launch(args.command, factory)
     if args.recipe is not None:
         names = ("without a recipe", f"with {args.recipe}")
-        return _Sides(before=as_given, after=_with_recipe(args.recipe, as_given), names=names)
+        return ask(before=as_given, after=_with_recipe(args.recipe, as_given), names=names)
     if args.env is not None:
-        return _with_packages(args.env, as_given)
+        return _with_packages(args.env, as_given, ask)
     from autobrrr.prove.revision_folders import revisions
 
     base, head = revisions(args.git, Path.cwd(), place, narrate)
-    return _Sides(
+    return ask(
         before=base.launch(as_given),
         after=head.launch(as_given),
         repository=base.top,
@@ -222,7 +208,7 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     )
 
 
-def _with_packages(files: Sequence[Path], given: TrialLaunch) -> _Sides:
+def _with_packages(files: Sequence[Path], given: TrialLaunch, ask: Ask) -> Question:
     from autobrrr.prove.locked_environments import locked_environment, package_changes
 
     if len(files) != 2:
@@ -241,7 +227,7 @@ def _with_packages(files: Sequence[Path], given: TrialLaunch) -> _Sides:
         for each in made
     )
     changes = package_changes(made[0], made[1])
-    return _Sides(before=before, after=after, packages=changes, names=[str(file) for file in files])
+    return ask(before=before, after=after, packages=changes, names=[str(file) for file in files])
 
 
 def _gate(text: str) -> float:
