@@ -18,13 +18,11 @@ from autobrrr.machine.procfs import PROC
 
 # What attach, traced steps, a batch probe and a profiler window took at most of a job with torch 2.13 on
 # Linux 6.18: 5 descriptors, 2 threads, 149 MiB of addresses (75 of them without a window: a stack of 8
-# and what malloc reserves for a thread), 32 MiB of data (22 of them without a window: private memory that may
-# be written, a stack of 8 as a whole) and 24 MiB of memory, beside the log of a step of many operators, for
+# and what malloc reserves for a thread) and 24 MiB of memory, beside the log of a step of many operators, for
 # which the agent looks at what is left. The rest of each is left to the job.
 DESCRIPTORS = 16
 THREADS = 2
 ADDRESS_BYTES = 160 << 20
-DATA_BYTES = 48 << 20
 MEMORY_BYTES = 32 << 20
 _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
@@ -82,57 +80,33 @@ def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage 
 
 
 def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
-    """Whether its control group or its user's limit allows fewer threads than the agent starts."""
+    """Whether its control group allows fewer threads than the agent starts."""
     found = control_groups.spare_tasks(pid, proc, groups)
-    if found is not None and found[0] < THREADS:
-        return Shortage(
-            f"the control group of process {pid} has {found[0] or 'no'} "
-            f"thread{'' if found[0] == 1 else 's'} left of the {found[1]} that it allows; "
-            f"the agent needs {THREADS}",
-            "raise its pids.max (docker update --pids-limit, TasksMax= of systemd)",
-        )
-    most = limit(pid, "Max processes", proc)
-    owner = procfs.owner(pid, proc)
-    if most is None or owner is None or owner[0] == 0:
-        return None  # root is not limited
-    taken = sum(
-        len(procfs.threads(other, proc)) for other in procfs.pids(proc) if _real_uid(other, proc) == owner[0]
-    )
-    if most.soft - taken >= THREADS:
+    if found is None or found[0] >= THREADS:
         return None
     return Shortage(
-        f"uid {owner[0]} runs {taken} threads, and process {pid} may start none beyond {most.soft} "
-        "(ulimit -u)",
-        most.raised(pid, "nproc", _round_up(taken + THREADS)),
+        f"the control group of process {pid} has {found[0] or 'no'} "
+        f"thread{'' if found[0] == 1 else 's'} left of the {found[1]} that it allows; "
+        f"the agent needs {THREADS}",
+        "raise its pids.max (docker update --pids-limit, TasksMax= of systemd)",
     )
 
 
 def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
-    """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code."""
-    return _sizes(pid, proc, ("Max address space", "as", "map {} more (ulimit -v)", ADDRESS_BYTES))
+    """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code.
 
-
-def data(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
-    """Whether its limit on private memory leaves too little: beyond it the job's own allocations fail."""
-    return _sizes(pid, proc, ("Max data size", "data", "take {} more of data (ulimit -d)", DATA_BYTES))
-
-
-def _sizes(pid: int, proc: Path, of: tuple[str, str, str, int]) -> Shortage | None:
-    """Whether a limit leaves less than is wanted beyond the peak: the next step may need that again."""
-    name, flag, told, wanted = of
-    most, found = limit(pid, name, proc), procfs.status(pid, proc)
-    peak, size, private = (
-        number(found.get(each, "").split(" ")[0]) for each in ("VmPeak", "VmSize", "VmData")
-    )
-    if most is None or peak is None or size is None or private is None:
+    It is counted from the peak: the next step may need that again.
+    """
+    most = limit(pid, "Max address space", proc)
+    peak = number(procfs.status(pid, proc).get("VmPeak", "").split(" ")[0])
+    if most is None or peak is None:
         return None
-    taken = 1024 * (peak if flag == "as" else private + max(0, peak - size))
-    spare = max(0, most.soft - taken)
-    if spare >= wanted:
+    spare = max(0, most.soft - 1024 * peak)
+    if spare >= ADDRESS_BYTES:
         return None
     return Shortage(
-        f"process {pid} may {told.format(_mib(spare))}; {_mib(wanted)} must be free",
-        most.raised(pid, flag, _round_up(taken + 2 * wanted, _MIB)),
+        f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
+        most.raised(pid, "as", _round_up(1024 * peak + 2 * ADDRESS_BYTES, _MIB)),
     )
 
 
@@ -147,10 +121,6 @@ def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | Non
         "raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
         f"{pid}",
     )
-
-
-def _real_uid(pid: int, proc: Path) -> int | None:
-    return number([*procfs.status(pid, proc).get("Uid", "").split(), ""][0])
 
 
 def _round_up(count: int, to: int = 64) -> int:

@@ -373,7 +373,6 @@ CHECKS = tuple(
         ("descriptors", "it may open more files", _short_of(job_limits.descriptors)),
         ("threads", "it may start more threads", _short_of(job_limits.threads)),
         ("addresses", "it may map more memory", _short_of(job_limits.addresses)),
-        ("data", "it may take more private memory", _short_of(job_limits.data)),
         ("memory", "its control group has room", _short_of(job_limits.memory)),
     )
 )

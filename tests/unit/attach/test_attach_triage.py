@@ -130,7 +130,6 @@ def full(
     *,
     open_files: int = 0,
     mapped_kb: int = 0,
-    data_kb: int = 0,
     group: dict[str, str] | None = None,
 ) -> Setup:
     """A process that can take no more of something."""
@@ -140,9 +139,7 @@ def full(
             PID,
             uid=US,
             torch=True,
-            VmData=f"{data_kb} kB",
             VmPeak=f"{mapped_kb} kB",
-            VmSize=f"{mapped_kb} kB",
         )
         (folder / "limits").write_text(limits)
         (folder / "fd").mkdir()
@@ -228,14 +225,6 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         ),
         "may map 10 MiB more",
         "prlimit --pid 4242 --as=",
-    ),
-    "data": (
-        full(
-            f"Max data size             {1 << 30}           unlimited            bytes\n",
-            data_kb=(1 << 20) - 10240,
-        ),
-        r"may take 10 MiB more of data \(ulimit -d\)",
-        "prlimit --pid 4242 --data=",
     ),
     "memory": (
         full(
@@ -333,17 +322,14 @@ def test_a_group_that_is_full_of_what_the_kernel_can_drop_has_room(proc: FakePro
     assert triage.refusal(full("", group=group)(proc)) is None
 
 
-@pytest.mark.parametrize("kind", ["data", "addresses"])
-def test_what_a_step_gives_back_is_not_free(kind: str, tmp_path: Path) -> None:
+def test_what_a_step_gives_back_is_not_free(tmp_path: Path) -> None:
     now = 512 << 10  # KiB
-    name = "Max data size" if kind == "data" else "Max address space"
     folder = tmp_path / "42"
     folder.mkdir()
-    (folder / "limits").write_text(f"{name}  {1 << 30}  unlimited  bytes\n")
-    look = job_limits.data if kind == "data" else job_limits.addresses
+    (folder / "limits").write_text(f"Max address space  {1 << 30}  unlimited  bytes\n")
     for peak, is_short in ((now, False), (now + (500 << 10), True)):
-        (folder / "status").write_text(f"VmPeak:\t{peak} kB\nVmSize:\t{now} kB\nVmData:\t{now} kB\n")
-        assert (look(42, tmp_path) is not None) is is_short
+        (folder / "status").write_text(f"VmPeak:\t{peak} kB\nVmSize:\t{now} kB\n")
+        assert (job_limits.addresses(42, tmp_path) is not None) is is_short
 
 
 def test_files_opened_before_the_limit_was_lowered_take_no_descriptor(tmp_path: Path) -> None:
@@ -353,10 +339,3 @@ def test_files_opened_before_the_limit_was_lowered_take_no_descriptor(tmp_path: 
     for fd in (*range(10), *range(100, 200)):
         (folder / "fd" / str(fd)).touch()
     assert job_limits.descriptors(42, tmp_path) is None
-
-
-@pytest.mark.parametrize(("uid", "is_short"), [(0, False), (US + 1, True)])
-def test_only_root_is_not_limited_in_threads(uid: int, is_short: bool, proc: FakeProc) -> None:
-    folder = proc.add(42, uid=uid)
-    (folder / "limits").write_text("Max processes  1  1  processes\n")
-    assert (job_limits.threads(42, proc.root, proc.root / "groups") is not None) is is_short
