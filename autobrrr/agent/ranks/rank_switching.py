@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ..live_torch.collective_count import collective_count
 from ..live_torch.graph_capture import capturing
@@ -21,17 +22,7 @@ from ..loop.train_loop import TrainLoop
 from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
 from .shared_log import RegisterLost, SharedLog
-from .switch_protocol import (
-    READY,
-    NotReady,
-    RankMember,
-    SwitchOutcome,
-    SwitchPlan,
-    drop,
-    outcome_key,
-    plan_key,
-    ready_key,
-)
+from .switch_protocol import NotReady, RankMember, SwitchOutcome, SwitchPlan, drop, plan_key
 
 
 def refuse_sharded(job: Job) -> None:
@@ -41,36 +32,33 @@ def refuse_sharded(job: Job) -> None:
 
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
-LEAD_S = 0.06  # the same; doubled at each further try
-MOST_TRIES = 4  # each with twice the lead
-MEASURED_S = 10.0  # so long may a rank be busy with a measurement
+LEAD_NS = 60_000_000  # the same; doubled at each further try
+MOST_TRIES = 7  # 8 s in all: a rank may be busy with a measurement
 BUSY_MS, QUIET_MS = 10, 200  # between looks while something is to change, and otherwise
 BUSY_FOR_S = 5.0  # after a plan,
 MEETING_S = 30.0  # ... and once the ranks are meeting
 EVERYTHING = ""  # as the name of a remedy to revert
 ANY_CLASS_WITH_ALL = ("bitwise", "rounding")
-PASSING = (None, NotReady.LATE, NotReady.BUSY)  # worth another try
 Change = Mapping[str, object]
 Emit = Callable[[dict[str, object]], None]
 Count = Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
 
 
+@dataclass(slots=True)
 class SwitchRequest:
     """One change that this rank wants, until all have made it or none has."""
 
-    def __init__(self, number: int | None, change: Change) -> None:
-        self.number = number  # of the command to reply to; None: nobody waits
-        self.text = json.dumps(change, separators=(",", ":"))
-        self.tries = 0
-        self.until_s = time.monotonic() + MEASURED_S
-        self.plan: SwitchPlan | None = None
+    number: int | None  # of the command to reply to; None: nobody waits
+    change: Change
+    tries: int = 0
+    after: int = 0  # the count of the next try
+    plan: SwitchPlan | None = None  # of this try, once it stands
 
 
 class RankSwitching:
-    """This rank among all ranks. `at_boundary` belongs to the training thread, the rest to the agent's.
+    """This rank among all ranks. Plans are made, answered and carried out on the training thread.
 
-    No lock is held between the two: what both change is a list that one of them replaces and the other fills,
-    and a queue.
+    The agent's thread only leaves a request where there is none, and looks whether another rank has a plan.
     """
 
     def __init__(
@@ -79,10 +67,10 @@ class RankSwitching:
         self._loop, self._active, self._emit = loop, loop.active, emit
         self._log, self._count, self.rank, self.ranks = log, count, rank, ranks
         self._member = self._joined()
-        self._request: SwitchRequest | None = None
-        self._seen: list[tuple[int, int]] | None = None  # once asked for: two counts at boundaries, and when
+        self._wanted: deque[SwitchRequest] = deque()  # filled by both threads
+        self._request: SwitchRequest | None = None  # of those the one that is pursued
+        self._last: tuple[int, int] | None = None  # count and step of the last boundary that was looked at
         self._busy_until_s = time.monotonic() + MEETING_S
-        self._amiss: deque[str] = deque()  # remedies that are on elsewhere, and can't be here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
 
     @classmethod
@@ -115,29 +103,23 @@ class RankSwitching:
     @property
     def holds(self) -> bool:
         """Something is to change soon, or may be."""
-        return self._member.held is not None or self._request is not None
+        return self._member.held is not None or self._request is not None or bool(self._wanted)
 
     # The agent's thread
 
     def request(self, number: int | None, change: Change) -> None:
         """Have this changed on all ranks; the reply comes when it is done, or will not be. Raises Refused."""
-        if self._request is not None:
+        if self._request is not None or self._wanted:
             raise Refused("another change of all ranks is under way", RefusalCode.NOT_MET)
-        self._request = SwitchRequest(number, change)
-        self._gauge()
+        self._wanted.append(SwitchRequest(number, change))
+        self._loop.hot.poke()
 
     def pump(self) -> int:
-        """See to what is wanted, here and elsewhere; milliseconds until the next look."""
-        try:
+        """See to what other ranks want; milliseconds until the next look."""
+        with suppress(RegisterLost):  # who wants something hears of it
             if self._is_offered():
                 self._busy_until_s = time.monotonic() + BUSY_FOR_S
                 self._loop.hot.poke()  # it is answered at the next boundary
-            if self._amiss and self._request is None:
-                self.request(None, {"do": "undo", "remedy": self._amiss.popleft()})
-            if self._request is not None:
-                self._pursue(self._request)
-        except (RegisterLost, ValueError) as lost:
-            self._give_up(f"the ranks can't be asked: {lost}")
         busy = self.holds or time.monotonic() < self._busy_until_s
         return BUSY_MS if busy else QUIET_MS
 
@@ -153,14 +135,13 @@ class RankSwitching:
     def leave(self, *, keep: bool, patience_s: float) -> None:
         """Revert on all ranks at one step what is on in all; where that does not come about, all keep it."""
         until_s = time.monotonic() + patience_s
-        self._give_up("this rank is leaving")
         while self.on and not keep and time.monotonic() < until_s and self._loop.hot.live:
             if not self.holds:
-                self.request(None, {"do": "undo", "remedy": EVERYTHING})
+                self._wanted.append(_undo(EVERYTHING))
+                self._loop.hot.poke()
             time.sleep(self.pump() / 1000)
-        self._request = None
         self._member.leaving = True
-        while self._member.held is not None and time.monotonic() < until_s and self._loop.hot.live:
+        while self.holds and time.monotonic() < until_s and self._loop.hot.live:
             self._end_held()
             self._loop.hot.poke()
             time.sleep(BUSY_MS / 1000)
@@ -171,7 +152,7 @@ class RankSwitching:
 
     def close(self) -> None:
         """Nothing of the ranks is left here; the training thread does not come by any more."""
-        with suppress(RegisterLost, ValueError):  # where the agent went for an error it may hold a plan
+        with suppress(RegisterLost):  # where the agent went for an error it may hold a plan
             self._end_held()
         self._log.leave()
 
@@ -183,59 +164,6 @@ class RankSwitching:
         if held is not None:
             drop(self._member.register, held.number)
 
-    def _pursue(self, request: SwitchRequest) -> None:
-        plan = request.plan
-        if plan is None:
-            self._propose(request)
-            return
-        is_ours = self._log.get(plan_key(plan.number)) == plan.text()
-        outcome = self._log.get(outcome_key(plan.number)) if is_ours else None
-        if self._member.number <= plan.number or (is_ours and outcome is None):
-            return  # its step is still to come here
-        if outcome == SwitchOutcome.GO.value:
-            self._request = None  # its reply was given at the boundary
-            return
-        kind, why = self._refusal(plan) if is_ours else (NotReady.LATE, "another plan came first")
-        is_busy = kind is NotReady.BUSY and time.monotonic() < request.until_s
-        request.tries += is_ours and not is_busy
-        request.plan = None
-        if is_busy or (kind in PASSING and request.tries < MOST_TRIES):
-            self._gauge()
-        else:
-            self._give_up(why)
-
-    def _refusal(self, plan: SwitchPlan) -> tuple[NotReady | None, str]:
-        """What kept the ranks from it: the first that refused, else those that said nothing."""
-        said = [self._log.get(ready_key(plan.number, rank)) for rank in range(self.ranks)]
-        refused = next((one for one in said if one not in (None, READY)), None)
-        if refused is not None:
-            kind, _, why = refused.partition(" ")
-            return NotReady(kind), why
-        missing = ", ".join(str(rank) for rank, one in enumerate(said) if one is None)
-        return None, f"rank {missing} did not answer; a remedy goes on in all ranks or in none"
-
-    def _propose(self, request: SwitchRequest) -> None:
-        seen = self._seen
-        if seen is None or len(seen) < 2 or self._member.held is not None:
-            return
-        (count, ns), (later, later_ns) = seen
-        a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
-        lead = max(FEWEST_LEAD_STEPS, round(LEAD_S * (1 << request.tries) / max(step_s, 1e-6)) + 2)
-        plan = SwitchPlan(number=self._member.number, at=later + a_step * lead, change=request.text)
-        request.plan = plan  # first: it may be carried out as soon as it stands
-        self._log.put(plan_key(plan.number), plan.text())
-        self._loop.hot.poke()
-
-    def _gauge(self) -> None:
-        self._seen = []
-        self._busy_until_s = time.monotonic() + BUSY_FOR_S
-        self._loop.hot.poke()
-
-    def _give_up(self, why: str) -> None:
-        request, self._request = self._request, None
-        if request is not None and request.number is not None:
-            self._emit({"reply": request.number, "ok": False, "why": why, "code": RefusalCode.UNFIT.value})
-
     # The training thread
 
     def at_boundary(self) -> bool:
@@ -243,36 +171,54 @@ class RankSwitching:
         count = self._count()
         if count is None:
             return False
-        seen = self._seen  # the other thread may begin a new one meanwhile
-        gauging = seen is not None and len(seen) < 2
-        if seen is not None and gauging:
-            seen.append((count, time.perf_counter_ns()))
-            gauging = len(seen) < 2
-            if not gauging:
-                self._emit({})
-        # The request is read first: the other thread forgets it as soon as it hears that the plan is made.
-        request, member, plan = self._request, self._member, self._member.held
+        last, self._last = self._last, (count, self._loop.hot.seq)
+        if self._request is None and self._wanted:
+            self._request = self._wanted.popleft()
+        member, plan = self._member, self._member.held
         if plan is None:
-            offered = None
-            with suppress(RegisterLost, ValueError):  # the agent's thread says so to who wants something
-                offered = member.offer(count)
+            offered = self._offered(member, count, last)
             if offered is not None:
                 self._try(member, offered)
-                self._emit({})
-        elif (outcome := self._outcome(member, count)) is not None:
-            if outcome is SwitchOutcome.GO:
-                self._carry_out(plan, request)
-            self._emit({})
-        if self._active.watched and not self._amiss and member.held is None:
-            self._look_for_trouble()
-        return gauging or member.held is not None
+        elif self._outcome(member, count) is SwitchOutcome.GO:
+            self._carry_out(plan)
+        request = self._request
+        if request is not None and request.plan is not None and member.number > request.plan.number:
+            self._conclude(request, request.plan)
+        if self._active.watched and not self.holds:  # by itself it does no harm until all have reverted it
+            self._wanted += [_undo(one.remedy.name) for one, _ in self._active.troubles() if one.bound]
+        return self.holds
 
-    def _look_for_trouble(self) -> None:
-        """What says that it must go off goes off on all ranks; by itself it does no harm meanwhile."""
-        for applied, _ in self._active.troubles():
-            if applied.bound:
-                self._amiss.append(applied.remedy.name)
-                self._emit({})
+    def _offered(self, member: RankMember, count: int, last: tuple[int, int] | None) -> SwitchPlan | None:
+        """The plan to answer now: of another rank, or of this one."""
+        request = self._request
+        try:
+            if request is not None and last is not None and count >= request.after:
+                self._propose(request, count, last)
+            return member.offer(count)
+        except RegisterLost as lost:
+            self._give_up(f"the ranks can't be asked: {lost}")
+            return None
+
+    def _propose(self, request: SwitchRequest, count: int, last: tuple[int, int]) -> None:
+        """Put a plan there, so far ahead that all ranks hear of it in time; another one may come first."""
+        a_step = max(1, -(-(count - last[0]) // max(1, self._loop.hot.seq - last[1])))
+        steps = max(FEWEST_LEAD_STEPS, (LEAD_NS << request.tries) // max(1, self._loop.step_ns) + 2)
+        at, change = count + a_step * steps, json.dumps(request.change, separators=(",", ":"))
+        plan = SwitchPlan(number=self._member.number, at=at, change=change)
+        if self._log.put(plan_key(plan.number), plan.text()) == plan.text():
+            request.plan = plan
+
+    def _conclude(self, request: SwitchRequest, plan: SwitchPlan) -> None:
+        """A plan of ours has been dropped."""
+        kind, why = self._member.refusal(plan)
+        request.tries, request.after, request.plan = request.tries + 1, plan.at, None
+        if kind is NotReady.NEVER or request.tries == MOST_TRIES:
+            self._give_up(why)
+
+    def _give_up(self, why: str) -> None:
+        request, self._request = self._request, None
+        if request is not None and request.number is not None:
+            self._emit({"reply": request.number, "ok": False, "why": why, "code": RefusalCode.UNFIT.value})
 
     def _outcome(self, member: RankMember, count: int) -> SwitchOutcome | None:
         try:
@@ -289,7 +235,7 @@ class RankSwitching:
             watched = job_watches(torch)
             busy = busy or (watched and f"waits: {watched}")
         if busy is not None:
-            member.answer(plan, f"rank {self.rank} {busy}", NotReady.BUSY)
+            member.answer(plan, f"rank {self.rank} {busy}", NotReady.LATER)
         else:
             member.answer(plan, self._why_not(plan))
 
@@ -320,16 +266,17 @@ class RankSwitching:
             together=True,
         )
 
-    def _carry_out(self, plan: SwitchPlan, request: SwitchRequest | None) -> None:
-        number = request.number if request is not None and request.plan == plan else None
-        change = _read(plan.change)
+    def _carry_out(self, plan: SwitchPlan) -> None:
+        number, change = None, _read(plan.change)
+        if self._request is not None and self._request.plan == plan:
+            number, self._request = self._request.number, None
         if change.get("do") == "undo":
             self._revert(str(change.get("remedy")), number)
             return
         try:
             applied = self._apply(change)
         except Refused as refused:  # it could be applied some steps ago: it goes off again, on all ranks
-            self._amiss.append(str(change.get("remedy")))
+            self._wanted.append(_undo(str(change.get("remedy"))))
             if number is not None:
                 self._emit({"reply": number, "ok": False, "why": str(refused), "code": refused.code.value})
             return
@@ -360,6 +307,10 @@ class RankSwitching:
             self._emit({"event": "together", "active": [told(applied) for applied in self._active.applied]})
 
 
+def _undo(remedy: str) -> SwitchRequest:
+    return SwitchRequest(None, {"do": "undo", "remedy": remedy})
+
+
 def _read(text: str) -> Mapping[str, object]:
-    found = json.loads(text)
-    return found if isinstance(found, dict) else {}
+    found: Mapping[str, object] = json.loads(text)
+    return found

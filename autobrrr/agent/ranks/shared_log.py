@@ -1,7 +1,7 @@
 """A register in memory that the ranks of one machine share: it answers at once.
 
-It is a file without a name to which every rank appends records of one size. The kernel lets one append at a
-time, so the order of records is the same for all, and the first for a key is the one that stands. Nobody
+It is a file without a name to which every rank appends lines of JSON. The kernel lets one append at a
+time, so the order of lines is the same for all, and the first for a key is the one that stands. Nobody
 serves it: no rank that dies or is stopped keeps another one from asking, and the memory goes with its last
 user. In: keys and values, of all ranks. Out: what stands.
 """
@@ -9,15 +9,17 @@ user. In: keys and values, of all ranks. Out: what stands.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from pathlib import Path
+from contextlib import suppress
 
 from ..wire.plain_number import whole_number
 from .switch_protocol import PLAN
 
-RECORD_BYTES = 512  # a page holds whole records: an append is never torn
-SEPARATOR, PARTED = "\t", "|"  # of a record, of an address
+NAME = "autobrrr ranks"
+PARTED = "|"  # parts of an address
 TOKEN_KEY = "log"
+GONE = "the rank that kept it has gone, or is on another machine"
 
 
 class RegisterLost(Exception):
@@ -39,7 +41,7 @@ class SharedLog:
     @property
     def address(self) -> str:
         """For the other ranks: by way of this one. Raises RegisterLost."""
-        return PARTED.join((_machine(), str(os.getpid()), str(self._fd), self.get(TOKEN_KEY) or ""))
+        return PARTED.join((str(os.getpid()), str(self._fd), self.get(TOKEN_KEY) or ""))
 
     def is_at(self, address: str) -> bool:
         """Whether this is that log, by way of whichever rank."""
@@ -49,7 +51,7 @@ class SharedLog:
     def create(cls) -> SharedLog:
         """A new one. Raises RegisterLost."""
         try:
-            fd = os.memfd_create("autobrrr ranks", os.MFD_CLOEXEC)
+            fd = os.memfd_create(NAME, os.MFD_CLOEXEC)
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         except OSError as error:
             raise RegisterLost(f"no memory to share: {error.strerror}") from None
@@ -60,20 +62,21 @@ class SharedLog:
     @classmethod
     def open(cls, address: str) -> SharedLog:
         """That of another rank. Raises RegisterLost where it has gone, or is on another machine."""
-        parts = address.split(PARTED)
-        if len(parts) != 4 or None in map(whole_number, parts[1:3]):
+        place, _, _ = address.rpartition(PARTED)
+        pid, _, number = place.partition(PARTED)
+        if None in (whole_number(pid), whole_number(number)):
             raise RegisterLost("this is no address of a log")
-        machine, pid, number, token = parts
-        if machine != _machine():
-            raise RegisterLost("a rank is on another machine, or in another container")
+        path = f"/proc/{pid}/fd/{number}"
         try:
-            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+            if not os.readlink(path).startswith(f"/memfd:{NAME}"):  # a file of the job has that number by now
+                raise RegisterLost(GONE)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
-            raise RegisterLost(f"the rank that kept it has gone: {error.strerror}") from None
+            raise RegisterLost(f"{GONE}: {error.strerror}") from None
         found = cls(fd)
         try:
-            if found.get(TOKEN_KEY) != token:
-                raise RegisterLost("the rank that kept it has gone")
+            if not found.is_at(address):
+                raise RegisterLost(GONE)
         except RegisterLost:
             found.leave()
             raise
@@ -82,16 +85,12 @@ class SharedLog:
     def put(self, key: str, value: str) -> str:
         """What stands at the key: `value`, unless something stood there before. Raises RegisterLost."""
         standing = self.get(key)
-        if standing is not None:
-            return standing
-        record = f"{key}{SEPARATOR}{value}".encode()
-        if len(record) >= RECORD_BYTES:
-            raise RegisterLost(f"{key} takes {len(record)} bytes, and there is room for {RECORD_BYTES - 1}")
-        try:
-            os.write(self._fd, record.ljust(RECORD_BYTES - 1) + b"\n")
-        except OSError as error:
-            raise RegisterLost(f"nothing can be put there: {error.strerror}") from None
-        standing = self.get(key)
+        if standing is None:
+            try:
+                os.write(self._fd, f"\n{json.dumps([key, value])}\n".encode())
+            except OSError as error:
+                raise RegisterLost(f"nothing can be put there: {error.strerror}") from None
+            standing = self.get(key)
         if standing is None:
             raise RegisterLost("what was put there is not there")
         return standing
@@ -113,28 +112,15 @@ class SharedLog:
             os.close(fd)
 
     def _read(self) -> None:
-        # Two threads may read one record: each sets what stands first, and neither leaves one out.
+        # Two threads may read one line: each sets what stands first, and neither leaves one out.
         at = self._read_bytes
         try:
-            data = os.pread(self._fd, 1 << 16, at)
-            while data:
-                for start in range(0, len(data) - len(data) % RECORD_BYTES, RECORD_BYTES):
-                    record = data[start : start + RECORD_BYTES].rstrip(b" \n").decode(errors="replace")
-                    key, _, value = record.partition(SEPARATOR)
-                    self._known.setdefault(key, value)
-                at += len(data) - len(data) % RECORD_BYTES
-                if len(data) < 1 << 16:
-                    break
-                data = os.pread(self._fd, 1 << 16, at)
+            data = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - at), at)
         except OSError as error:
             raise RegisterLost(f"it can't be read: {error.strerror}") from None
-        self._read_bytes = max(self._read_bytes, at)
-
-
-def _machine() -> str:
-    """The same for processes that see each other's files under `/proc`."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError as error:
-        raise RegisterLost(f"the machine does not say which it is: {error.strerror}") from None
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            with suppress(ValueError):  # empty, or torn: its writer was killed
+                key, value = json.loads(line)
+                self._known.setdefault(key, value)
+        self._read_bytes = max(self._read_bytes, at + len(whole))

@@ -21,12 +21,10 @@ PLAN = "/plan"
 
 
 class NotReady(enum.Enum):
-    """Why a rank does not take a plan up; what it says begins with it."""
+    """Whether another try is worth it; what a rank says that can not begins with it."""
 
-    LATE = "late"  # its step has come already
-    BUSY = "busy"  # not now
-    LEAVING = "leaving"
-    UNFIT = "unfit"  # and it stays so
+    LATER = "later"  # it is busy, or its step had come already
+    NEVER = "never"
 
 
 class SwitchOutcome(enum.Enum):
@@ -50,11 +48,9 @@ class SwitchPlan:
 
     @classmethod
     def read(cls, number: int, text: str) -> SwitchPlan:
-        """Raises ValueError where this is no plan."""
-        found = json.loads(text)
-        if not isinstance(found, list) or list(map(type, found)) != [int, str]:
-            raise ValueError(f"no plan: {text[:80]!r}")
-        return cls(number=number, at=found[0], change=found[1])
+        """As another rank has written it."""
+        at, change = json.loads(text)
+        return cls(number=number, at=at, change=change)
 
 
 class Register(Protocol):
@@ -94,18 +90,18 @@ class RankMember:
         self.leaving = False  # takes up no plan any more
 
     def offer(self, count: int) -> SwitchPlan | None:
-        """The plan to answer at this boundary, where nothing is held. Raises ValueError where it is none."""
+        """The plan to answer at this boundary, where nothing is held."""
         text = self.register.get(plan_key(self.number))
         plan = None if text is None else SwitchPlan.read(self.number, text)
         if plan is not None and (self.leaving or count >= plan.at):
             if self.leaving:
-                self.answer(plan, f"rank {self.rank} is leaving", NotReady.LEAVING)
+                self.answer(plan, f"rank {self.rank} is leaving")
             else:
-                self.answer(plan, f"rank {self.rank} came too late", NotReady.LATE)
+                self.answer(plan, f"rank {self.rank} came too late", NotReady.LATER)
             return None
         return plan
 
-    def answer(self, plan: SwitchPlan, why: str | None, kind: NotReady = NotReady.UNFIT) -> None:
+    def answer(self, plan: SwitchPlan, why: str | None, kind: NotReady = NotReady.NEVER) -> None:
         """The plan can be done here (None), or why not. It is held from now on, or never."""
         if why is None:
             self.held = plan  # first: who has said so is bound, whatever becomes of the register
@@ -114,6 +110,16 @@ class RankMember:
         self.register.put(ready_key(plan.number, self.rank), f"{kind.value} {why}")
         drop(self.register, plan.number)
         self.number = plan.number + 1
+
+    def refusal(self, plan: SwitchPlan) -> tuple[NotReady, str]:
+        """What kept the ranks from it: the first that refused, else those that said nothing."""
+        said = [self.register.get(ready_key(plan.number, rank)) for rank in range(self.ranks)]
+        for one in said:
+            if one not in (None, READY):
+                kind, _, why = one.partition(" ")
+                return NotReady(kind), why
+        missing = ", ".join(str(rank) for rank, one in enumerate(said) if one is None)
+        return NotReady.LATER, f"rank {missing} did not answer; a remedy goes on in all ranks or in none"
 
     def outcome(self, count: int) -> SwitchOutcome | None:
         """Of the plan that is held, which ends with it; None: its step is still to come."""

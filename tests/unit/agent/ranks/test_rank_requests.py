@@ -1,4 +1,4 @@
-"""A change of all ranks that is asked for while the training thread stands at a boundary is not forgotten."""
+"""A change of all ranks that is asked for is made, tried again, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from autobrrr.agent.ranks import rank_switching
-from autobrrr.agent.ranks.rank_switching import RankSwitching
+from autobrrr.agent.ranks.rank_switching import MOST_TRIES, RankSwitching
 from autobrrr.agent.ranks.shared_log import RegisterLost
 from autobrrr.agent.ranks.switch_protocol import PLAN
+from autobrrr.agent.remedies.registry import Refused
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
@@ -35,65 +35,74 @@ class Register:
         return self.kept.setdefault(key, value)
 
 
-def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitching:
-    """The only rank of a job."""
-    counts = itertools.count(10, 10)
-    hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
-    active = SimpleNamespace(applied=[], watched=False, arm=0)
-    loop = SimpleNamespace(
-        torch=torch, active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
-    )
-    return RankSwitching(loop, register, lambda: next(counts), told.append, rank=0, ranks=1)  # type: ignore[arg-type]
+class Alone:
+    """The only rank of a job, whose steps last 10 ms; what it tells whoever asked for something."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, object]] = []
+        self.register = Register()
+        self.measuring = SimpleNamespace(task=None)
+        counts = itertools.count(10, 10)
+        self.hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
+        active = SimpleNamespace(applied=[], watched=False, arm=0)
+        loop = SimpleNamespace(
+            torch=torch,
+            active=active,
+            hot=self.hot,
+            hooks_off=lambda: None,
+            measuring=self.measuring,
+            step_ns=10_000_000,
+        )
+        self.switching = RankSwitching(
+            loop,  # type: ignore[arg-type]
+            self.register,  # type: ignore[arg-type]
+            lambda: next(counts),
+            self.told.append,
+            rank=0,
+            ranks=1,
+        )
+
+    def steps(self, count: int) -> list[dict[str, object]]:
+        """The replies so far, after so many further steps."""
+        for _ in range(count):
+            self.hot.seq += 1
+            self.switching.at_boundary()
+        return [event for event in self.told if "reply" in event]
 
 
-def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    register = Register()
-    told: list[dict[str, object]] = []
-    switching = rank_alone(register, told)
-
-    def counted(seen: list[object]) -> int:
-        """The agent's thread gives the first request up and takes a second one at this very moment."""
-        size = sum(1 for _ in seen)
-        if size == 2 and not any("reply" in event for event in told):
-            register.is_lost = True
-            switching.pump()
-            register.is_lost = False
-            switching.request(2, UNDO)
-        return size
-
-    switching.request(1, UNDO)
-    monkeypatch.setattr(rank_switching, "len", counted, raising=False)
-    assert switching.at_boundary(), "the next boundary is wanted too"
-    for _ in range(3):
-        switching.at_boundary()
-    switching.pump()
-    assert [event["reply"] for event in told if "reply" in event] == [1]
-    assert "1/plan" in register.kept
+def test_a_change_is_made_at_the_step_that_was_planned_and_a_second_one_waits_its_turn() -> None:
+    alone = Alone()
+    alone.switching.request(1, UNDO)
+    with pytest.raises(Refused, match="another change"):
+        alone.switching.request(2, UNDO)
+    assert alone.switching.at_boundary(), "the next boundary is wanted too"
+    assert alone.steps(1) == []
+    assert alone.switching.holds
+    assert [each["ok"] for each in alone.steps(10)] == [True]
+    assert not alone.switching.at_boundary()
+    alone.switching.request(2, UNDO)
+    assert [each["reply"] for each in alone.steps(10)] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("busy_rounds", "ok"), [(80, True), (10_000, False)], ids=["for a moment", "for longer than one waits"]
+    ("busy_steps", "ok"), [(80, True), (10_000, False)], ids=["for a moment", "for longer than one waits"]
 )
-def test_a_rank_that_is_being_measured_is_asked_again(
-    busy_rounds: int, *, ok: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[dict[str, object]] = []
-    now_s = itertools.count()
-    clock = SimpleNamespace(
-        perf_counter_ns=itertools.count(0, 10**7).__next__, monotonic=lambda: next(now_s) * 0.01
-    )
-    monkeypatch.setattr(rank_switching, "time", clock)
-    switching = rank_alone(Register(), told)
-    measuring = switching._loop.measuring
-    measuring.task = SimpleNamespace(name="traced steps")  # type: ignore[assignment]
-    switching.request(1, UNDO)
-    for number in range(3000):
-        if number == busy_rounds:
-            measuring.task = None
-        switching.at_boundary()
-        switching.pump()
-        if any("reply" in event for event in told):
-            break
-    (reply,) = (event for event in told if "reply" in event)
+def test_a_rank_that_is_being_measured_is_asked_again(busy_steps: int, *, ok: bool) -> None:
+    alone = Alone()
+    alone.measuring.task = SimpleNamespace(name="traced steps")
+    alone.switching.request(1, UNDO)
+    alone.steps(busy_steps)
+    alone.measuring.task = None
+    (reply,) = alone.steps(500)
     assert reply["ok"] is ok
     assert ok or reply["why"] == "rank 0 is busy with traced steps"
+    assert len([key for key in alone.register.kept if key.endswith(PLAN)]) <= MOST_TRIES
+
+
+def test_where_the_ranks_can_not_be_asked_the_request_is_refused() -> None:
+    alone = Alone()
+    alone.register.is_lost = True
+    alone.switching.request(1, UNDO)
+    (reply,) = alone.steps(3)
+    assert reply["why"] == "the ranks can't be asked: out of reach"
+    assert not alone.switching.holds
