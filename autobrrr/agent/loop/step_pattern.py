@@ -2,63 +2,46 @@
 
 In: the ids of the optimizers, in the order in which they fire (or the events of a fallback
 source). Out: whether this event closes a step, and whether the pattern is settled. Pure; one
-thread. Several optimizers are taken apart by their repeating cycle: GAN, n_critic, actor and critic.
+thread. Several optimizers are taken apart by how often they fire: GAN, n_critic, actor and critic.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 CYCLES = 3
 SETTLING_STEPS = 6
-LONGEST_CYCLE = 64
-PATIENCE = 64  # fires without a pattern until the best guess is taken
-FIRST_WINDOW = 16
-LAST_WINDOW = 256
+PATIENCE = 32  # fires until what has not come three times by then is left out
+MOST_KNOWN = 64  # a job may make an optimizer in each step
+RARE = 16  # what fires less often than once in so many is an exception: a step is what happens in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """The repeating cycle: its closing event, how often that fires in it, and its length."""
+    """The optimizer that closes a step, and after about how many fires it comes again."""
 
     anchor: int
-    every: int
     cycle: int
 
 
-def find_pattern(fires: Sequence[int], window: int = FIRST_WINDOW) -> Pattern | None:
-    """The shortest cycle that the last fires repeat three times.
+def find_pattern(fires: Sequence[int], known: Sequence[int]) -> Pattern | None:
+    """Of the rarest optimizers, the one that was first seen last: critics come before generators.
 
-    A cycle that leaves out an optimizer seen within the last `window` fires does not count: the
-    first fires of an n_critic loop would look like a single optimizer.
+    Args:
+        known: In the order in which they were first seen.
+
+    Returns:
+        None until each has fired three times, or enough has fired to tell who has not.
     """
-    recent = set(fires[-window:])
-    for cycle in range(1, min(LONGEST_CYCLE, len(fires) // CYCLES) + 1):
-        tail = fires[-cycle * CYCLES :]
-        if all(tail[i] == tail[i + cycle] for i in range(len(tail) - cycle)) and recent <= set(tail):
-            return _closing(fires, tail[-cycle:])
-    return None
-
-
-def best_guess(fires: Sequence[int]) -> Pattern:
-    """Without a cycle: the rarest optimizer that is not a rare exception."""
-    counts = Counter(fires)
-    usual = {who: n for who, n in counts.items() if n >= CYCLES and n * 16 >= len(fires)}
-    anchor = min(usual or counts, key=lambda who: counts[who])
-    return Pattern(anchor=anchor, every=1, cycle=max(1, len(fires) // counts[anchor]))
-
-
-def _closing(fires: Sequence[int], cycle: Sequence[int]) -> Pattern:
-    counts = Counter(cycle)
+    counts = {who: fires.count(who) for who in known}
+    if min(counts.values()) < CYCLES and len(fires) < PATIENCE:
+        return None
+    counts = {who: n for who, n in counts.items() if n * RARE >= len(fires)} or counts
     rarest = min(counts.values())
-    if rarest * 16 < len(cycle):  # now and then only: a step is what happens in between
-        often = max(counts, key=lambda who: counts[who])
-        return Pattern(anchor=often, every=1, cycle=1)
-    first_seen = list(dict.fromkeys(fires))
-    anchor = max((who for who in counts if counts[who] == rarest), key=first_seen.index)
-    return Pattern(anchor=anchor, every=counts[anchor], cycle=len(cycle))
+    # Fires begin and end anywhere in a round, so equals may differ by one.
+    anchor = [who for who, n in counts.items() if n <= rarest + 1][-1]
+    return Pattern(anchor=anchor, cycle=max(1, len(fires) // max(1, counts[anchor])))
 
 
 class StepPattern:
@@ -68,13 +51,10 @@ class StepPattern:
         self.source = "optimizer"
         self.pattern: Pattern | None = None
         self.relearned = 0
-        self._fires: deque[int] = deque(maxlen=LONGEST_CYCLE * (CYCLES + 1))
-        self._known: set[int] = set()
-        self._tried = 0
+        self._fires: list[int] = []  # since learning began
+        self._known: list[int] = []
         self._closed = 0
-        self._anchor_fires = 0
         self._without_anchor = 0
-        self._provisional = 0
 
     @property
     def settling(self) -> bool:
@@ -82,46 +62,38 @@ class StepPattern:
         return self.pattern is None or self._closed <= SETTLING_STEPS
 
     @property
-    def simple_anchor(self) -> int:
-        """The one optimizer whose every fire closes a step; 0 where it is not that simple."""
-        pattern = self.pattern
-        if pattern is None or pattern.every != 1 or self.source != "optimizer":
-            return 0
-        return pattern.anchor
+    def anchor(self) -> int:
+        """The optimizer whose every fire closes a step; 0 where there is none."""
+        return 0 if self.pattern is None else self.pattern.anchor
 
     @property
     def others(self) -> frozenset[int]:
-        """The optimizers whose fires never close a step; none where it is not that simple."""
-        anchor = self.simple_anchor
-        return frozenset(self._known - {anchor}) if anchor else frozenset()
+        """The optimizers whose fires close no step."""
+        return frozenset(self._known) - {self.anchor} if self.anchor else frozenset()
 
     def passed(self, count: int) -> None:
         """So many fires of others went the short way, and none of the anchor since."""
-        if count:
-            self._without_anchor += count
-            self._fires.clear()  # they would be missing from it
+        self._without_anchor += count
 
     def fire(self, who: int) -> bool:
         """An optimizer has stepped. Returns whether that closes a step."""
         if self.source != "optimizer":
             self.start_over("optimizer")
-        self._fires.append(who)
-        if self.pattern is None:
-            return self._learn(who)
-        if who not in self._known:
-            self.relearned += 1
+        is_new = who not in self._known
+        if is_new:
+            self.relearned += self.pattern is not None
             self._forget()
+            self._known = [*self._known[1 - MOST_KNOWN :], who]
+        if self.pattern is None:
             return self._learn(who)
         if who != self.pattern.anchor:
             self._without_anchor += 1
             if self._without_anchor > 4 * self.pattern.cycle + 8:
                 self.relearned += 1
+                self._known.remove(self.pattern.anchor)
                 self._forget()
             return False
         self._without_anchor = 0
-        self._anchor_fires += 1
-        if self._anchor_fires % self.pattern.every:
-            return False
         self._closed += 1
         return True
 
@@ -131,13 +103,12 @@ class StepPattern:
             return False
         self._closed += 1
         if self.pattern is None and self._closed >= CYCLES:
-            self.pattern = Pattern(anchor=0, every=1, cycle=1)
+            self.pattern = Pattern(anchor=0, cycle=1)
         return True
 
     def start_over(self, source: str) -> None:
         """Learn from the beginning, from events of this source."""
         self.source = source
-        self._fires.clear()
         self._known.clear()
         self._forget()
 
@@ -145,28 +116,19 @@ class StepPattern:
         """Steps that the hot path has closed by itself."""
         self._closed += count
         self._without_anchor = 0
-        self._fires.clear()
 
     def _forget(self) -> None:
         self.pattern = None
-        self._tried = 0
+        self._fires.clear()
         self._closed = 0
-        self._anchor_fires = 0
         self._without_anchor = 0
 
     def _learn(self, who: int) -> bool:
-        if who not in self._known:
-            self._known.add(who)
-            self._provisional = who
-        self._tried += 1
-        window = min(LAST_WINDOW, FIRST_WINDOW << min(self.relearned, 4))
-        fires = list(self._fires)
-        pattern = find_pattern(fires, window)
-        if pattern is None and self._tried >= PATIENCE:
-            pattern = best_guess(fires)
-        self.pattern = pattern
-        closing = pattern.anchor if pattern is not None else self._provisional
-        if closing != self._provisional:  # this step began where another optimizer closed one
+        """Until the pattern is known, the optimizer that was first seen last closes steps."""
+        self._fires.append(who)
+        self.pattern = find_pattern(self._fires, self._known)
+        closing = self.anchor or self._known[-1]
+        if closing != self._known[-1]:  # this step began where another optimizer closed one
             self._closed = min(self._closed, SETTLING_STEPS - 1)
         if who != closing:
             return False

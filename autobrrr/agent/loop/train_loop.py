@@ -548,7 +548,7 @@ class TrainLoop:
         self._sampled = sample
         self.stamps.settle(hot.seq)
         hot.left = self._plain_steps(sample=sample)
-        hot.anchor = self.steps.simple_anchor
+        hot.anchor = self.steps.anchor
         hot.others = self.steps.others if hot.left else frozenset()
         hot.passes = self._passes = PASSES if hot.others else 0
         hot.stamped = 0

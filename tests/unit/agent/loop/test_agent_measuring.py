@@ -264,7 +264,7 @@ def test_what_lies_over_something_of_ours_comes_off_before_it(
     was = torch.compile, torch.export.export
     pages = StepRing()
     loop = TrainLoop(torch, pages, ActiveRemedies(REGISTRY), lambda event: None)
-    loop.steps.pattern = Pattern(anchor=0, every=1, cycle=1)
+    loop.steps.pattern = Pattern(anchor=0, cycle=1)
     loop.begin_task(Witnesses(loop))
     loop._close(0)
     assert torch.compile is not was[0]

@@ -21,8 +21,8 @@ def closings(steps: StepPattern, fires: list[int]) -> list[bool]:
 def test_every_fire_of_a_single_optimizer_closes_a_step() -> None:
     steps = StepPattern()
     assert all(closings(steps, [A] * 10))
-    assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
-    assert steps.simple_anchor == A
+    assert steps.pattern == Pattern(anchor=A, cycle=1)
+    assert steps.anchor == A
 
 
 def test_the_first_steps_are_settling_and_later_ones_not() -> None:
@@ -44,7 +44,7 @@ def test_a_gan_step_is_closed_once_a_round() -> None:
 def test_with_n_critic_the_rarest_optimizer_closes_the_step() -> None:
     steps = StepPattern()
     closings(steps, [A, A, A, A, A, B] * 5)
-    assert steps.pattern == Pattern(anchor=B, every=1, cycle=6)
+    assert steps.anchor == B
     assert closings(steps, [A, A, A, A, A, B]) == [False] * 5 + [True]
 
 
@@ -67,16 +67,22 @@ def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None
     closings(steps, [A, A, A, B] * 5)
     steps.passed(30)  # went the short way, and the optimizer that closes steps fires no more
     closings(steps, [A, A, A, A])
-    assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
+    assert steps.pattern == Pattern(anchor=A, cycle=1)
 
 
-def test_an_anchor_that_fires_twice_a_round_closes_every_second_time() -> None:
+def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
     steps = StepPattern()
-    closings(steps, [A, A, B, B] * 6)
-    assert steps.pattern is not None
-    assert steps.pattern.every == 2
-    assert steps.simple_anchor == 0
-    assert sum(closings(steps, [A, A, B, B] * 4)) == 4
+    closings(steps, [A] * 20 + [B] + [A] * 40)
+    assert steps.anchor == A
+    assert closings(steps, [A, B, A]) == [True, False, True]
+
+
+def test_of_many_optimizers_the_last_closes_the_step() -> None:
+    steps = StepPattern()
+    each = list(range(1, 51))
+    closings(steps, each * 2)
+    assert steps.anchor == 50
+    assert sum(closings(steps, each * 3)) == 3
 
 
 def test_a_new_optimizer_makes_it_learn_anew() -> None:
@@ -84,9 +90,9 @@ def test_a_new_optimizer_makes_it_learn_anew() -> None:
     closings(steps, [A] * 20)
     steps.fire(B)
     assert steps.settling
-    assert steps.simple_anchor == 0
+    assert steps.anchor == 0
     closings(steps, [B] * 40)
-    assert steps.simple_anchor == B
+    assert steps.anchor == B
     assert not steps.settling
 
 
@@ -96,7 +102,7 @@ def test_an_anchor_that_stops_firing_is_given_up() -> None:
     anchor = steps.pattern.anchor if steps.pattern else 0
     other = A if anchor == B else B
     closings(steps, [other] * 40)
-    assert steps.simple_anchor == other
+    assert steps.anchor == other
 
 
 @pytest.mark.parametrize("source", ["backward", "forward", "loader"])
@@ -108,7 +114,7 @@ def test_a_fallback_source_closes_steps_until_an_optimizer_fires(source: str) ->
     for _ in range(10):
         steps.event(source)
     assert not steps.settling
-    assert steps.simple_anchor == 0
+    assert steps.anchor == 0
     steps.fire(A)
     assert steps.source == "optimizer"
     assert steps.settling
