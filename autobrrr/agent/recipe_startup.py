@@ -3,8 +3,8 @@
 In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
 the end of the process how long its steps took. What needs no optimizer is on before the script's
 next line; what is for a DataLoader or for DistributedDataParallel when the first one is used; the rest goes
-on in the first optimizer steps, before their update where torch's pre hooks allow. Errors become lines, and
-so does what never got its chance: a loop that updates by hand gives none.
+on at the ends of the first steps. Errors become lines, and so does what never got its chance: a loop that
+updates by hand gives none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import os
 import sys
 from _thread import get_ident
-from array import array
+from collections import deque
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from types import ModuleType
@@ -29,7 +29,6 @@ from .live_torch.live_job import Job
 from .live_torch.patches import Patch, patched, take_off_all
 from .loop.root_modules import RootSearch
 from .loop.step_pattern import StepPattern
-from .phases.phase_hooks import optimizer_pre_hooks
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from .remedies.loader.loader_epochs import EPOCHS
 from .remedies.registry import CLASSES, Refused, up_to
@@ -39,6 +38,7 @@ SEARCH_STEPS = 8  # after as many steps what still refuses has refused
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 OF_A_THREAD = "threads.intra_op"  # a thread that has worked on tensors before keeps its own number
+AnyCall = Callable[..., object]
 
 
 class RecipeStartup:
@@ -52,24 +52,21 @@ class RecipeStartup:
         self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
         self._allowed = _allowed(boot.get("plan"))
         self._pid = os.getpid()
-        self._occasions = ConstructionHooks(torch, self._job, self._look)
+        self._constructions: list[Patch] = []
         self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._of_a_thread: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._refusals: dict[str, str] = {}
         self._search: RootSearch | None = None
-        self._pre_hooks: dict[object, object] | None = None
-        self._key = object()
-        self._known: set[int] = set()
         self._owner = 0
         self._busy = False
         self._closed = False
         self._pattern = StepPattern()
         self._steps = 0
         self._last_ns = 0
-        self._durations = array("q", bytes(8 * KEPT))
+        self._durations: deque[int] = deque(maxlen=KEPT)
 
     def begin(self) -> None:
-        """Apply what can be applied, wait in the optimizer hooks for the rest. On the agent's thread."""
+        """Apply what can be applied, wait in the optimizer hook for the rest. On the agent's thread."""
         if not self._waiting:
             return
         self._try_all()
@@ -77,19 +74,13 @@ class RecipeStartup:
         patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
         atexit.register(self._tell_end)
         if self._waiting:
-            self._occasions.put_on()
-            hooks = optimizer_pre_hooks()
-            if hooks is not None and not hooks:  # empty: nothing is iterating over an item of it
-                self._pre_hooks = hooks
-                hooks[self._key] = self._before_update
+            EPOCHS.listen(self._torch, self._begins)
+            parallel = getattr(getattr(self._torch, "nn", None), "parallel", None)
+            wrapper = getattr(parallel, "DistributedDataParallel", None)
+            self._constructions += patched(wrapper, "__init__", self._constructed)
             if not CompiledCheck().compiled([]):
                 self._search = RootSearch(self._job, 0, self._failed, SEARCH_CALLS)
                 self._search.put_on()
-
-    def _before_update(self, optimizer: object, *_: object) -> None:
-        if self._busy or self._closed or running_backward(self._torch) != NO_BACKWARD:
-            return
-        self._guarded(lambda: self._saw(optimizer))
 
     def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
         def after_update(self_: object) -> None:
@@ -108,7 +99,7 @@ class RecipeStartup:
 
     def _step_ended(self, now_ns: int) -> None:
         if self._last_ns:
-            self._durations[self._steps % KEPT] = now_ns - self._last_ns
+            self._durations.append(now_ns - self._last_ns)
             self._steps += 1
         self._last_ns = now_ns
 
@@ -117,17 +108,6 @@ class RecipeStartup:
         if search is not None:
             search.take_off()
 
-    def _saw(self, optimizer: object) -> None:
-        if not self._owner:
-            self._owner = get_ident()
-            self._apply_again(self._of_a_thread)
-        if id(optimizer) in self._known:
-            return
-        self._known.add(id(optimizer))
-        self._job.saw_optimizer(optimizer)
-        self._active.renew(self._job)  # what was applied to the first alone
-        self._try_all()
-
     def _search_again(self) -> None:
         """Training begins: what was called before may have been something else."""
         search = self._search
@@ -135,16 +115,19 @@ class RecipeStartup:
             search.put_on()
 
     def _after(self, optimizer: object) -> None:
+        if not self._owner:
+            self._owner = get_ident()
+            self._apply_again(self._of_a_thread)
+        is_new = self._job.saw_optimizer(optimizer)
+        if is_new:
+            self._active.renew(self._job)  # what was applied to the first alone
         if self._closed:
-            if self._job.saw_optimizer(optimizer):
-                self._active.renew(self._job)
             return
-        self._saw(optimizer)
         if self._steps == 0:
             self._search_again()
         else:
             self._end_search()
-        if self._waiting and self._job.roots:
+        if self._waiting and (is_new or self._job.roots):
             self._try_all()
         if self._steps >= SEARCH_STEPS:
             self._close()
@@ -172,13 +155,38 @@ class RecipeStartup:
             except Refused:
                 continue  # it has it already, or sets it itself
 
+    def _begins(self, loader: object) -> None:
+        self._job.saw_loader(loader)
+        self._look()
+
+    def _constructed(self, original: AnyCall) -> AnyCall:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def __init__(self_: object, *args: object, **kwargs: object) -> object:
+            if os.getpid() != self._pid:
+                return original(self_, *args, **kwargs)
+            try:
+                arguments = dict(signature.bind(self_, *args, **kwargs).arguments)
+            except TypeError:
+                return original(self_, *args, **kwargs)  # torch's own error, from its own place
+            first, *_ = signature.parameters
+            del arguments[first]
+            self._job.ddp_arguments = arguments
+            try:
+                self._look()
+            finally:
+                self._job.ddp_arguments = None
+            return original(self_, **arguments)
+
+        return __init__
+
     def _close(self) -> None:
         self._closed = True
         if not self._at_construction:
-            self._occasions.take_off()
+            EPOCHS.leave(self._begins)
+            take_off_all(self._constructions)
         self._end_search()
-        if self._pre_hooks is not None and list(self._pre_hooks) == [self._key]:
-            del self._pre_hooks[self._key]
         for name, why in self._refusals.items():
             if name in self._waiting:
                 self._tell({"remedy": name, "status": "refused", "why": why})
@@ -235,10 +243,10 @@ class RecipeStartup:
         self._tell_steps()
 
     def _tell_steps(self) -> None:
-        count = min(self._steps, KEPT)
-        if not count:
+        kept = sorted(self._durations)
+        if not kept:
             return
-        kept = sorted(self._durations[:count])
+        count = len(kept)
         self._tell(
             {
                 "pid": os.getpid(),
@@ -288,56 +296,3 @@ def script_names() -> tuple[str, ...]:
     if "-m" in words[:-1]:
         found.append(words[words.index("-m") + 1].replace(".", "/") + ".py")
     return tuple(found)
-
-
-AnyCall = Callable[..., object]
-
-
-class ConstructionHooks:
-    """Both of them, for one plan."""
-
-    def __init__(self, torch: ModuleType, job: Job, look: Callable[[], None]) -> None:
-        self._torch = torch
-        self._job = job
-        self._look = look
-        self._pid = os.getpid()
-        self._patches: list[Patch] = []
-        self._live = True
-
-    def put_on(self) -> None:
-        """From now on."""
-        EPOCHS.listen(self._torch, self._begins)
-        parallel = getattr(getattr(self._torch, "nn", None), "parallel", None)
-        self._patches += patched(getattr(parallel, "DistributedDataParallel", None), "__init__", self._init)
-
-    def take_off(self) -> None:
-        """The plan is through."""
-        self._live = False
-        EPOCHS.leave(self._begins)
-        take_off_all(self._patches)
-
-    def _begins(self, loader: object) -> None:
-        self._job.saw_loader(loader)
-        self._look()
-
-    def _init(self, original: AnyCall) -> AnyCall:
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def __init__(self_: object, *args: object, **kwargs: object) -> object:
-            if not self._live or os.getpid() != self._pid:
-                return original(self_, *args, **kwargs)
-            try:
-                arguments = dict(signature.bind(self_, *args, **kwargs).arguments)
-            except TypeError:
-                return original(self_, *args, **kwargs)  # torch's own error, from its own place
-            first, *_ = signature.parameters
-            del arguments[first]
-            self._job.ddp_arguments = arguments
-            try:
-                self._look()
-            finally:
-                self._job.ddp_arguments = None
-            return original(self_, **arguments)
-
-        return __init__

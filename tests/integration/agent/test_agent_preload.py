@@ -50,7 +50,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "listen.sock.outcome").read_text().splitlines()]
 
 
-def test_the_recipe_is_on_from_the_first_update_stays_while_sessions_come_and_go_and_is_told(
+def test_the_recipe_is_on_from_the_first_step_stays_while_sessions_come_and_go_and_is_told(
     tmp_path: Path,
 ) -> None:
     with AgentJob(f"PLAN = {PLAN!r}\n" + SCRIPT, tmp_path) as job:

@@ -9,8 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from autobrrr.agent.live_torch.live_job import Job
-from autobrrr.agent.recipe_startup import ConstructionHooks, RecipeStartup, is_for
+from autobrrr.agent.recipe_startup import RecipeStartup, is_for
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.families import REGISTRY
 from support.simulated.bare_torch import bare_torch
@@ -41,17 +40,19 @@ def torch() -> Iterator[ModuleType]:
     DataLoader.__iter__, DistributedDataParallel.__init__ = PLAIN  # type: ignore[method-assign,misc]
 
 
-def test_a_loader_is_shown_before_its_first_item_and_the_loop_notices_nothing(torch: ModuleType) -> None:
-    job = Job(torch)
-    shown: list[object] = []
-    occasions = ConstructionHooks(torch, job, lambda: shown.append(job.loaders[-1]))
-    occasions.put_on()
+def test_a_loader_is_shown_before_its_first_item_and_the_loop_notices_nothing(
+    torch: ModuleType, tmp_path: Path
+) -> None:
+    outcome = tmp_path / "outcome"
+    boot = {"plan": {"remedies": [{"name": "loader.workers"}]}, "outcome": str(outcome)}
+    plan = RecipeStartup(torch, ActiveRemedies(REGISTRY), boot)
+    plan.begin()
     loader = DataLoader()
     assert list(loader) == [1, 2]
-    assert shown == [loader]
-    occasions.take_off()
-    assert list(loader) == [1, 2]
-    assert len(shown) == 1
+    assert plan._job.loaders == [loader]
+    plan._close()
+    assert list(DataLoader()) == [1, 2]
+    assert plan._job.loaders == [loader]
     assert (DataLoader.__dict__["__iter__"], DistributedDataParallel.__dict__["__init__"]) == PLAIN
 
 
