@@ -147,7 +147,7 @@ def measure() -> None:
     plain = [one.own_ns for one in records if not one.flags and one.own_ns < EDGE_NS]
     edges = [one.own_ns for one in records if one.own_ns >= EDGE_NS]
     sampled = sum(bool(one.flags & ring_layout.PHASES) for one in records)
-    hook_ns, sampled_ns = own_cost.calibrate_hook(), own_cost.calibrate_phase_hooks(torch)
+    hook_ns, sampled_ns = own_cost.calibrate(torch)
     share = sampled / len(records)
     print(f"\ncalibrated: {hook_ns} ns in a plain step, {sampled_ns} ns more in a sampled one ({share:.2%})")
     print(f"in the ring: {statistics.median(plain):.0f} ns median own time at a plain boundary,", end=" ")

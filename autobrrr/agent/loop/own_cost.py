@@ -27,34 +27,31 @@ CALLS = 20
 BATCHES = 12
 
 
-def calibrate_hook() -> int:
-    """Nanoseconds of what is always on in a plain step: the tap and the wrappers that pass through."""
-    hot = Hot(time.perf_counter_ns())
-    thing = _Thing()
-    hot.anchor, hot.left = id(thing), NEVER
+def calibrate(torch: ModuleType) -> tuple[int, int]:
+    """Nanoseconds of what is always on in a plain step, and of all phase hooks in a sampled one."""
+    hot, phases, thing = Hot(time.perf_counter_ns()), PhaseClock(), _Thing()
+    hot.anchor, hot.left, phases.owner = id(thing), NEVER, get_ident()
     tap = make_tap(hot, _nothing, _nothing, _nothing)
-    _, zero_grad, next_batch = _wrappers(PhaseClock())
+    next_batch = make_next(_nothing, phases, LoaderWatch(), ANY)
+    zero_grad = phase_hooks.make_zero_grad(_nothing, phases, ANY)
+    backward = phase_hooks.make_backward(_nothing, phases, ANY, _nothing)
+    update = phase_hooks.make_update(phases, ANY)
+    # No module is called: that would run the user's own global module hooks, on this thread.
+    enter, leave = phase_hooks.make_root(None, phases, torch.is_grad_enabled, ANY, _nothing)
 
-    def step() -> None:
+    def bare() -> None:
+        _nothing(None)
+        _nothing(None)
+        _nothing(None)
+        _nothing(None)
+
+    def plain() -> None:
         next_batch(thing)
         zero_grad(thing)
         tap(thing)
         _nothing(thing)
 
-    return max(0, _per_call(step) - _per_call(_four_calls))
-
-
-def calibrate_phase_hooks(torch: ModuleType) -> int:
-    """Nanoseconds of all phase hooks in one sampled step with one of each."""
-    phases = PhaseClock()
-    phases.on = True
-    backward, zero_grad, next_batch = _wrappers(phases)
-    update = phase_hooks.make_update(phases, ANY)
-    # No module is called: that would run the user's own global module hooks, on this thread.
-    enter, leave = phase_hooks.make_root(None, phases, torch.is_grad_enabled, ANY, _nothing)
-    thing = _Thing()
-
-    def step() -> None:
+    def sampled() -> None:
         next_batch(thing)
         zero_grad(thing)
         enter(thing, (), {})
@@ -62,23 +59,9 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
         backward(thing)
         update(thing)
 
-    return max(0, _per_call(step) - _per_call(_four_calls))
-
-
-def _wrappers(phases: PhaseClock) -> tuple[Callable[..., object], ...]:
-    phases.owner = get_ident()
-    return (
-        phase_hooks.make_backward(_nothing, phases, ANY, _nothing),
-        phase_hooks.make_zero_grad(_nothing, phases, ANY),
-        make_next(_nothing, phases, LoaderWatch(), ANY),
-    )
-
-
-def _four_calls() -> None:
-    _nothing(None)
-    _nothing(None)
-    _nothing(None)
-    _nothing(None)
+    bare_ns, plain_ns = _per_call(bare), _per_call(plain)
+    phases.on = True
+    return max(0, plain_ns - bare_ns), max(0, _per_call(sampled) - bare_ns)
 
 
 def cost_of(loop: TrainLoop) -> dict[str, object]:
