@@ -30,7 +30,7 @@ from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_switching import RankSwitching, refuse_sharded
 from .ranks.shared_log import RegisterLost
-from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
+from .remedies.active_remedies import ActiveRemedies, gone, told
 from .remedies.device_headroom import reserved_bytes
 from .remedies.registry import RefusalCode, Refused
 from .settings_census import SettingsCensus
@@ -46,6 +46,7 @@ RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
+Command = Callable[[Mapping[str, object]], Reply | None]  # the method `_do_` and its name
 TASKS = (TraceTask, WindowTask, HostSlackTask, CollectiveTask)
 DISTURBING = ("trace", "window", "slack", "collectives", "apply", "together")
 RESULTS = frozenset(task.event for task in TASKS)
@@ -74,21 +75,6 @@ class AgentSession:
         self._detached = False
         self._ranks: RankSwitching | None = None  # once this rank has found the others
         self._stays: list[str] = []  # what could not be reverted on all ranks at one step
-        self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
-            "watch": self._do_watch,
-            "stamp": self._do_stamp,
-            "drain": self._do_drain,
-            "trace": self._do_trace,
-            "window": self._do_window,
-            "slack": self._do_slack,
-            "collectives": self._do_collectives,
-            "frames": self._do_frames,
-            "apply": self._do_apply,
-            "undo": self._do_undo,
-            "together": self._do_together,
-            "facts": self._do_facts,
-            "detach": self._do_detach,
-        }
 
     def run(self) -> None:
         """Until detach, a lost link or an error of ours; leaves nothing. Raises LinkLost before `hello`."""
@@ -133,8 +119,9 @@ class AgentSession:
         self._pages.close_fd()
 
     def _serve(self) -> None:
-        self._loop.hot.hook_ns = own_cost.COLD * own_cost.calibrate_hook()
-        self._loop.bursts.cost_ns = own_cost.COLD * own_cost.calibrate_phase_hooks(self._torch)
+        plain_ns, sampled_ns = own_cost.calibrate(self._torch)
+        self._loop.hot.hook_ns = own_cost.COLD * plain_ns
+        self._loop.bursts.cost_ns = own_cost.COLD * sampled_ns
         while not self._detached:
             self._flush()
             if self._loop.broken is not None:
@@ -222,7 +209,7 @@ class AgentSession:
     def _obey(self, command: Mapping[str, object]) -> None:
         number = command.get("id")
         name = command.get("do")
-        do = self._commands.get(name) if isinstance(name, str) else None
+        do: Command | None = getattr(self, f"_do_{name}", None)
         try:
             if self._readonly and name in DISTURBING:
                 raise Refused("the session is read-only")
@@ -339,23 +326,15 @@ class AgentSession:
                 why_later = job_watches(self._torch)  # it has waited for that to end
                 if why_later is not None:
                     raise Refused(why_later, RefusalCode.NOT_MET)
-                self._loop.hooks_off()
-                applied = self._active.apply(self._loop.job, name, options, allowed=allowed)
+                applied = self._loop.apply(name, options, allowed)
             except Refused as refused:
                 why, code = str(refused), refused.code.value
                 self._emit({"reply": number, "ok": False, "why": why, "code": code})
                 return
-            self._emit({"reply": number, "ok": True, **self._changed(applied)})
+            done = {"ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq}
+            self._emit({"reply": number, **done, "token": applied.token, "class": applied.cls})
 
         self._loop.post(apply)
-
-    def _changed(self, applied: AppliedRemedy) -> Reply:
-        return {
-            "token": applied.token,
-            "arm": self._active.arm,
-            "seq": self._loop.hot.seq,
-            "class": applied.cls,
-        }
 
     def _do_undo(self, command: Mapping[str, object]) -> None:
         applied = self._active.find(command["token"])
@@ -370,17 +349,15 @@ class AgentSession:
             if applied not in self._active.applied:  # another undo of this step, or it undid itself
                 self._emit({"reply": number, "ok": False, "why": gone(applied.token)})
                 return
-            self._loop.hooks_off()
             peaks = {
                 "host_peak_bytes": self._active.memory.peak_bytes,
                 "device_peak_bytes": reserved_bytes(self._loop.job),
             }
-            loss = self._active.undo(applied)
+            loss = self._loop.undo(applied)
             if loss is not None:
                 self._emit(loss.event())
                 self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
                 return
-            self._loop.check_again(applied)
             done = {"ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq, **peaks}
             self._emit({"reply": number, **done})
 

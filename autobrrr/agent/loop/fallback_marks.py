@@ -1,8 +1,8 @@
 """Marks for loops in which no torch optimizer steps: backward, a CUDA graph, root forward, the loader.
 
 In: a loop whose optimizer hook stays silent. Out: `event(source)` at the end of each outermost backward,
-after each replay of a graph that holds a whole step, after each root forward or before each batch. All are on
-while it is not known which one the loop has; then only the one that marks the steps stays.
+before each replay of a graph that holds a whole step, after each root forward or before each batch. All are
+on while it is not known which one the loop has; then only the one that marks the steps stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FallbackMarks:
         self._search: RootSearch | None = None
         self._compiles = False  # `torch.compile` was called while modules were watched
         self._seen: Counter[str] = Counter()
-        self._graph = 0  # id of the graph whose replay ends a step
+        self._graph = 0  # id of the graph whose replay begins a step
         self._others = 0  # replays of others since
 
     @property
@@ -60,12 +60,14 @@ class FallbackMarks:
         """Watch replays of CUDA graphs: one may hold the whole step, the update too."""
         if not self._patches["replay"]:
             cuda = getattr(self._torch, "cuda", None)
-            self._patches["replay"] += patched(getattr(cuda, "CUDAGraph", None), "replay", self._replay)
+            self._patches["replay"] += patched(
+                getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay)
+            )
 
     def put_on_rest(self) -> None:
         """Watch the loader and look for root modules; not where code is compiled."""
         if not self._patches["loader"]:
-            self._patches["loader"] += patched(loader_iterator_class(), "__next__", self._next)
+            self._patches["loader"] += patched(loader_iterator_class(), "__next__", first(self._before_batch))
         self._compiles |= self._search is not None and self._search.compiles
         if self._compiles:
             self.leave_modules()
@@ -109,39 +111,22 @@ class FallbackMarks:
             search.take_off()
 
     def _mark(self, source: str) -> None:
-        try:
-            self._seen[source] += 1
-            self._event(source, get_ident())
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
+        self._seen[source] += 1
+        self._event(source, get_ident())
 
     def _backward(self, original: AnyCall) -> AnyCall:
         return outermost(original, lambda: self._mark("backward"))
 
-    def _replay(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def replay(graph: object, *args: object, **kwargs: object) -> object:
-            result = original(graph, *args, **kwargs)
-            if self._ends_step(id(graph)):
-                self._mark("replay")
-            return result
-
-        return replay
-
-    def _ends_step(self, graph: int) -> bool:
-        """Of several graphs in a step, the first that was seen."""
-        self._others = 0 if graph == self._graph else self._others + 1
+    def _before_replay(self, graph: object, *_: object, **__: object) -> None:
+        """Of several graphs in a step, the first that was seen begins it."""
+        self._others = 0 if id(graph) == self._graph else self._others + 1
         if not self._graph or self._others > MOST_OTHERS:
-            self._graph, self._others = graph, 0
-        return graph == self._graph
+            self._graph, self._others = id(graph), 0
+        if id(graph) == self._graph:
+            self._mark("replay")
 
-    def _next(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def __next__(iterator: object) -> object:
-            self._mark("loader")
-            return original(iterator)
-
-        return __next__
+    def _before_batch(self, *_: object) -> None:
+        self._mark("loader")
 
     def _before_compile(self, *_: object, **__: object) -> None:
         self._compiles = True

@@ -12,8 +12,7 @@ from types import ModuleType
 from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.graph_capture import capturing
 
-LONG_BOUNDARIES, LONG_NS = 12, 2_000_000_000  # both,
-MOST_NS = 5_000_000_000  # but no longer: whoever asked gives up after some steps, or some seconds more
+MOST_NS = 3_000_000_000  # whoever asked gives up some seconds later
 
 
 def job_records(torch: ModuleType) -> str | None:
@@ -35,13 +34,13 @@ class WatchPatience:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self.boundaries = 0  # at which it has waited so far
-        self._since_ns = 0
+        self.since_ns: int | None = None  # None: it does not wait
 
     def waits(self, why: str | None) -> bool:
         """Whether work that is due at this boundary waits on, and not for too long yet."""
-        if not self.boundaries:
-            self._since_ns = self._clock()
-        self.boundaries = 0 if why is None else self.boundaries + 1
-        waited_ns = self._clock() - self._since_ns
-        return why is not None and waited_ns < (MOST_NS if self.boundaries <= LONG_BOUNDARIES else LONG_NS)
+        if why is None:
+            self.since_ns = None
+            return False
+        now_ns = self._clock()
+        self.since_ns = now_ns if self.since_ns is None else self.since_ns
+        return now_ns - self.since_ns < MOST_NS

@@ -111,7 +111,7 @@ class Measuring:
         if task is None or boundary.seq < self.at:
             return False
         why = None if self._ends_step or task.pending else self._watches()  # a task's own profiler may be on
-        has_waited = self._waiting.boundaries > 0
+        has_waited = self._waiting.since_ns is not None
         if self._waiting.waits(why):
             return False
         if has_waited:  # the step that ended was watched too

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident, get_native_id
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
@@ -153,59 +153,57 @@ class TrainLoop:
         if not hot.live:
             self._last_will()
             return
+        self._enter(self._optimizer_fires, optimizer, now)
+
+    def event(self, source: str, ident: int) -> None:
+        """A fallback mark: the end of a backward or root forward, or the next batch."""
+        if not self.hot.live:
+            self._last_will()
+            return
+        self._enter(self._marked, source, ident, self._clock())
+
+    def skipped(self, optimizer: object) -> None:
+        """A GradScaler held the update back: the step has ended all the same."""
+        if (id(optimizer) != self.hot.anchor and len(self.job.optimizers) > 1) or self._within_backward():
+            return
+        self._enter(self._update_skipped)
+
+    def _enter(self, work: Callable[..., None], *given: object) -> None:
+        """Do this, guarded, unless the door is closed or we are at work already."""
+        hot = self.hot
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
         hot.busy = True
         try:
-            if hot.live and self._is_ours(get_ident()):
-                self._begin_work()
-                self._flush()
-                self._fired(optimizer, now)
-        except Exception as error:  # noqa: BLE001
-            self.fail(error)
-        finally:
-            hot.busy = False
-
-    def event(self, source: str, ident: int) -> None:
-        """A fallback mark: the end of a backward or root forward, or the next batch."""
-        hot = self.hot
-        if not hot.live:
-            self._last_will()
-            return
-        if hot.busy:
-            return
-        now = self._clock()
-        hot.busy = True
-        try:
-            if hot.live and self._is_ours(ident):
-                if hot.seq == 0 and self.steps.source != source:
-                    choice = self._scouts.choice()
-                    if choice is not None and choice != self.steps.source:
-                        self.steps.start_over(choice)
-                        self.news += 1
-                if self.steps.event(source):
-                    self._begin_work()
-                    self._close(now)
-        finally:
-            hot.busy = False
-
-    def skipped(self, optimizer: object) -> None:
-        """A GradScaler held the update back: the step has ended all the same."""
-        hot = self.hot
-        if (id(optimizer) != hot.anchor and len(self.job.optimizers) > 1) or self._within_backward():
-            return
-        if hot.busy:
-            return
-        hot.busy = True
-        try:
             if hot.live:
-                self._begin_work()
-                self._flush()
-                self._close(self._clock(), ring_layout.SKIPPED)
+                work(*given)
         except Exception as error:  # noqa: BLE001
             self.fail(error)
         finally:
             hot.busy = False
+
+    def _optimizer_fires(self, optimizer: object, now: int) -> None:
+        if self._is_ours(get_ident()):
+            self._begin_work()
+            self._flush()
+            self._fired(optimizer, now)
+
+    def _marked(self, source: str, ident: int, now: int) -> None:
+        if not self._is_ours(ident):
+            return
+        if self.hot.seq == 0 and self.steps.source != source:
+            choice = self._scouts.choice()
+            if choice is not None and choice != self.steps.source:
+                self.steps.start_over(choice)
+                self.news += 1
+        if self.steps.event(source):
+            self._begin_work()
+            self._close(now)
+
+    def _update_skipped(self) -> None:
+        self._begin_work()
+        self._flush()
+        self._close(self._clock(), ring_layout.SKIPPED)
 
     def _epoch_begins(self, loader: object) -> Callable[[object], None] | None:
         """A DataLoader is about to be read from its beginning, in whatever thread."""
@@ -241,10 +239,25 @@ class TrainLoop:
             self.left += self.hooks.take_off(at_boundary=True)
         self.left += self.hooks.take_off_wrappers()
 
-    def check_again(self, applied: AppliedRemedy) -> None:
-        """A remedy has been undone: what it compiled does not make the job a compiled one."""
+    def apply(
+        self,
+        name: str,
+        options: Mapping[str, object],
+        allowed: Sequence[str] | None,
+        *,
+        together: bool = False,
+    ) -> AppliedRemedy:
+        """Switch a remedy on, between two steps; see `ActiveRemedies.apply`. Raises Refused."""
+        self.hooks_off()
+        return self.active.apply(self.job, name, options, allowed=allowed, together=together)
+
+    def undo(self, applied: AppliedRemedy) -> NotUndone | None:
+        """Switch a remedy off, between two steps; the loss where that failed."""
+        self.hooks_off()
+        loss = self.active.undo(applied)
         if not self.compiled_by_user and "module.code" in applied.remedy.targets:
-            self.check.forget_ours()
+            self.check.forget_ours()  # what it compiled does not make the job a compiled one
+        return loss
 
     def is_compiled(self) -> bool:
         """The job runs compiled code, its own or a remedy's: no hooks on modules."""
@@ -255,9 +268,7 @@ class TrainLoop:
         for applied, why in self.active.troubles():
             if applied.bound:
                 continue  # all ranks revert it, or none does
-            self.hooks_off()
-            loss = self.active.undo(applied)
-            self.check_again(applied)
+            loss = self.undo(applied)
             self._report([loss or NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)])
 
     def task_ends(self) -> None:

@@ -251,18 +251,15 @@ class RankSwitching:
         why = None
         if applied.cls not in ANY_CLASS_WITH_ALL:
             why = f"its class is {applied.cls} on rank {self.rank}"
-        loss = self._active.undo(applied)
-        self._loop.check_again(applied)
+        loss = self._loop.undo(applied)
         return why if loss is None else f"rank {self.rank}: it could not be reverted: {loss.why}"[:200]
 
     def _apply(self, change: Mapping[str, object]) -> AppliedRemedy:
         options, allowed = change.get("options"), change.get("allowed")
-        self._loop.hooks_off()
-        return self._active.apply(
-            self._loop.job,
+        return self._loop.apply(
             str(change.get("remedy")),
             options if isinstance(options, dict) else {},
-            allowed=allowed if isinstance(allowed, list) else None,
+            allowed if isinstance(allowed, list) else None,
             together=True,
         )
 
@@ -285,12 +282,10 @@ class RankSwitching:
         self._tell(number, {"token": applied.token, "class": applied.cls})
 
     def _revert(self, name: str, number: int | None) -> None:
-        self._loop.hooks_off()
         for applied in reversed(self.on):
             if name not in (EVERYTHING, applied.remedy.name):
                 continue
-            loss = self._active.undo(applied)
-            self._loop.check_again(applied)
+            loss = self._loop.undo(applied)
             if loss is not None or (number is None and applied.token in self._own):
                 gone = NotUndone(
                     token=applied.token, remedy=applied.remedy.name, why="all ranks have reverted it"

@@ -49,7 +49,6 @@ class Alone:
             torch=torch,
             active=active,
             hot=self.hot,
-            hooks_off=lambda: None,
             measuring=self.measuring,
             step_ns=10_000_000,
         )
