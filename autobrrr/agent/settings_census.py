@@ -21,8 +21,8 @@ from .live_torch.available_memory import figure
 from .live_torch.dispatch_modes import unseen
 from .live_torch.job_signals import OF_TORCH
 from .loop.train_loop import TrainLoop
-from .measure.code_sites import is_own
-from .measure.stack_sampler import RESUMED, foreign_folders
+from .measure.code_sites import RESUMED, is_own
+from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from inspect import CO_GENERATOR
 from itertools import pairwise
-from types import CodeType, FrameType
+from types import CodeType
 from typing import NamedTuple
 
 CallSite = tuple[CodeType, int]  # (code, instruction)
@@ -24,8 +25,8 @@ CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
 MOST_SITES = 24
+RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
 MOST_PATHS, DEEPEST_PATH = 48, 24
-DEEPEST = 200
 READS_BACK = frozenset({"item", "tolist"})
 COPIES = frozenset({"to", "cuda"})
 GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
@@ -112,19 +113,6 @@ def is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
     return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
 
 
-def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> UserStack:
-    """Code and instruction of each frame on the stack; of others' code only what gates a synchronisation."""
-    found = []
-    for _ in range(DEEPEST):
-        if frame is None:
-            break
-        code = frame.f_code
-        if is_own(code, foreign) or not GATES.isdisjoint(code.co_names):
-            found.append((code, frame.f_lasti))
-        frame = frame.f_back
-    return tuple(found)
-
-
 def feeds_in(paths: CallPaths) -> set[CodeType]:
     """Generators and iterators that the training loop reads from, and does not train in.
 
@@ -198,22 +186,19 @@ def _by_line(stacks: Stacks) -> Counter[tuple[CodeType, int]]:
 def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, object]]:
     """How the user's code called its way to where the thread was found, outermost frame first."""
     merged: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    named: dict[tuple[CodeType, int], str] = {}
     for (phase, frames), samples in paths.items():
         own = [at for at in frames if is_own(at[0], foreign)]
-        for at in own:
-            if at not in named:
-                named[at] = _named(*at)
-        merged[phase, tuple(named[at] for at in reversed(own[:DEEPEST_PATH]))] += samples
+        merged[phase, tuple(named(*at) for at in reversed(own[:DEEPEST_PATH]))] += samples
     return [
         {"phase": phase, "frames": list(frames), "samples": samples}
         for (phase, frames), samples in merged.most_common(MOST_PATHS)
     ]
 
 
-def _named(code: CodeType, offset: int) -> str:
+def named(code: CodeType, offset: int) -> str:
     """`train.py:31 main`, as sampled frames name a place."""
-    return f"{os.path.basename(code.co_filename)}:{_line(code, offset)} {code.co_name}"
+    function = RESUMED.sub(r"\1", code.co_name)
+    return f"{os.path.basename(code.co_filename)}:{_line(code, offset)} {function}"
 
 
 def _line(code: CodeType, offset: int) -> int:
@@ -239,23 +224,23 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
     region, line = loop or read.whole, _line(read.code, offset)
     for at, name in read.attributes(region):
         if name in CALLS and (_line(read.code, at) == line or CALLS[name] in ANYWHERE):
-            yield CALLS[name], _named(read.code, at), True
+            yield CALLS[name], named(read.code, at), True
         kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
         if kind is None or read.conditional(at, region):
             continue
         if kind == "reads back" or "non_blocking" not in read.keywords(_line(read.code, at)):
-            yield kind, _named(read.code, at), _line(read.code, at) == line
+            yield kind, named(read.code, at), _line(read.code, at) == line
     if loop is not None:
         names = {name for _, name in read.attributes(loop)}
         one_is_enough = "grad" in names or not OVER_TENSORS.isdisjoint(read.code.co_names)
         if {"backward", "step"} & names:
             pass  # it trains
         elif len(names & IN_PLACE) >= (1 if one_is_enough else 2):
-            yield "updates", _named(read.code, loop.first), True
+            yield "updates", named(read.code, loop.first), True
         elif names.isdisjoint(CALLS.keys() | COPIES | READS_BACK):
-            yield "loops", _named(read.code, loop.first), True
+            yield "loops", named(read.code, loop.first), True
     if _accumulates(read, region):
-        yield "accumulates", _named(read.code, region.first), True
+        yield "accumulates", named(read.code, region.first), True
     attention = _attention(read.code, read)
     if attention is not None:
         yield "attention", attention, True
@@ -285,7 +270,7 @@ def _attention(code: CodeType, read: Code | None = None) -> str | None:
     products = [one.offset for one in read.instructions if _is_product(one)]
     for one in read.instructions:
         if one.argval == "softmax" and products and products[0] < one.offset < products[-1]:
-            return _named(read.code, one.offset)
+            return named(read.code, one.offset)
     return None
 
 

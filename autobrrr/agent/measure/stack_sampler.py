@@ -11,7 +11,6 @@ clock. Beside it, where the workers of a loader stand.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import sysconfig
 import time
@@ -25,6 +24,7 @@ from typing import NamedTuple
 from ..phases.loader_watch import LoaderWatch
 from ..phases.worker_stacks import WorkerLooks
 from .code_sites import (
+    GATES,
     MOST_SITES,
     CallPaths,
     CallSite,
@@ -32,17 +32,16 @@ from .code_sites import (
     UserStack,
     feeds_in,
     is_own,
+    named,
     paths_of,
     sites_of_the_loop,
     sites_on,
-    user_stack,
 )
 from .cpu_contention import scheduled_ns
 
 DEEPEST = 200
 SWITCH_S = 0.0001
 _COMPILED = ("_dynamo/", "_functorch/_aot_autograd/", "_inductor/")  # `torch.func` is in _functorch, too
-RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
 # Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
 _DISPATCH = (
     "_functorch/",
@@ -57,6 +56,8 @@ _DISPATCH = (
 )
 _NO_DISPATCH = ("nn/parallel/",)
 _VALIDATES = ("torch/distributions/constraints.py", "torch/distributions/distribution.py")
+MOST_PLACES = 50
+COUNTS = ("samples", "stayed", "asleep", "in_feed", "in_between", "ns", "long_ns")
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
 WORKERS_EVERY = 3  # looks at training for one at a worker
@@ -67,7 +68,17 @@ _LOADING = {  # functions of torch's loader, and what it does there
     "_try_get_data": "waits for workers",
     "_get_data": "waits for workers",
 }
-Place = tuple[str, str, bool, bool, str, bool]
+
+
+class Place(NamedTuple):
+    """Where a thread stands; with `COUNTS`, the fields of `records.FrameCount`."""
+
+    where: str
+    phase: str
+    in_loader: bool
+    in_collective: bool
+    does: str
+    own: bool
 
 
 class StackLook(NamedTuple):
@@ -85,24 +96,23 @@ def main_ident() -> int:
 
 
 class Sleeps:
-    """Counts, by place, looks that found the thread where it was before, and those that found it asleep."""
+    """Whether a look finds the thread where it was before, and whether it slept in between.
+
+    Args:
+        clock: How long it has run and waited for a CPU; None where that can't be read.
+    """
 
     def __init__(self, clock: Callable[[], int | None]) -> None:
         self._clock = clock
         self._before: tuple[Place, int, int] | None = None
-        self.stayed: Counter[Place] = Counter()
-        self.asleep: Counter[Place] = Counter()
-        self.seen = 0
 
-    def see(self, place: Place, now_ns: int) -> None:
+    def see(self, place: Place, now_ns: int) -> tuple[bool, bool]:
         """The thread stands here now."""
-        self.seen += 1
         busy_ns, before = self._clock(), self._before
         self._before = None if busy_ns is None else (place, now_ns, busy_ns)
         if busy_ns is None or before is None or before[0] != place:
-            return
-        self.stayed[place] += 1
-        self.asleep[place] += 2 * (busy_ns - before[2]) < now_ns - before[1]
+            return False, False
+        return True, 2 * (busy_ns - before[2]) < now_ns - before[1]
 
 
 def sample(
@@ -125,77 +135,52 @@ def sample(
         usual_ns: What a step takes; None: no step is a long one.
     """
     foreign = foreign_folders(torch)
-    seen: Counter[StackLook] = Counter()
-    stacks: Stacks = Counter()
-    innermost: Stacks = Counter()
     sleeps = Sleeps(lambda: None if (known := scheduled_ns(tid)) is None else sum(known))
-    spent: Counter[Place] = Counter()  # ns
-    long: Counter[Place] = Counter()  # ns of them in long steps
+    taken: list[tuple[StackLook, int, bool, bool, bool]] = []  # with the time since the look before
     workers: WorkerLooks | None = None
     looked = empty = 0
     before_ns = time.perf_counter_ns()
     end = time.monotonic() + for_s
     latest = max(end, min(end + 3 * for_s, time.monotonic() + MOST_S))  # of a job that keeps the interpreter
     with looks_come_soon():
-        while time.monotonic() < (end if sleeps.seen >= ENOUGH else latest) and not ended():
+        while time.monotonic() < (end if len(taken) >= ENOUGH else latest) and not ended():
             found = look(ident, foreign)
             if found is None:
                 break
-            seen[found] += 1
-            stacks.update(set(found.path))
-            innermost.update(at for at in found.path[:1] if at[0] is found.inner)
             now_ns = time.perf_counter_ns()
-            sleeps.see(found.place, now_ns)
-            spent[found.place] += now_ns - before_ns
-            if usual_ns is not None and running_ns() > LONGER * usual_ns:
-                long[found.place] += now_ns - before_ns
+            is_long = usual_ns is not None and running_ns() > LONGER * usual_ns
+            taken.append((found, now_ns - before_ns, is_long, *sleeps.see(found.place, now_ns)))
             before_ns = now_ns
-            if found.place[2] and loader.is_unknown():
+            if found.place.in_loader and loader.is_unknown():
                 loader.found(_iterator_on(ident))
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
                 empty += is_empty
-            if loader.workers and sleeps.seen % WORKERS_EVERY == 0:
+            if loader.workers and len(taken) % WORKERS_EVERY == 0:
                 workers = workers or WorkerLooks(ident, foreign)
                 workers.look(loader.worker_pids())
             time.sleep(every_s)
-    paths: CallPaths = Counter()
-    for (place, path, _), count in seen.items():
-        paths[place[1], path] += count
+    looks = [each for each, *_ in taken]
+    paths: CallPaths = Counter((each.place.phase, each.path) for each in looks)
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
-    places: Counter[Place] = Counter()
-    fed: Counter[Place] = Counter()
-    between: Counter[Place] = Counter()
-    validates: Counter[str] = Counter()
-    for (place, path, inner), count in seen.items():
-        places[place] += count
-        fed[place] += count * (place[1] == "other" and not feeds.isdisjoint(code for code, _ in path))
-        between[place] += count * in_library(path, inner, loop_sites, foreign)
-        if inner.co_filename.endswith(_VALIDATES):
-            validates[place[0]] += count
+    counted: dict[Place, Counter[str]] = {}
+    for (place, path, inner), took_ns, is_long, stayed, asleep in taken:
+        row = counted.setdefault(place, Counter(dict.fromkeys(COUNTS, 0)))
+        fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
+        between = in_library(path, inner, loop_sites, foreign)
+        counts = (1, stayed, asleep, fed, between, took_ns, took_ns * is_long)
+        row.update(dict(zip(COUNTS, counts, strict=True)))
+    most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
+    stacks: Stacks = Counter(at for each in looks for at in set(each.path))
+    innermost: Stacks = Counter(at for each in looks for at in each.path[:1] if at[0] is each.inner)
+    validates = Counter(each.place.where for each in looks if each.inner.co_filename.endswith(_VALIDATES))
     return {
-        "samples": sum(seen.values()),
+        "samples": len(taken),
         "places": [
-            {
-                "where": where,
-                "phase": phase,
-                "in_loader": in_loader,
-                "in_collective": in_collective,
-                "in_feed": 2 * fed[place] > count,
-                "in_between": between[place],
-                "samples": count,
-                "stayed": sleeps.stayed[place],
-                "asleep": sleeps.asleep[place],
-                "does": does,
-                "own": own,
-                "ns": spent[place],
-                "long_ns": long[place],
-            }
-            for place, count in places.most_common(50)
-            for where, phase, in_loader, in_collective, does, own in (place,)
+            {**place._asdict(), **row, "in_feed": 2 * row["in_feed"] > row["samples"]} for place, row in most
         ],
-        "ns": spent.total(),
+        "ns": sum(row["ns"] for row in counted.values()),
         "workers": [] if workers is None else [list(each) for each in workers.busy.most_common(MOST_SITES)],
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
@@ -218,9 +203,7 @@ def in_library(path: UserStack, inner: CodeType, loop_sites: set[CallSite], fore
 def look(ident: int, foreign: tuple[str, ...]) -> StackLook | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
-    if frame is None:
-        return None
-    return StackLook(place_of(frame, foreign), user_stack(frame, foreign), frame.f_code)
+    return None if frame is None else look_at(frame, foreign)
 
 
 @contextmanager
@@ -255,10 +238,14 @@ def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
     return (*(folder.rstrip("/") + "/" for folder in folders), generated, "<frozen", "<autobrrr", ours)
 
 
-def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
-    """The innermost frame of the user's code, the phase, whether loader or collective are on the stack."""
-    innermost = frame
-    users: FrameType | None = None
+def look_at(inner: FrameType, foreign: tuple[str, ...]) -> StackLook:
+    """The innermost frame of the user's code, the phase, whether loader or collective are on the stack.
+
+    The path is the user's; of others' code it has what gates a synchronization.
+    """
+    frame: FrameType | None = inner
+    path: list[CallSite] = []
+    shown: CallSite | None = None
     phase, does = "other", ""
     in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
@@ -266,30 +253,29 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
             break
         code = frame.f_code
         name, file = code.co_name, code.co_filename
+        own = is_own(code, foreign)
+        if own or not GATES.isdisjoint(code.co_names):
+            path.append((code, frame.f_lasti))
         if not does and _LOADER in file:
             does = _loading(frame)
-        if users is None and is_own(code, foreign):
-            users = frame
+        if own and shown is None:
+            shown = path[-1]
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
             in_loader = True
             phase = "data_wait"
-        elif users is None and file.endswith("torch/distributed/distributed_c10d.py"):
+        elif shown is None and file.endswith("torch/distributed/distributed_c10d.py"):
             in_collective = True
         elif phase in ("other", "compiled"):
             found = _phase(name, file)
             phase = phase if found == "other" else found
-            in_closure = in_closure or (users is not None and name == "step" and "/torch/optim/" in file)
+            in_closure = in_closure or (shown is not None and name == "step" and "/torch/optim/" in file)
             if phase == "optimizer" and in_closure:
                 phase = "other"  # the optimizer has called the user's code
         frame = frame.f_back
     phase = "forward" if phase == "compiled" else phase  # of a function: no module is called
-    shown = users or innermost
-    if shown is None:
-        return "?", phase, in_loader, in_collective, does, False
-    code = shown.f_code
-    function = RESUMED.sub(r"\1", code.co_name)
-    where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {function}"
-    return where, phase, in_loader, in_collective, does, users is not None
+    where = named(*(shown or (inner.f_code, inner.f_lasti)))
+    place = Place(where, phase, in_loader, in_collective, does, shown is not None)
+    return StackLook(place, tuple(path), inner.f_code)
 
 
 def _iterator_on(ident: int) -> object:

@@ -11,7 +11,7 @@ import torch
 
 from autobrrr.agent.live_torch.patches import patched, take_off_all
 from autobrrr.agent.loop.step_hook import Hot, make_tap
-from autobrrr.agent.measure.stack_sampler import Place, place_of
+from autobrrr.agent.measure.stack_sampler import Place, look_at
 from autobrrr.agent.phases.batch_shapes import batch_size
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.sampling_schedule import BUDGET, Bursts
@@ -175,7 +175,7 @@ def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
     exec(inner, names)
     wrapper, users = names["wrapper"], names["users"]
     line = sys._getframe().f_lineno + 1
-    found = users(lambda: wrapper(lambda: place_of(sys._getframe(1), ("/usr/lib/",))))  # type: ignore[operator]
+    found = users(lambda: wrapper(lambda: look_at(sys._getframe(1), ("/usr/lib/",)).place))  # type: ignore[operator]
     assert found == (
         f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>",
         "optimizer",
@@ -197,7 +197,7 @@ def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -
     wrapper, step, own = (names[name] for name in ("wrapper", "step", "own"))
 
     def look() -> Place:
-        return place_of(sys._getframe(), ("/usr/lib/", __file__))
+        return look_at(sys._getframe(), ("/usr/lib/", __file__)).place
 
     assert own(wrapper, step, look)[1] == "optimizer"
     assert own(wrapper, step, own, look)[1] == "other"
@@ -211,6 +211,6 @@ def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
     exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
     # Not a lambda of this file: its frame would be the innermost one of the user's.
     foreign = ("/usr/lib/", __file__)
-    look = lambda: place_of(sys._getframe(), foreign)  # noqa: E731
+    look = lambda: look_at(sys._getframe(), foreign).place  # noqa: E731
     assert names["step"](names["all_reduce"], look)[:4] == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
     assert names["step"](lambda own: own(), look)[:4] == ("train.py:2 step", "other", False, False)  # type: ignore[operator]

@@ -17,11 +17,11 @@ from autobrrr.agent.measure import stack_sampler
 from autobrrr.agent.measure.code_sites import CallPaths, paths_of, sites_on
 from autobrrr.agent.measure.stack_sampler import (
     SWITCH_S,
-    Place,
+    StackLook,
     foreign_folders,
     look,
+    look_at,
     looks_come_soon,
-    place_of,
 )
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.wire.agent_socket import AgentSocket
@@ -43,7 +43,7 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     found = look(threading.get_ident(), ())
     assert found is not None
-    assert found.place[0].startswith("stack_sampler.py:")
+    assert found.place.where.startswith("stack_sampler.py:")
     assert found.inner.co_name == "look"
     assert any(
         code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in found.path
@@ -97,7 +97,7 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
         for _ in range(3):
             found = look(thread.ident or 0, foreign)
             assert found is not None
-            paths[found.place[1], found.path] += 1
+            paths[found.place.phase, found.path] += 1
     finally:
         over.set()
         thread.join()
@@ -116,8 +116,8 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
 def test_compiled_code_is_forward_and_torch_func_is_not(file: str, phase: str) -> None:
     names: dict[str, object] = {}
     exec(compile("def wrapped(look):\n    return look()\n", f"/x/site-packages/torch/{file}", "exec"), names)
-    found: Place = names["wrapped"](lambda: place_of(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
-    assert found[1] == phase
+    found: StackLook = names["wrapped"](lambda: look_at(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
+    assert found.place.phase == phase
 
 
 def test_code_that_torch_compile_wrote_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +127,8 @@ def test_code_that_torch_compile_wrote_is_not_the_users(monkeypatch: pytest.Monk
     resumed = "torch_dynamo_resume_in_train_step_at_16"
     exec(compile(f"def {resumed}(look):\n    return call(look)\n", "/x/train.py", "exec"), names)
     foreign = foreign_folders(ModuleType("torch"))
-    found: Place = names[resumed](lambda: place_of(sys._getframe(1), foreign))  # type: ignore[operator]
-    assert found[0] == "train.py:2 train_step"
+    found: StackLook = names[resumed](lambda: look_at(sys._getframe(1), foreign))  # type: ignore[operator]
+    assert found.place.where == "train.py:2 train_step"
 
 
 def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
@@ -136,10 +136,10 @@ def test_what_runs_below_a_backward_is_backward_compiled_or_not() -> None:
     for name, file in (("backward", "autograd/__init__.py"), ("wrapped", "_dynamo/eval_frame.py")):
         source = f"def {name}(look):\n    return look()\n"
         exec(compile(source, f"/x/site-packages/torch/{file}", "exec"), names)
-    found: Place = names["backward"](  # type: ignore[operator]
-        lambda: names["wrapped"](lambda: place_of(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
+    found: StackLook = names["backward"](  # type: ignore[operator]
+        lambda: names["wrapped"](lambda: look_at(sys._getframe(1), ("/usr/lib/",)))  # type: ignore[operator]
     )
-    assert found[1] == "backward"
+    assert found.place.phase == "backward"
 
 
 def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
@@ -151,10 +151,10 @@ def test_what_torch_s_loader_does_is_told_by_its_innermost_frame() -> None:
             compile(f"def {function}(look, self=None):\n    return {line}\n", f"{folder}/{file}", "exec"),
             names,
         )
-        found: Place = names[function](  # type: ignore[operator]
-            lambda: place_of(sys._getframe(1), ("/usr/lib/",)), SimpleNamespace(**state)
+        found: StackLook = names[function](  # type: ignore[operator]
+            lambda: look_at(sys._getframe(1), ("/usr/lib/",)), SimpleNamespace(**state)
         )
-        return found[4]
+        return found.place.does
 
     state: dict[str, object] = {"_rcvd_idx": 5, "_persistent_workers": False}
     assert asked("_next_index") == "sampler"

@@ -7,7 +7,7 @@ import statistics
 import msgspec
 import pytest
 
-from autobrrr.agent.measure.stack_sampler import Sleeps
+from autobrrr.agent.measure.stack_sampler import Place, Sleeps
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.verdict.judge import judge
 from support.judged import diagnosis
@@ -65,16 +65,14 @@ def test_stacks_that_stand_in_no_one_function_carry_nothing() -> None:
 def test_a_thread_that_stays_and_hardly_runs_is_asleep(busy_ns: int, asleep: int) -> None:
     clock = iter([0, busy_ns, 2 * busy_ns])
     sleeps = Sleeps(lambda: next(clock))
-    here, there = ("a.py:1 f", "backward", False, False), ("a.py:9 g", "backward", False, False)
-    sleeps.see(here, 0)
-    sleeps.see(here, 10_000_000)
-    sleeps.see(there, 20_000_000)
-    assert (sleeps.stayed[here], sleeps.asleep[here], sleeps.stayed[there]) == (1, asleep, 0)
+    here = Place("a.py:1 f", "backward", in_loader=False, in_collective=False, does="", own=True)
+    assert sleeps.see(here, 0) == (False, False)
+    assert sleeps.see(here, 10_000_000) == (True, asleep)
+    assert sleeps.see(here._replace(where="a.py:9 g"), 20_000_000) == (False, False)
 
 
 def test_a_thread_whose_clock_cannot_be_read_is_neither_awake_nor_asleep() -> None:
     sleeps = Sleeps(lambda: None)
-    place = ("a.py:1 f", "forward", False, False)
-    sleeps.see(place, 0)
-    sleeps.see(place, 10)
-    assert not sleeps.stayed
+    place = Place("a.py:1 f", "forward", in_loader=False, in_collective=False, does="", own=True)
+    assert sleeps.see(place, 0) == (False, False)
+    assert sleeps.see(place, 10) == (False, False)
