@@ -7,7 +7,6 @@ a kernel must at least read and write once, whatever the caches hold; views and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -29,24 +28,20 @@ ITEM_BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2}  # others have 1
 Operator = Callable[[str], tuple[Any, Sequence[Any]]]  # by name: it, and its arguments' descriptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTime:
-    """What one call took in the job."""
-
-    kernel_ns: float
-    phase: str
-
-
 def work_table(
-    calls: Sequence[StepCall], times: Sequence[CallTime], operator: Operator, alone_ns: Mapping[int, int]
+    calls: Sequence[StepCall],
+    times: Sequence[tuple[float, str]],
+    operator: Operator,
+    alone_ns: Mapping[int, int],
 ) -> list[dict[str, Any]]:
     """Calls by operator, phase and shape, the dearest first.
 
     Args:
+        times: Of each call's kernel in the job, and its phase.
         alone_ns: What calls took in a replay, by index.
     """
-    rows: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    for index, (call, time) in enumerate(zip(calls, times, strict=True)):
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
         shown = [next(tensors_in([one]), None) for one in call.args]
         first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)][
             :SHOWN_SHAPES
@@ -58,13 +53,11 @@ def work_table(
         except Exception:  # noqa: BLE001 - an operator of the job's own, or another form of one of torch's
             done = None
         name = call.name.replace("::", ".") + ("" if "." in call.name else ".default")
-        key = (name, time.phase, shapes, dtype)
+        key = {"op": name, "phase": phase, "shapes": shapes, "dtype": dtype}
         empty = {"count": 0, "kernel_ns": 0.0, "flops": 0, "bytes": 0, "alone_ns": None}
-        row = rows.setdefault(
-            key, {"op": name, "phase": time.phase, "shapes": shapes, "dtype": dtype, **empty}
-        )
+        row = rows.setdefault(tuple(key.values()), {**key, **empty})
         row["count"] += 1
-        row["kernel_ns"] += time.kernel_ns
+        row["kernel_ns"] += kernel_ns
         for at, kind in enumerate(("flops", "bytes")):
             known = done is not None and row[kind] is not None
             row[kind] = row[kind] + done[at] if done is not None and known else None

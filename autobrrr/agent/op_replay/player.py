@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from .resized import COUNTS, SIZES, VIEWS, Shape, Sizes
-from .step_record import RecordedStep, StepCall, StepValue, tensors_in
+from .step_record import RecordedStep, StepCall, StepValue, flat, tensors_in
 
 _SCALAR_TYPES = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
@@ -121,7 +121,7 @@ class ReplayedStep:
         args = tuple(self._argument(call, at, schema[at]) for at in range(len(call.args)))
         self._args[index] = args
         plain, named = self._ready(schema, args, table)
-        outputs = _flat(func(*plain, **named))
+        outputs = list(flat(func(*plain, **named)))
         if call.outputs and len(outputs) > len(call.outputs):
             raise Failed(ONE_BY_ONE)
         if call.name == "aten::select.int":
@@ -268,12 +268,6 @@ class ReplayedStep:
                 out = func(*plain, **named)
                 spent[index].append(clock() - began)
                 del plain, named
-                outputs = _flat(out)
+                outputs = list(flat(out))
                 del out
             self._store(call, outputs, table)
-
-
-def _flat(out: Any) -> list[Any]:
-    if isinstance(out, (list, tuple)):
-        return [each for one in out for each in _flat(one)]
-    return [out]

@@ -18,7 +18,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
-from .call_work import CallTime, work_table
+from .call_work import work_table
 from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
@@ -62,7 +62,7 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
             why = f"operators fail on made-up data: {type(error).__name__}"
             probe = {"status": "abstained", "why": why}
         found = found or _alone(torch, program)  # here, the memory of the failed replay is free again
-        work = _work(torch, program, recording["timed"], found)
+        work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
     return {"work": work, "probe": {**probe, **known} if recording["probe"] else None}
@@ -76,8 +76,6 @@ def _asked(program: RecordedStep, recording: Mapping[str, Any], steps: Sequence[
     """
     if not recording["probe"]:
         raise NoAnswer("nobody asked")
-    if program.unknown:
-        raise NoAnswer(f"the step runs {program.unknown[0][1]}, which can't be run again")
     if not steps:
         raise NoAnswer("steps differ in what they run")
     return _batch(program, recording["batch"])
@@ -92,11 +90,14 @@ def _alone(torch: ModuleType, program: RecordedStep) -> Mapping[str, Any]:
 
 
 def _work(
-    torch: ModuleType, program: RecordedStep, timed: Sequence[Any], found: Mapping[str, Any]
+    torch: ModuleType,
+    program: RecordedStep,
+    steps: Sequence[TimedStep],
+    timed: Sequence[Any],
+    found: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Times are those of timed steps that ran the same operators, else the mean of such an operator."""
-    columns = [aligned(program.names, times) for _, times, _ in timed]
-    same = [[each[call.at] for call in program.calls] for each in columns if each is not None]
+    same = [step.calls for step in steps]
     if not same:
         seen: dict[str, list[tuple[float, str]]] = {}
         for _, times, _ in timed:
@@ -105,8 +106,7 @@ def _work(
         mean = {name: (sum(ns for ns, _ in all_) / len(all_), all_[0][1]) for name, all_ in seen.items()}
         same = [[("", 0, *mean.get(call.name.partition(".")[0], (0, "other"))) for call in program.calls]]
     times = [
-        CallTime(kernel_ns=sum(one[2] for one in column) / len(same), phase=column[0][3])
-        for column in zip(*same, strict=True)
+        (sum(one[2] for one in column) / len(same), str(column[0][3])) for column in zip(*same, strict=True)
     ]
     alone: dict[int, int] = {}
     for group in found.get("times", {}).get(found.get("batch"), ()):
@@ -156,27 +156,22 @@ def _data(program: RecordedStep) -> Iterator[StepValue]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep:
-    """A step in the job: all of it, what is no operator, and what each call took."""
+    """A step in the job that ran what the recorded one did: all of it, and what is no operator."""
 
     step_ns: float
     loading_ns: float
     held_ns: float  # Python at length between operators
-    calls_ns: list[float]
+    calls: list[Sequence[Any]]  # name, nanoseconds, those of a kernel, phase
 
 
 def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any], int]]) -> list[TimedStep]:
-    """Steps that ran what the recorded one did."""
     found = []
     for step_ns, times, held_ns in timed:
         by_place = aligned(program.names, times)
         if by_place is not None:
-            calls_ns = [float(by_place[call.at][1]) for call in program.calls]
-            loading = (one[1] for one in times if one[0].startswith(LOADING))
-            found.append(
-                TimedStep(
-                    step_ns=step_ns, loading_ns=max(loading, default=0), held_ns=held_ns, calls_ns=calls_ns
-                )
-            )
+            calls = [by_place[call.at] for call in program.calls]
+            loading_ns = max((one[1] for one in times if one[0].startswith(LOADING)), default=0)
+            found.append(TimedStep(step_ns=step_ns, loading_ns=loading_ns, held_ns=held_ns, calls=calls))
     return found
 
 
@@ -238,7 +233,9 @@ def _answer(
     recording: Mapping[str, Any],
 ) -> dict[str, Any]:
     failed = found["failed"]
-    in_job = [median(column) for column in zip(*(step.calls_ns for step in steps), strict=True)]
+    in_job = [
+        median(one[1] for one in column) for column in zip(*(step.calls for step in steps), strict=True)
+    ]
     covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
         dearest = max(failed, key=lambda index: in_job[index])
@@ -288,8 +285,8 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: fl
     Both are of one step, so that whatever else the machine had to do then lengthens both.
     """
     more = sum(
-        ns * (now / before - 1)
-        for ns, before, now in zip(step.calls_ns, base, times, strict=True)
+        call[1] * (now / before - 1)
+        for call, before, now in zip(step.calls, base, times, strict=True)
         if before and now
     )
     return 1 + (more + step.loading_ns * loads) / step.step_ns

@@ -79,7 +79,6 @@ class RecordedStep:
     calls: list[StepCall]
     values: list[StepValue]
     names: list[str]  # of all that was recorded, in the order in which it began
-    unknown: list[tuple[int, str]]  # what computes and can't be run again: place, name
 
 
 def read(torch: ModuleType, document: Mapping[str, Any]) -> RecordedStep:
@@ -89,6 +88,18 @@ def read(torch: ModuleType, document: Mapping[str, Any]) -> RecordedStep:
         KeyError, ValueError: it has another form.
     """
     return _Reader(torch, document).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A tensor as the observer tells of it."""
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
 
 
 class _Reader:
@@ -105,10 +116,10 @@ class _Reader:
         known = {node["id"] for node in self._nodes}
         self._tops = [node for node in self._nodes if node["ctrl_deps"] not in known]
         self._place = {node["id"]: at for at, node in enumerate(self._nodes)}
-        self._live: dict[int, dict[tuple[Any, ...], StepValue]] = {}
+        self._live: dict[int, dict[_Written, StepValue]] = {}  # by storage
         self._owned: dict[int, str] = {}  # by storage: in which range
         self._composite: dict[str, bool] = {}
-        self._program = RecordedStep([], [], [node["name"] for node in self._nodes], [])
+        self._program = RecordedStep([], [], [node["name"] for node in self._nodes])
 
     def read(self) -> RecordedStep:
         # What was under way at the end was not written: an update, of which the last calls were.
@@ -142,15 +153,13 @@ class _Reader:
             if not (self._is_composite(overload) and any(_is_operator(each) for each in children)):
                 self._call(node, overload, optimizer=optimizer)
                 return
-        elif not children and _attribute(node, "kernel_backend"):
-            self._program.unknown.append((self._place[node["id"]], name))
         for each in children:
             self._walk(each, optimizer=optimizer or name.startswith(STEPPING))
 
     def _claim(self, node: dict[str, Any]) -> None:
         for each in self._children.get(node["id"], []):
-            for value, *_ in _tensors(each["inputs"]):
-                self._owned.setdefault(value[1], node["name"])
+            for written in _tensors(_side(each["inputs"])):
+                self._owned.setdefault(written.storage, node["name"])
 
     def _is_composite(self, overload: str) -> bool:
         if overload not in self._composite:
@@ -162,72 +171,46 @@ class _Reader:
         return self._composite[overload]
 
     def _call(self, node: dict[str, Any], overload: str, *, optimizer: bool) -> None:
-        inputs, outputs = node["inputs"], node["outputs"]
-        args = tuple(
-            self._argument(*one)
-            for one in zip(
-                inputs["values"], inputs["types"], inputs["shapes"], inputs["strides"], strict=True
-            )
-        )
-        taken = {value[1] for value, *_ in _tensors(inputs)}
-        made: list[StepValue | None] = [
-            self._made(*one, taken) if one is not None else None for one in _flat_outputs(outputs)
+        given = _side(node["inputs"])
+        args = tuple(map(self._argument, given))
+        taken = {written.storage for written in _tensors(given)}
+        made = [
+            self._made(one, taken) if isinstance(one, _Written) else None
+            for one in flat(_side(node["outputs"]))
         ]
         self._program.calls.append(StepCall(overload, args, made, self._place[node["id"]], optimizer))
 
-    def _argument(self, value: Any, kind: str, shape: Any, stride: Any) -> Any:
-        if kind.startswith("Tensor"):
-            if not _is_defined(value, kind):
-                return None
-            return self._read(value, kind, tuple(shape), tuple(stride))
-        if kind.startswith("GenericList"):
-            kinds = _split(kind[len("GenericList[") : -1])
-            if any(one.startswith(("Tensor", "None")) for one in kinds) and len(kinds) == len(value):
-                return [self._argument(*one) for one in zip(value, kinds, shape, stride, strict=True)]
-            if len(kinds) not in (len(value), 1 if not value else len(value)):
-                raise ValueError("a list was cut")
-            return [_plain(one) for one in value]
-        return _plain(value)
+    def _argument(self, thing: Any) -> Any:
+        if isinstance(thing, list):
+            return [self._argument(one) for one in thing]
+        if not isinstance(thing, _Written):
+            return thing
+        known = self._live.setdefault(thing.storage, {})
+        if thing not in known:
+            known[thing] = self._value(thing, given=True)
+        return known[thing]
 
-    def _read(
-        self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...]
-    ) -> StepValue:
-        storage = value[1]
-        geometry = (value[2], shape, stride, kind)
-        known = self._live.setdefault(storage, {})
-        found = known.get(geometry)
-        if found is None:
-            found = known[geometry] = self._value(value, kind, shape, stride, given=True)
-        return found
-
-    def _made(self, value: Any, kind: str, shape: Any, stride: Any, taken: set[int]) -> StepValue:
-        storage = value[1]
-        geometry = (value[2], tuple(shape), tuple(stride), kind)
-        known = self._live.setdefault(storage, {})
-        if storage in taken:
-            found = known.get(geometry)
-            if found is not None:
-                return found
-        else:
+    def _made(self, written: _Written, taken: set[int]) -> StepValue:
+        known = self._live.setdefault(written.storage, {})
+        if written.storage not in taken:
             known.clear()
-        found = self._value(value, kind, geometry[1], geometry[2], given=False)
-        other = next(iter(known.values()), None)
-        found.base = other.base or other if other is not None else None
-        known[geometry] = found
-        return found
+        if written not in known:
+            other = next(iter(known.values()), None)
+            known[written] = self._value(written, given=False)
+            known[written].base = other.base or other if other is not None else None
+        return known[written]
 
-    def _value(
-        self, value: Sequence[Any], kind: str, shape: tuple[int, ...], stride: tuple[int, ...], *, given: bool
-    ) -> StepValue:
+    def _value(self, written: _Written, *, given: bool) -> StepValue:
         made = StepValue(
             number=len(self._program.values),
-            shape=shape,
-            stride=stride if value[1] else (),  # one without storage is sparse, and nobody says what it lists
-            dtype=_DTYPES[kind[len("Tensor(") : -1]],
-            device=str(value[5]),
+            shape=written.shape,
+            # One without storage is sparse, and nobody says what it lists.
+            stride=written.stride if written.storage else (),
+            dtype=written.dtype,
+            device=written.device,
             given=given,
-            owned=given and value[1] in self._owned,
-            weight=given and self._owned.get(value[1]) == WEIGHTS,
+            owned=given and written.storage in self._owned,
+            weight=given and self._owned.get(written.storage) == WEIGHTS,
         )
         self._program.values.append(made)
         return made
@@ -256,45 +239,44 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
     return found if left <= LEFT_OUT * len(rest) and at == len(rest) else None
 
 
+def flat(thing: Any) -> Iterator[Any]:
+    """What is in lists and tuples, however deep."""
+    if isinstance(thing, (list, tuple)):
+        for each in thing:
+            yield from flat(each)
+    else:
+        yield thing
+
+
 def tensors_in(things: Sequence[Any]) -> Iterator[StepValue]:
     """All values in arguments."""
-    for thing in things:
-        if isinstance(thing, StepValue):
-            yield thing
-        elif isinstance(thing, list):
-            yield from tensors_in(thing)
+    return (one for one in flat(things) if isinstance(one, StepValue))
 
 
-def _tensors(side: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any, Any]]:
-    for value, kind, shape, stride in zip(
-        side["values"], side["types"], side["shapes"], side["strides"], strict=True
-    ):
-        if kind.startswith("Tensor"):
-            if _is_defined(value, kind):
-                yield value, kind, shape, stride
-        elif kind.startswith("GenericList") and isinstance(value, list):
-            kinds = _split(kind[len("GenericList[") : -1])
-            if len(kinds) == len(value) and len(shape) == len(value):
-                yield from _tensors({"values": value, "types": kinds, "shapes": shape, "strides": stride})
+def _side(side: Mapping[str, Any]) -> list[Any]:
+    """What went into a call, or came out: tensors as `_Written`, lists, and the rest as it is."""
+    columns = (side[name] for name in ("values", "types", "shapes", "strides"))
+    return [_parsed(*one) for one in zip(*columns, strict=True)]
 
 
-def _flat_outputs(side: Mapping[str, Any]) -> list[tuple[Any, str, Any, Any] | None]:
-    found: list[tuple[Any, str, Any, Any] | None] = []
-    for value, kind, shape, stride in zip(
-        side["values"], side["types"], side["shapes"], side["strides"], strict=True
-    ):
-        if kind.startswith("GenericList") and "Tensor" in kind:
-            kinds = _split(kind[len("GenericList[") : -1])
-            found += _flat_outputs({"values": value, "types": kinds, "shapes": shape, "strides": stride})
-        elif kind.startswith("Tensor") and _is_defined(value, kind):
-            found.append((value, kind, shape, stride))
-        else:
-            found.append(None)
-    return found
+def _parsed(value: Any, kind: str, shape: Any, stride: Any) -> Any:
+    if kind.startswith("Tensor"):
+        dtype = _DTYPES.get(kind[len("Tensor(") : -1])
+        if dtype is None or not isinstance(value, list) or len(value) < 6:
+            return None
+        return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype, str(value[5]))
+    if not kind.startswith("GenericList"):
+        return None if value == _NONE else value
+    kinds = _split(kind[len("GenericList[") : -1])
+    if len(kinds) != len(value) and value:
+        raise ValueError("a list was cut")
+    if value and any(one.startswith(("Tensor", "None")) for one in kinds):
+        return [_parsed(*one) for one in zip(value, kinds, shape, stride, strict=True)]
+    return [None if one == _NONE else one for one in value]
 
 
-def _is_defined(value: Any, kind: str) -> bool:
-    return isinstance(value, list) and len(value) >= 6 and kind[len("Tensor(") : -1] in _DTYPES
+def _tensors(things: Sequence[Any]) -> Iterator[_Written]:
+    return (one for one in flat(things) if isinstance(one, _Written))
 
 
 def _is_operator(node: Mapping[str, Any]) -> bool:
@@ -303,12 +285,6 @@ def _is_operator(node: Mapping[str, Any]) -> bool:
 
 def _attribute(node: Mapping[str, Any], name: str) -> str:
     return next((str(one["value"]) for one in node["attrs"] if one["name"] == name), "")
-
-
-def _plain(value: Any) -> Any:
-    if value == _NONE:
-        return None
-    return value
 
 
 def _split(text: str) -> list[str]:
