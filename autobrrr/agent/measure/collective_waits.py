@@ -9,26 +9,35 @@ On a device the host's clocks say nothing of them, and DDP's own would wait for 
 
 from __future__ import annotations
 
+import functools
+import sys
 import time
+from _thread import get_ident
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from ..live_torch.collective_count import collective_count
+from ..live_torch.job_signals import Ours
 from ..live_torch.parameter_device import parameter_device
+from ..live_torch.patches import Patch, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
-from ..phases.phase_clock import NAMES
+from ..phases.phase_clock import NAMES, PhaseClock
 from ..wire import ring_layout
-from .collective_calls import Called, CollectiveCalls
-from .traced_steps import run_delay_ns
+from .cpu_contention import run_delay_ns
 
+AnyCall = Callable[..., object]
+# How the methods of process groups begin that communicate: old names and new ones.
+CALLS = (
+    *("_allgather", "_reduce_scatter", "all", "barrier", "broadcast", "gather", "monitored_barrier"),
+    *("recv", "reduce", "scatter", "send"),
+)
+BUFFERS = "_broadcast_coalesced"
 USUAL_RATE = 100  # torch's own: it times every hundredth backward
 MOST_WAITED = 6  # times the steps asked for
-GARBAGE, SAMPLES, TOKENS = (
-    ring_layout.SAMPLED_FIELDS.index(name) for name in ("garbage_ns", "samples", "tokens")
-)
+SAMPLED = ("garbage_ns", "samples", "tokens")  # fields of a sampled step that are told
 
 
 class _Parallel(Protocol):
@@ -36,28 +45,87 @@ class _Parallel(Protocol):
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    end_ns: int
-    step_ns: int
-    gradients_ns: int  # DDP's collectives beyond one backward
-    reduced: int  # backwards after which it had collectives
-    blocked_ns: int
-    delay_ns: int
+class Called(NamedTuple):
+    """The collectives of one step."""
+
+    calls: int
+    by_phase_ns: Counter[str]
+
+
+class CollectiveCalls:
+    """Counts and times collectives that are called on one thread, by patches of torch's classes.
+
+    Whatever is called (`dist.all_reduce`, a name imported from there, an asynchronous call and its `wait`)
+    ends in the classes of process groups and of pending work. Those of DistributedDataParallel do not: they
+    are made and awaited in C++, but for its buffers.
+    """
+
+    def __init__(self, phases: PhaseClock, owner: int, fail: Callable[[BaseException], None]) -> None:
+        self._phases, self._owner, self._ours = phases, owner, Ours(Exception, told=fail)
+        self._patches: list[Patch] = []
+        self._inside = False
+        self._calls = 0
+        self._by_phase_ns: Counter[str] = Counter()
+
+    def put_on(self) -> None:
+        """From now on."""
+        bindings = sys.modules.get("torch._C._distributed_c10d")
+        group, work = getattr(bindings, "ProcessGroup", None), getattr(bindings, "Work", None)
+        for name in [each for each in getattr(group, "__dict__", ()) if each.startswith(CALLS)]:
+            self._patches += patched(group, name, functools.partial(self._timed, name=name, calls=1))
+        self._patches += patched(work, "wait", functools.partial(self._timed, name="wait", calls=0))
+        # With it DistributedDataParallel has rank 0's buffers before each forward, and waits for them.
+        self._patches += patched(sys.modules.get("torch.distributed"), BUFFERS, self._timed_function)
+
+    def take_off(self) -> list[str]:
+        """All of it; names of what somebody has patched over. From any thread."""
+        return take_off_all(self._patches)
+
+    def take(self) -> Called:
+        """What there was since the last time."""
+        found = Called(self._calls, self._by_phase_ns)
+        self._calls, self._by_phase_ns = 0, Counter()
+        return found
+
+    def _timed(self, original: AnyCall, *, name: str, calls: int) -> AnyCall:
+        watch = self
+
+        def timed(self: object, *args: object, **kwargs: object) -> object:
+            return watch._around(calls, original, self, *args, **kwargs)
+
+        # The bindings ask whether a subclass overrides a method, and know the override that calls back by
+        # the name of its code and its first argument: under another name it would call itself for ever.
+        timed.__code__ = timed.__code__.replace(co_name=name)
+        return functools.wraps(original)(timed)
+
+    def _timed_function(self, original: AnyCall) -> AnyCall:
+        watch = self
+
+        @functools.wraps(original)
+        def timed(*args: object, **kwargs: object) -> object:
+            return watch._around(0, original, *args, **kwargs)
+
+        return timed
+
+    def _around(self, calls: int, original: AnyCall, /, *args: object, **kwargs: object) -> object:
+        if self._inside or get_ident() != self._owner:
+            return original(*args, **kwargs)
+        self._inside, began = True, time.perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._inside = False
+            with self._ours:
+                self._by_phase_ns[NAMES[self._phases.shown]] += time.perf_counter_ns() - began
+                self._calls += calls
+
+
+class _Step(NamedTuple):
+    """One step; how long it waited for DDP's gradients shows in the next one."""
+
+    told: dict[str, int]  # columns of the event
     phases_ns: dict[str, int]
-    sampled: tuple[int, ...]  # as in `ring_layout.SAMPLED_FIELDS`
     called: Called
-    count: int = -1  # collectives begun in the default group by its end; -1: not known
-
-    @property
-    def exposed_ns(self) -> int:
-        return min(self.step_ns, self.gradients_ns + self.called.spent_ns)
-
-    def own_ns(self, index: int) -> int:
-        """The phase `NAMES[index]` without collectives; -1: not measured."""
-        name = NAMES[index]
-        waited_ns = self.called.by_phase_ns[index] + (self.gradients_ns if name == "backward" else 0)
-        return max(0, self.phases_ns[name] - waited_ns) if name in self.phases_ns else -1
 
 
 class CollectiveTask:
@@ -76,7 +144,9 @@ class CollectiveTask:
         self._iteration = -1
         self._seq = 0  # of the last boundary
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
-        self._steps: list[_Step] = []
+        self._columns: dict[str, list[int]] = {}
+        self._own: list[dict[str, int]] = []  # of each step, by phase: all but collectives
+        self._called: list[Called] = []
         self._count = collective_count(loop.torch)
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
 
@@ -87,7 +157,7 @@ class CollectiveTask:
         else:
             self._note(boundary, self._calls.take())
         self._seq = boundary.seq
-        if len(self._steps) >= self._wanted:
+        if len(self._own) >= self._wanted:
             self._finish()
             return None
         self._boundaries += 1
@@ -130,27 +200,34 @@ class CollectiveTask:
             if gradients is None:
                 return
             if before is not None:
-                self._steps.append(replace(before, gradients_ns=gradients[0], reduced=gradients[1]))
+                self._add(before, *gradients)
         if boundary.last_flags != ring_layout.PHASES or delay_ns < 0:
             return
         delayed_ns = delay_ns - last[1]
         ran_ns = time.thread_time_ns() - last[0] + delayed_ns
-        step = _Step(
-            end_ns=boundary.now_ns,
-            step_ns=boundary.last_step_ns,
-            gradients_ns=0,
-            reduced=0,
-            blocked_ns=max(0, boundary.last_step_ns - ran_ns),
-            delay_ns=delayed_ns,
-            phases_ns=self._loop.last_phases or {},
-            sampled=self._loop.last_sample,
-            called=called,
-            count=-1 if (begun := self._count()) is None else begun,
-        )
+        told = {
+            "step_ns": boundary.last_step_ns,
+            "blocked_ns": max(0, boundary.last_step_ns - ran_ns),
+            "called_ns": called.by_phase_ns.total(),
+            "end_ns": boundary.now_ns,
+            "delay_ns": delayed_ns,
+            "counts": -1 if (begun := self._count()) is None else begun,
+        }
+        told |= {name: self._loop.last_sample[ring_layout.SAMPLED_FIELDS.index(name)] for name in SAMPLED}
+        step = _Step(told, self._loop.last_phases or {}, called)
         if self._parallel is not None:
             self._last_step = step
         else:
-            self._steps.append(step)
+            self._add(step, 0, 0)
+
+    def _add(self, step: _Step, gradients_ns: int, reduced: int) -> None:
+        """Count a step in: DDP's collectives took so long beyond one backward, and came after so many."""
+        exposed_ns = min(step.told["step_ns"], gradients_ns + step.told["called_ns"])
+        for name, value in (*step.told.items(), ("exposed_ns", exposed_ns), ("reduced", reduced)):
+            self._columns.setdefault(name, []).append(value)
+        waited_ns = step.called.by_phase_ns + Counter(backward=gradients_ns)
+        self._own.append({name: max(0, ns - waited_ns[name]) for name, ns in step.phases_ns.items()})
+        self._called.append(step.called)
 
     def _gradients(self) -> tuple[int, int] | None:
         """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
@@ -171,32 +248,22 @@ class CollectiveTask:
         return max(0, took - hidden), fresh - before
 
     def _finish(self) -> None:
-        steps, called = self._steps, [one.called for one in self._steps]
-        if self._parallel is None and not any(one.calls or one.spent_ns for one in called):
+        columns, own, steps = self._columns, self._own, len(self._own)
+        by_phase_ns = sum((each.by_phase_ns for each in self._called), Counter[str]())
+        calls = sum(each.calls for each in self._called)
+        if self._parallel is None and not calls and not by_phase_ns:
             raise Abstain(
-                f"none of the root modules is DistributedDataParallel, and in {len(steps)} steps "
+                f"none of the root modules is DistributedDataParallel, and in {steps} steps "
                 "the training thread called no collective"
             )
         self.cancel()
-        columns = zip(*(one.by_phase_ns for one in called), strict=True)
-        by_phase = {name: sum(column) / len(steps) for name, column in zip(NAMES, columns, strict=True)}
-        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES)}
-        counts = [one.count for one in steps]
+        names = [name for name in NAMES if all(name in each for each in own)]
         waits = {
+            **columns,
             "status": "ok",
-            "step_ns": [one.step_ns for one in steps],
-            "exposed_ns": [one.exposed_ns for one in steps],
-            "blocked_ns": [one.blocked_ns for one in steps],
-            "calls": sum(one.calls for one in called) / len(steps),
-            "called_ns": [one.spent_ns for one in called],
-            "called_by_phase_ns": {name: ns for name, ns in by_phase.items() if ns},
-            "end_ns": [one.end_ns for one in steps],
-            "own_by_phase_ns": {name: column for name, column in own.items() if min(column) >= 0},
-            "delay_ns": [one.delay_ns for one in steps],
-            "garbage_ns": [one.sampled[GARBAGE] for one in steps],
-            "samples": [one.sampled[SAMPLES] for one in steps],
-            "tokens": [one.sampled[TOKENS] for one in steps],
-            "reduced": [one.reduced for one in steps],
-            "counts": counts if min(counts) >= 0 else [],
+            "calls": calls / steps,
+            "called_by_phase_ns": {name: ns / steps for name, ns in by_phase_ns.items()},
+            "own_by_phase_ns": {name: [each[name] for each in own] for name in names},
+            "counts": columns["counts"] if min(columns["counts"]) >= 0 else [],
         }
         self._emit({"event": "collectives", "collectives": waits})

@@ -12,3 +12,9 @@ def scheduled_ns(tid: int | None) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return int(ran), int(waited)
+
+
+def run_delay_ns(tid: int) -> int:
+    """How long this thread has waited for a CPU since it began; -1: not known here."""
+    known = scheduled_ns(tid)
+    return -1 if known is None else known[1]

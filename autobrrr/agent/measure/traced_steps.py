@@ -22,7 +22,7 @@ from ..live_torch.torch_types import Abstain
 from ..loop.task_runner import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
-from .cpu_contention import scheduled_ns
+from .cpu_contention import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
 from .kernel_times import KernelTimes, TakenStep
 from .op_floors import FloorMeter
@@ -30,7 +30,6 @@ from .step_recorder import StepRecorder, abstained
 
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
-LONG_STEP_NS = 200_000_000  # from here on neither does what the profiler does for the first time
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
 FLOORS_EVERY = 2  # timed steps
@@ -70,7 +69,6 @@ class TraceTask:
         self._meter: FloorMeter | None = None
         self._kind = ""
         self._turn = self._tries = self._records = 0
-        self._dropped = 0  # timed steps to skip: the profiler sets itself up in the first
         self._taken: list[TakenStep] = []
         self._told = False
         self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0
@@ -129,8 +127,7 @@ class TraceTask:
     def _prepare(self, boundary: Boundary) -> None:
         self._check(boundary.job)
         meter = self._meter = FloorMeter(self._torch)
-        meter.time()
-        self._dropped = int(boundary.last_step_ns < LONG_STEP_NS)
+        meter.time()  # with it the profiler has set itself up
         self._began_ns, self._spent_ns = perf_counter_ns(), self._loop.measuring.spent_ns
         self._delay_ns = run_delay_ns(self._loop.train_tid)
 
@@ -162,9 +159,6 @@ class TraceTask:
             return False  # it does not count, or had to give way
         if kind == "recorded":
             return True
-        if kind == "timed" and self._dropped:
-            self._dropped -= 1
-            return False
         ns, loop = boundary.last_step_ns, self._loop
         step: ProfiledStep | None = None
         delay_ns = max(0, run_delay_ns(loop.train_tid) - self._step_delay_ns)
@@ -242,9 +236,3 @@ class TraceTask:
         readings, delay = self._chosen
         cost_ns = self._meter.op_cost_ns if self._meter is not None else None
         return readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
-
-
-def run_delay_ns(tid: int) -> int:
-    """How long this thread has waited for a CPU since it began; -1: not known here."""
-    known = scheduled_ns(tid)
-    return -1 if known is None else known[1]
