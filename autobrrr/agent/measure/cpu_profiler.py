@@ -138,7 +138,8 @@ def read_step(
         last = now
         if kind == "push":
             name, at = event.name(), len(names)
-            if not inside and is_operator(name):
+            # A composite one stands for those that it calls; for nothing where it has nothing to do.
+            if not inside and is_operator(name) and not is_composite(torch, name):
                 operators.append(at)
                 inside = at + 1
             open_.append(at)
@@ -151,8 +152,6 @@ def read_step(
             spent[at], within[at] = now - began[at], len(names) - at - 1
             if inside == at + 1:
                 inside = 0
-                if is_composite(torch, names[at]):
-                    operators[-1:] = _parts(torch, names, within, at)
     if last is not None and step_ns:  # the step's time begins behind our work
         before_ns = step_ns - (last - first_ns)
         held_ns += before_ns if before_ns >= HELD_NS else 0
@@ -172,18 +171,6 @@ def read_step(
         held_ns=held_ns,
         between_ns=sum(_idle_ns(ran, *pause) for pause in pauses),
     )
-
-
-def _parts(torch: ModuleType, names: Sequence[str], within: Sequence[int], whole: int) -> list[int]:
-    """The operators that a composite one calls; none where it has nothing to do."""
-    found: list[int] = []
-    at = whole + 1
-    while at <= whole + within[whole]:
-        if is_operator(names[at]):
-            found += _parts(torch, names, within, at) if is_composite(torch, names[at]) else [at]
-            at += within[at]
-        at += 1
-    return found
 
 
 def _idle_ns(ran: Sequence[tuple[int, int]], since: int, until: int) -> int:
