@@ -14,7 +14,7 @@ from autobrrr.agent.phases.sampled_step import MEMORY_EVERY_NS, Sampling, accele
 
 TWO_DEVICES = """
 import torch
-from autobrrr.agent.phases.loss_value import DeviceLoss, FINITE, UNKNOWN
+from autobrrr.agent.phases.sampled_step import DeviceLoss, FINITE, UNKNOWN
 loss = torch.full((), 2.5, device="cuda:1")
 watched = DeviceLoss(torch)
 assert torch.cuda.current_device() == 0

@@ -26,12 +26,6 @@ class LoaderWatch:
         self._iterator: weakref.ref[object] | None = None
         self.workers: int | None = None
         self.prefetch: int | None = None
-        self.batches = 0
-
-    def saw(self, iterator: object) -> None:
-        """Training has asked this iterator for a batch."""
-        self.batches += 1
-        self.found(iterator)
 
     def found(self, iterator: object | None) -> None:
         """This is the iterator that training reads: seen when it was asked, or on the stack."""
@@ -78,23 +72,15 @@ class LoaderWatch:
         if iterator is None or not self.workers:
             return None
         try:
-            ready = getattr(vars(iterator).get("_dataset_fetcher"), "is_ready", None)
-            return _nothing_ready(iterator) if ready is None else not ready
+            tasks = vars(iterator)["_task_info"]
+            expected = vars(iterator)["_rcvd_idx"]
+            if len(tasks.get(expected, ())) == 2:  # arrived out of order, and kept
+                return False
+            queue = vars(iterator)["_data_queue"]
+            waiting = getattr(queue, "queue", None)  # queue.Queue of the pinning thread
+            return not queue._reader.poll(0) if waiting is None else len(waiting) == 0
         except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None  # shut down meanwhile, or another torch
-
-
-def _nothing_ready(iterator: object) -> bool:
-    tasks = vars(iterator)["_task_info"]
-    expected = vars(iterator)["_rcvd_idx"]
-    if len(tasks.get(expected, ())) == 2:  # arrived out of order, and kept
-        return False
-    queue = vars(iterator)["_data_queue"]
-    waiting = getattr(queue, "queue", None)  # queue.Queue of the pinning thread
-    if waiting is not None:
-        return len(waiting) == 0
-    reader = queue._reader
-    return not reader.poll(0)
 
 
 def _whole(value: object) -> int | None:
@@ -115,7 +101,7 @@ def make_next(
             return original(self)
         known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
         with ours:
-            watch.saw(self)
+            watch.found(self)
             phases.load_enter(perf_counter_ns())
         try:
             batch = original(self)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -28,7 +27,7 @@ AnyCall = Callable[..., object]
 
 
 class PhaseHooks:
-    """All phase hooks of one job. Made once for a set of live objects, put on many times.
+    """All phase hooks of one job, put on many times.
 
     Args:
         door: Called where the training thread is in our hands for a moment, in the middle of a step.
@@ -50,7 +49,6 @@ class PhaseHooks:
         self._wrapped_for: tuple[object, ...] = ()
         self._patches: list[Patch] = []
         self._gradients: list[Patch] = []  # of a module, not of a class: changing it costs nothing
-        self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
         self._watches: list[Watch] = []
         self._placed: list[dict[object, object]] = []
         self._key = object()
@@ -66,10 +64,7 @@ class PhaseHooks:
         optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
         self._phases.owner = owner
         left = self._wrap(optimizers)
-        watched = [root() for root, _, _ in self._watching]  # where one is gone, the next may lie
-        if list(map(id, roots)) != list(map(id, watched)):
-            self.make_root_hooks(roots)
-        self.place_root_hooks()
+        self.watch_roots(roots)
         for patch in self._gradients:
             patch.put_on()
         if not compiled:
@@ -95,17 +90,11 @@ class PhaseHooks:
         self._wrapped_for = ()
         return take_off_all(self._patches)
 
-    def make_root_hooks(self, roots: list[object]) -> None:
-        """Prepare what is called around the calls of these root modules."""
-        self._watching = []
+    def watch_roots(self, roots: list[object]) -> None:
+        """Watch the calls of these root modules."""
         for root in roots:
-            enter, leave = make_root(root, self._phases, self._torch.is_grad_enabled, self._ours, self._door)
-            self._watching.append((weakref.ref(root), enter, leave))
-
-    def place_root_hooks(self) -> None:
-        """Watch the calls of the roots that live."""
-        live = [(root(), enter, leave) for root, enter, leave in self._watching]
-        self._watches += [watch(root, enter, leave) for root, enter, leave in live if root is not None]
+            around = make_root(root, self._phases, self._torch.is_grad_enabled, self._ours, self._door)
+            self._watches.append(watch(root, *around))
         self.roots_on = bool(self._watches)
 
     def _backward_door(self) -> None:

@@ -1,4 +1,4 @@
-"""One sampled step: the phase clock, page faults, garbage collections, the accelerator's memory.
+"""One sampled step: the phase clock, page faults, garbage collections, the accelerator's memory, the loss.
 
 In: the boundary times of the step. Out: the fields of the sampled part of a ring record.
 """
@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import sys
 from array import array
 from collections.abc import Mapping
 from time import perf_counter_ns
 from types import ModuleType
+from typing import cast
 
-from .loss_value import DeviceLoss
+from ..live_torch.dispatch_modes import unseen
+from ..live_torch.graph_capture import capturing
+from ..live_torch.job_signals import OF_TORCH
+from ..live_torch.parameter_device import TimedEvent
+from ..live_torch.torch_types import Tensor
 from .phase_clock import NAMES, PhaseClock
 
 MEMORY_EVERY_NS = 100_000_000  # the allocator's figures are slow to read, and change slowly
 PROCESS, THREAD = 0, 1  # RUSAGE_SELF, RUSAGE_THREAD
 _WORDS = (0,) * 18  # struct rusage: two times of two words each, then 14 counts
 _MINOR_FAULTS = 8  # ru_minflt
+FINITE, NOT_FINITE, UNKNOWN = 1, 0, -1
+_READ = {"torch.float32": ctypes.c_float, "torch.float64": ctypes.c_double}
+_HALF_EXPONENT = {"torch.float16": 0x7C00, "torch.bfloat16": 0x7F80}  # all ones: inf or nan
 
 
 class GarbageClock:
@@ -53,6 +62,82 @@ class GarbageClock:
         elif self._since:
             self._spent_ns += perf_counter_ns() - self._since
             self._since = 0
+
+
+def loss_finite(loss: object) -> int:
+    """FINITE or NOT_FINITE of a plain scalar tensor on the CPU, read from its memory, else UNKNOWN.
+
+    Operators would be dispatched: a mode of ours or of the job would see them.
+    """
+    kind, at = "", 0
+    with OF_TORCH:  # a wrapper may have no storage
+        if type(loss).__name__ == "Tensor" and loss.is_cpu and loss.numel() == 1:  # type: ignore[attr-defined]
+            kind, at = str(loss.dtype), loss.data_ptr()  # type: ignore[attr-defined]
+    if not at:
+        return UNKNOWN
+    if kind in _READ:
+        return FINITE if math.isfinite(_READ[kind].from_address(at).value) else NOT_FINITE
+    if kind in _HALF_EXPONENT:
+        exponent = _HALF_EXPONENT[kind]
+        return FINITE if ctypes.c_uint16.from_address(at).value & exponent != exponent else NOT_FINITE
+    return UNKNOWN
+
+
+class DeviceLoss:
+    """The loss of one sampled step, on its way to the host.
+
+    One on a CUDA device is copied into page-locked memory behind the work that is queued already on its
+    device, with an event after it: what the copy shows is told one sampled step later, once its event has
+    passed; the host asks, and never waits for it.
+    """
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._on_its_way: tuple[Tensor, TimedEvent] | None = None
+        self._memory: dict[str, Tensor] = {}
+        self.broken = False  # it raised once: not tried again
+
+    def finite(self, loss: object) -> int:
+        """FINITE, NOT_FINITE or UNKNOWN: of this loss on the CPU, of an earlier one on a device."""
+        if isinstance(loss, (list, tuple)):
+            loss = loss[0] if loss else None
+        with unseen():
+            if type(loss).__name__ != "Tensor" or self.broken or not getattr(loss, "is_cuda", False):
+                return loss_finite(loss)
+            with OF_TORCH:
+                if capturing(self._torch):
+                    return UNKNOWN
+                arrived = self._arrived()
+                if self._on_its_way is None:
+                    self._send(cast(Tensor, loss))
+                return arrived
+        self.broken, self._on_its_way = True, None
+        return UNKNOWN
+
+    def _arrived(self) -> int:
+        if self._on_its_way is None or not self._on_its_way[1].query():
+            return UNKNOWN
+        memory, self._on_its_way = self._on_its_way[0], None
+        return loss_finite(memory)
+
+    def _send(self, loss: Tensor) -> None:
+        torch, kind = self._torch, str(loss.dtype)
+        if loss.numel() != 1 or (kind not in _READ and kind not in _HALF_EXPONENT) or self._watched():
+            return
+        memory = self._memory.get(kind)
+        if memory is None:
+            memory = self._memory[kind] = torch.empty((), dtype=loss.dtype, pin_memory=True)
+        memory.zero_()  # whatever becomes of the copy, no number is made up
+        memory.copy_(loss.detach().reshape(()), non_blocking=True)
+        # The copy went to the loss's device; an event on the current one could pass before it.
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(loss.device))
+        self._on_its_way = memory, event
+
+    def _watched(self) -> bool:
+        """A mode of the job would see our copy."""
+        modes = getattr(self._torch._C, "_len_torch_dispatch_stack", None)
+        return bool(modes is not None and modes())
 
 
 class Sampling:

@@ -154,7 +154,7 @@ def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:
     iterator = Iterator()
     watch = LoaderWatch()
     assert watch.queue_empty() is None
-    watch.saw(iterator)
+    watch.found(iterator)
     assert watch.queue_empty() is True
     iterator._task_info[3] = (0, 99)
     assert watch.queue_empty() is False

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 import torch
 
-from autobrrr.agent.phases.loss_value import FINITE, NOT_FINITE, UNKNOWN, DeviceLoss
+from autobrrr.agent.phases.sampled_step import FINITE, NOT_FINITE, UNKNOWN, DeviceLoss
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobrrr.agent.phases.loss_value import FINITE, NOT_FINITE, UNKNOWN, loss_finite
+from autobrrr.agent.phases.sampled_step import FINITE, NOT_FINITE, UNKNOWN, loss_finite
 
 KINDS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 

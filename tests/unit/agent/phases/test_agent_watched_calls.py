@@ -19,9 +19,9 @@ from autobrrr.agent.live_torch.module_call_slot import SLOT, InSlot, beneath, un
 from autobrrr.agent.loop.fallback_marks import FallbackMarks
 from autobrrr.agent.phases.batch_shapes import batch_size, token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch
-from autobrrr.agent.phases.loss_value import FINITE, DeviceLoss
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.phases.phase_hooks import PhaseHooks
+from autobrrr.agent.phases.sampled_step import FINITE, DeviceLoss
 from autobrrr.agent.remedies.model_calls.call_layers import Call, Rank, is_taken, lead_through
 
 
@@ -58,8 +58,7 @@ def by_phase_hooks(model: nn.Module) -> tuple[PhaseClock, Callable[[], object]]:
     clock = PhaseClock()
     hooks = PhaseHooks(job, clock, LoaderWatch(job), fail)
     clock.owner, clock.on = get_ident(), True
-    hooks.make_root_hooks([model])
-    hooks.place_root_hooks()
+    hooks.watch_roots([model])
     return clock, lambda: hooks.take_off(at_boundary=True)
 
 
