@@ -144,15 +144,13 @@ def sample(
     latest = max(end, min(end + 3 * for_s, time.monotonic() + MOST_S))  # of a job that keeps the interpreter
     with looks_come_soon():
         while time.monotonic() < (end if len(taken) >= ENOUGH else latest) and not ended():
-            found = look(ident, foreign)
+            found = look(ident, foreign, loader)
             if found is None:
                 break
             now_ns = time.perf_counter_ns()
             is_long = usual_ns is not None and running_ns() > LONGER * usual_ns
             taken.append((found, now_ns - before_ns, is_long, *sleeps.see(found.place, now_ns)))
             before_ns = now_ns
-            if found.place.in_loader and loader.is_unknown():
-                loader.found(_iterator_on(ident))
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
@@ -200,10 +198,10 @@ def in_library(path: UserStack, inner: CodeType, loop_sites: set[CallSite], fore
     return next((at for at in path if is_own(at[0], foreign)), None) in loop_sites
 
 
-def look(ident: int, foreign: tuple[str, ...]) -> StackLook | None:
+def look(ident: int, foreign: tuple[str, ...], loader: LoaderWatch | None = None) -> StackLook | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
-    return None if frame is None else look_at(frame, foreign)
+    return None if frame is None else look_at(frame, foreign, loader)
 
 
 @contextmanager
@@ -238,10 +236,11 @@ def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
     return (*(folder.rstrip("/") + "/" for folder in folders), generated, "<frozen", "<autobrrr", ours)
 
 
-def look_at(inner: FrameType, foreign: tuple[str, ...]) -> StackLook:
+def look_at(inner: FrameType, foreign: tuple[str, ...], loader: LoaderWatch | None = None) -> StackLook:
     """The innermost frame of the user's code, the phase, whether loader or collective are on the stack.
 
-    The path is the user's; of others' code it has what gates a synchronization.
+    The path is the user's; of others' code it has what gates a synchronization. A `loader` that knows no
+    iterator is told the one that is asked for a batch.
     """
     frame: FrameType | None = inner
     path: list[CallSite] = []
@@ -261,6 +260,8 @@ def look_at(inner: FrameType, foreign: tuple[str, ...]) -> StackLook:
         if own and shown is None:
             shown = path[-1]
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
+            if loader is not None and not in_loader and loader.is_unknown():
+                loader.found(frame.f_locals.get("self"))
             in_loader = True
             phase = "data_wait"
         elif shown is None and file.endswith("torch/distributed/distributed_c10d.py"):
@@ -276,16 +277,6 @@ def look_at(inner: FrameType, foreign: tuple[str, ...]) -> StackLook:
     where = named(*(shown or (inner.f_code, inner.f_lasti)))
     place = Place(where, phase, in_loader, in_collective, does, shown is not None)
     return StackLook(place, tuple(path), inner.f_code)
-
-
-def _iterator_on(ident: int) -> object:
-    """What a thread that stands in torch's loader asks for a batch; None where it is there no more."""
-    frame = sys._current_frames().get(ident)
-    while frame is not None and not (
-        _LOADER in frame.f_code.co_filename and frame.f_code.co_name == "__next__"
-    ):
-        frame = frame.f_back
-    return None if frame is None else frame.f_locals.get("self")
 
 
 def _loading(frame: FrameType) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY
@@ -35,39 +35,30 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 def byte_count(batch: object) -> int:
     """Bytes of the tensors and arrays of a batch, as far as it shows them."""
     with unseen():
-        return _bytes(batch, _DEEP)
-
-
-def _bytes(thing: object, deep: int) -> int:
-    if _is_array(thing) and type(found := getattr(thing, "nbytes", None)) is int:
-        return found
-    return sum(_bytes(part, deep - 1) for part in _parts(thing)) if deep else 0
+        sizes = [getattr(each, "nbytes", None) for each, _ in _arrays(batch, _DEEP)]
+        return sum(size for size in sizes if type(size) is int)
 
 
 def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
     """The first that is known, of the arguments in their order."""
-    with unseen():
-        found = _within(of, args, _DEEP)
-        return _within(of, kwargs, _DEEP) if found < 0 and kwargs else found
-
-
-def _within(of: Measure, thing: object, deep: int) -> int:
-    """The first that is known in here; what can't be read, whatever it raises, has no size."""
-    with ANY:  # a nested tensor has no sizes, a property may raise anything
-        return _found(of, thing, deep)
-    return -1
-
-
-def _found(of: Measure, thing: object, deep: int) -> int:
-    if _is_array(thing) and isinstance(shape := getattr(thing, "shape", None), tuple):
-        size = of(thing, shape)
-        return size if type(size) is int else -1
-    if deep:
-        for part in _parts(thing):
-            size = _within(of, part, deep - 1)
-            if size >= 0:
+    with unseen(), ANY:
+        for each, shape in chain(_arrays(args, _DEEP), _arrays(kwargs, _DEEP)):
+            size = of(each, shape)
+            if type(size) is int and size >= 0:
                 return size
     return -1
+
+
+def _arrays(thing: object, deep: int) -> Iterator[tuple[object, tuple[int, ...]]]:
+    """What has a shape in there, and its shape."""
+    shape: object = None
+    with ANY:  # a nested tensor has no sizes, a property may raise anything
+        shape = getattr(thing, "shape", None) if _is_array(thing) else None
+    if isinstance(shape, tuple):
+        yield thing, shape
+    elif deep:
+        for part in _parts(thing):
+            yield from _arrays(part, deep - 1)
 
 
 def _is_array(thing: object) -> bool:

@@ -206,13 +206,10 @@ def accelerator_bytes() -> tuple[int, int]:
 
     Both out of one call: `memory_stats`, of which torch makes two for them, flattens hundreds of figures.
     """
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is None or not cuda_in_use():
+    if not cuda_in_use():
         return -1, -1
-    nested = getattr(sys.modules["torch"]._C, "_cuda_memoryStats", None)
-    if nested is None:
-        return int(cuda.memory_allocated()), int(cuda.memory_reserved())
-    stats = nested(cuda.current_device())
+    torch = sys.modules["torch"]
+    stats = torch._C._cuda_memoryStats(torch.cuda.current_device())
     allocated, reserved = stats["allocated_bytes"], stats["reserved_bytes"]
     return int(allocated["all"]["current"]), int(reserved["all"]["current"])
 
