@@ -142,9 +142,8 @@ def test_where_torch_can_not_start_workers_the_epoch_begins_without(monkeypatch:
 
 def test_a_loader_that_is_made_anew_gets_workers_and_one_that_evaluation_reads_does_not() -> None:
     model = torch.nn.Linear(3, 1)
-    iterator = iter(DataLoader(Numbers(), batch_size=4))
-    job = Job(torch)
-    job.saw_iterator(iterator)
+    first = DataLoader(Numbers(), batch_size=4)
+    job = seen(first)
     job.saw_optimizer(torch.optim.SGD(model.parameters(), 0.1))
     (undo,) = apply(job, WORKERS)
     job.saw_optimizer(optimizer := torch.optim.SGD(model.parameters(), 0.1))
@@ -152,9 +151,9 @@ def test_a_loader_that_is_made_anew_gets_workers_and_one_that_evaluation_reads_d
     assert len(list(made)) == 6
     with torch.no_grad():
         assert len(list(read)) == 6
-    assert (made.num_workers, read.num_workers) == (2, 0)
+    assert (first.num_workers, made.num_workers, read.num_workers) == (2, 2, 0)
     undo()
-    assert made.num_workers == 0
+    assert (first.num_workers, made.num_workers) == (0, 0)
     assert optimizer
 
 

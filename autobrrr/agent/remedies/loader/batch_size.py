@@ -9,12 +9,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ...live_torch.available_memory import figure, free_bytes
 from ...live_torch.live_job import Job
 from ..device_headroom import step_bytes
 from ..registry import Option, Refused, Undo, remedy
-from .loader_settings import LoaderView, set_loaders
+from .loader_settings import set_loaders
 
 _MADE: weakref.WeakSet[object] = weakref.WeakSet()  # samplers of larger batches
 
@@ -38,14 +39,15 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
     if free is not None and needed > free // 2:
         raise Refused(f"{factor} times the batch may need {needed >> 20} MiB more, {free >> 20} MiB are free")
 
-    def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.indices in _MADE:
+    def settle(loader: Any) -> Mapping[str, object]:
+        indices = loader._index_sampler
+        if indices in _MADE:
             raise Refused("its batches are larger already")
-        if type(view.indices) is not plain:
+        if type(indices) is not plain:
             raise Refused("its batches are made by a sampler of the job's own")
-        state = vars(view.indices)
+        state = vars(indices)
         size = state["batch_size"]
-        if size * factor > len(view.dataset):
+        if size * factor > len(loader.dataset):
             raise Refused(f"the dataset is smaller than a batch of {factor} times {size}")
         sampler = make(state["sampler"], size * factor, state["drop_last"])
         _MADE.add(sampler)

@@ -21,7 +21,7 @@ from ...live_torch.live_job import Job
 from ..registry import RefusalCode, Refused, WatchedUndo
 from .loader_epochs import EPOCHS
 
-Settle = Callable[["LoaderView"], Mapping[str, object]]
+Settle = Callable[[Any], Mapping[str, object]]
 """Attributes to set on a loader, by name; raises Refused where that does not fit."""
 
 PATIENCE_S = 5  # longest wait for one batch; a recipe's workers get all the time that the script gives them
@@ -47,14 +47,13 @@ class LoaderSettings:
         """A loader is about to begin an epoch: the first time, change it."""
         if loader in self._changed or self.trouble or self._job.evaluates:
             return
-        view = LoaderView(loader)
         try:
-            settings = dict(_settled(self._settle, view))
+            settings = dict(_settled(self._settle, loader))
         except Refused:
             return
         state = vars(loader)  # not setattr: torch guards some of these names once a loader is made
-        forks = {"num_workers", "prefetch_factor"} & settings.keys()
-        if forks and settings.get("num_workers") != 0 and view.in_order is not False and MAKER not in state:
+        forks = {"num_workers", "prefetch_factor"} & settings.keys() and settings.get("num_workers") != 0
+        if forks and state.get("in_order", True) and MAKER not in state:
             settings[MAKER] = maker(loader, self._failed, self._patience_s)
         self._changed[loader] = {name: state.get(name, _ABSENT) for name in settings}, settings
         state.update(settings)
@@ -91,9 +90,9 @@ class LoaderSettings:
                 state["_iterator"] = None  # its workers end with the epoch that still reads from them
 
 
-def _settled(settle: Settle, view: LoaderView) -> Mapping[str, object]:
-    settings = settle(view)
-    if view.persistent_workers and view.began:
+def _settled(settle: Settle, loader: Any) -> Mapping[str, object]:
+    settings = settle(loader)
+    if loader.persistent_workers and loader._iterator is not None:
         raise Refused("its workers stay for the whole run: it takes a new start")
     return settings
 
@@ -104,13 +103,12 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     Raises:
         Refused: no loader is known, or the settings fit none of those that are; with every reason.
     """
-    found = job.loaders or ([] if job.iterator is None else [job.iterator])  # whose loader nobody has seen
-    if not found:
+    if not job.loaders:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
     reasons: dict[str, RefusalCode] = {}
-    for each in found:
+    for loader in job.loaders:
         try:
-            _settled(settle, LoaderView(each))
+            _settled(settle, loader)
             break
         except Refused as refused:
             reasons[str(refused)] = refused.code
@@ -124,20 +122,6 @@ def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
             settings.begins(loader)
         undo.pop_all()
     return WatchedUndo(settings.undo, lambda: settings.trouble)
-
-
-class LoaderView:
-    """Settings of a loader, or of its iterator, which keeps them behind a `_`; None for what it has not."""
-
-    def __init__(self, thing: object) -> None:
-        self._state = vars(thing)
-        self.is_iterator = "num_workers" not in self._state
-        self.began = self.is_iterator or self._state.get("_iterator") is not None
-        self.indices: object = thing._index_sampler  # type: ignore[attr-defined]
-        self.map_style = self._state["_dataset_kind"] == 0
-
-    def __getattr__(self, name: str) -> Any:
-        return self._state.get(f"_{name}" if self.is_iterator else name)
 
 
 MAKER = "_get_iterator"  # the DataLoader's method that makes its iterators

@@ -10,16 +10,18 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from ...live_torch.live_job import Job
 from ...wire.plain_number import whole_number
 from ..registry import Option, RefusalCode, Refused, Undo, remedy
-from .loader_settings import LoaderView, set_loaders
+from .loader_settings import set_loaders
 
 MOST_WORKERS = 8  # by default
 MOST_ASKED_FOR = 64
 AHEAD = 2  # batches a worker loads ahead, where the script does not say: torch's default
 WORKER_BYTES = 16 << 20  # pages of a forked worker that are its own: 12.5 MiB with torch 2.13
+MAP_STYLE = 0  # torch.utils.data._DatasetKind.Map
 UNSHARED = ("_io", "h5py", "lmdb", "sqlite3", "tarfile", "zipfile")
 """Modules whose objects hold a place in an open file, which forked processes would move for each other."""
 
@@ -72,16 +74,16 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     given = options.get("workers")
     wanted = given if type(given) is int else _workers_here()
 
-    def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.num_workers == wanted:
+    def settle(loader: Any) -> Mapping[str, object]:
+        if loader.num_workers == wanted:
             raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
-        if not view.map_style:
+        if loader._dataset_kind != MAP_STYLE:
             raise Refused("each worker of an iterable dataset may load all of it")
         if not wanted:
             return {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
         _refuse_processes()
-        _refuse_open_files(view.dataset)
-        return {"num_workers": wanted, "prefetch_factor": view.prefetch_factor or AHEAD}
+        _refuse_open_files(loader.dataset)
+        return {"num_workers": wanted, "prefetch_factor": loader.prefetch_factor or AHEAD}
 
     return set_loaders(job, settle)
 
@@ -122,10 +124,10 @@ def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
 
 
 def _set(job: Job, name: str, value: object, *, by_workers: bool = True) -> Undo:
-    def settle(view: LoaderView) -> Mapping[str, object]:
-        if by_workers and not view.num_workers:
+    def settle(loader: Any) -> Mapping[str, object]:
+        if by_workers and not loader.num_workers:
             raise Refused("the loader has no workers", RefusalCode.NOT_MET)
-        if getattr(view, name) == value:
+        if getattr(loader, name) == value:
             raise Refused(f"the loader has {name}={value} already")
         return {name: value}
 
