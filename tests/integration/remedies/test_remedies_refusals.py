@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,15 +12,17 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.live_torch.torch_log import loaded
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.optimizer.optimizer_kernels import SAME_BITS
-from autobrrr.agent.remedies.process.thread_counts import MklThreads, physical_cores
+from autobrrr.agent.remedies.process.thread_counts import physical_cores
 from autobrrr.agent.remedies.registry import Refused
 from support.agent.remedies import OPTIMIZERS, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
+LIBRARY: Any = loaded(torch, "libtorch_cpu.so")
 FUSED, FOREACH = REGISTRY["optimizer.fused"], REGISTRY["optimizer.foreach"]
 
 
@@ -216,18 +219,16 @@ def test_threads_stay_as_many_where_the_job_compiles_unless_a_recipe_set_them_at
     active.undo(active.apply(job, "threads.intra_op", wanted, planned=True))
 
 
-@pytest.mark.skipif(MklThreads(torch).read() is None, reason="torch has no MKL inside")
+@pytest.mark.skipif(not hasattr(LIBRARY, "mkl_serv_get_dynamic"), reason="torch has no MKL inside")
 @pytest.mark.parametrize("adjusts", [0, 1])
 def test_whether_mkl_adjusts_its_threads_is_as_it_was_after_the_undo(adjusts: int) -> None:
-    mkl = MklThreads(torch)
-    before = mkl.read()
-    assert before is not None
-    mkl.write(adjusts)
+    before = LIBRARY.mkl_serv_get_dynamic()
+    LIBRARY.mkl_serv_set_dynamic(adjusts)
     undo = REGISTRY["threads.intra_op"].apply(Job(torch), {"threads": 2})
-    assert mkl.read() == 0
+    assert LIBRARY.mkl_serv_get_dynamic() == 0
     undo()
-    assert mkl.read() == adjusts
-    mkl.write(before)
+    assert LIBRARY.mkl_serv_get_dynamic() == adjusts
+    LIBRARY.mkl_serv_set_dynamic(before)
 
 
 def test_physical_cores_count_siblings_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import ModuleType
+from typing import Any
 
 from ...live_torch.live_job import Job
 from ...live_torch.torch_log import loaded
@@ -37,36 +37,17 @@ def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
     if torch.get_num_threads() == wanted:
         raise Refused(f"the job uses {wanted} {'thread' if wanted == 1 else 'threads'} already")
-    adjusts = MklThreads(torch)
-    before = adjusts.read()
+    library: Any = loaded(torch, "libtorch_cpu.so")
+    asked = getattr(library, "mkl_serv_get_dynamic", None)  # where torch has MKL inside
+    adjusts = asked is not None and asked()
     back = switch(torch.get_num_threads, torch.set_num_threads, wanted)
-    ours = adjusts.read()
 
     def undo() -> None:
         back()
-        # torch sets it with every number of threads: whether MKL may take fewer for a small product.
-        if before is not None and before != ours and adjusts.read() == ours:
-            adjusts.write(before)
+        if adjusts:  # MKL might take fewer for a small product; with a number of threads torch forbids it
+            library.mkl_serv_set_dynamic(1)
 
     return undo
-
-
-class MklThreads:
-    """Whether MKL, where torch has it inside, takes fewer threads than it may for small products."""
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._library = loaded(torch, "libtorch_cpu.so")
-
-    def read(self) -> int | None:
-        """1 or 0; None where there is no MKL to ask."""
-        asked = getattr(self._library, "mkl_serv_get_dynamic", None)
-        return None if asked is None else int(asked())
-
-    def write(self, value: int) -> None:
-        """Only what was read before."""
-        put = getattr(self._library, "mkl_serv_set_dynamic", None)
-        if put is not None:
-            put(value)
 
 
 @remedy(
