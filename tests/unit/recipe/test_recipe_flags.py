@@ -91,11 +91,8 @@ def test_a_remedy_that_the_recipe_s_own_variables_rule_out_is_left_out() -> None
 
 
 def test_variables_of_a_recipe_are_those_of_its_remedies() -> None:
-    found = recipe.parse(
-        'schema = 1\n[remedies]\n"cuda.allocator" = { expandable_segments = false }\n'
-        '"optimizer.fused" = true\n'
-    )
-    assert recipe.environment(found, {}) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}
+    found = recipe.parse('schema = 1\n[remedies]\n"cuda.allocator" = {}\n"optimizer.fused" = true\n')
+    assert recipe.environment(found, {}) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert recipe.environment(found, {}, ["cuda.allocator"]) == {}
 
 

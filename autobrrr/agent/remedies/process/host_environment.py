@@ -1,6 +1,6 @@
 """What a process takes from its environment at its start: another allocator, glibc's limits, CUDA's memory.
 
-`run` sets the variables before the process exists; in it, the remedy looks whether they are set.
+`run` sets the variables before the process exists, or leaves the remedy out; in it, nothing is left to do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...live_torch.live_job import Job
-from ..registry import Environment, Option, Refused, Undo, remedy
+from ..registry import Option, Refused, Undo, remedy
 
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -46,23 +46,18 @@ def preloaded_library(
 
 
 def _malloc_variables(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
-    mapped = int(str(options.get("mmap_threshold", 1 << 30)))
     name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     if name != "glibc":
         raise Refused("this machine's C library is not glibc")
-    if tuple(map(int, version.split(".")[:2])) < ANY_THRESHOLD:
-        mapped = min(mapped, 32 << 20)
+    old = tuple(map(int, version.split(".")[:2])) < ANY_THRESHOLD
     if TUNABLE in env.get(TUNABLES, ""):
         raise Refused(f"{TUNABLES} sets up glibc's allocator already")
-    wanted = {MMAP_THRESHOLD: str(mapped), TRIM_THRESHOLD: str(options.get("trim_threshold", KEPT_BYTES))}
+    wanted = {MMAP_THRESHOLD: str(32 << 20 if old else 1 << 30), TRIM_THRESHOLD: str(KEPT_BYTES)}
     return _unless_set(wanted, env, MALLOC)
 
 
 def _cuda_variable(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
-    settings = [f"expandable_segments:{bool(options.get('expandable_segments', True))}"]
-    split = options.get("max_split_size_mb")
-    settings += [] if split is None else [f"max_split_size_mb:{split}"]
-    return _unless_set({CUDA[0]: ",".join(settings)}, env, CUDA)
+    return _unless_set({CUDA[0]: "expandable_segments:True"}, env, CUDA)
 
 
 def _unless_set(wanted: dict[str, str], env: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
@@ -72,24 +67,14 @@ def _unless_set(wanted: dict[str, str], env: Mapping[str, str], names: tuple[str
     return wanted
 
 
-def _look(environment: Environment, job: Job, options: Mapping[str, object]) -> Undo:
-    """Raises Refused where the process was not started with these variables."""
-    if environment is _cuda_variable and not job.torch.cuda.is_available():
-        raise Refused("there is no CUDA device here")
-    for name, value in environment(options, {}).items():
-        if value not in os.environ.get(name, ""):
-            raise Refused(f"{name} is read at the start: it takes a new start through autobrrr run")
+def _is_set(job: Job, options: Mapping[str, object]) -> Undo:
     return lambda: None
 
 
-def _at_start(environment: Environment, name: str, **about: object) -> None:
-    entry = partial(remedy, name, reach="relaunch", cls="bitwise", undo_safe=False, environment=environment)
-    entry(**about)(partial(_look, environment))  # type: ignore[arg-type]
-
-
+_at_start = partial(remedy, reach="relaunch", cls="bitwise", undo_safe=False)
 _at_start(
-    preloaded_library,
     "host.allocator",
+    environment=preloaded_library,
     treats=("memory", "overhead"),
     doc="Start the job with another allocator in place of glibc's.",
     targets=("malloc",),
@@ -102,46 +87,22 @@ _at_start(
             doc="The allocator.",
         ),
     ),
-)
+)(_is_set)
 # Above the mmap threshold a block is a mapping of its own: made, faulted in page by page and unmapped for
 # each temporary tensor. Free bytes at the top of the heap above the trim threshold are given back.
 _at_start(
-    _malloc_variables,
     "host.malloc",
+    environment=_malloc_variables,
     treats=("memory", "overhead", "underfilled"),
     doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
     targets=("malloc",),
-    options=(
-        Option(
-            name="mmap_threshold",
-            kind="int",
-            default=1 << 30,
-            low=1 << 20,
-            high=1 << 30,
-            doc="Bytes from which a block is a mapping of its own.",
-        ),
-        Option(
-            name="trim_threshold",
-            kind="int",
-            default=KEPT_BYTES,
-            low=1 << 20,
-            high=KEPT_BYTES,
-            doc="Free bytes at the top of the heap above which they are given back.",
-        ),
-    ),
-)
+)(_is_set)
 _at_start(
-    _cuda_variable,
     "cuda.allocator",
+    environment=_cuda_variable,
     treats=("memory", "sync"),
     doc="Let the CUDA caching allocator grow its segments: less fragmentation, fewer calls of cudaMalloc.",
     targets=("cuda.allocator",),
-    options=(
-        Option(name="expandable_segments", kind="bool", default=True, doc="Segments that can grow."),
-        Option(
-            name="max_split_size_mb", kind="int", low=21, high=65536, doc="Larger blocks are never split."
-        ),
-    ),
     needs=("cuda",),
     unproven=True,
-)
+)(_is_set)
