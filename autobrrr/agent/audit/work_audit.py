@@ -14,13 +14,14 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
 from ..job_facts import own_files
 from ..live_torch.compiled_code import frames_begun
-from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
+from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.job_signals import Ours
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
@@ -86,7 +87,7 @@ class WorkAudit:
         self._busy = False
         self._broken = False
         self._compiles = False
-        self._mode: Mode | None = None
+        self._mode: AbstractContextManager[object] | None = None
         self._models: dict[int, Any] = {}
         self._names: dict[int, str] = {}
         self._parameters: dict[int, Any] = {}

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import ModuleType
-from typing import Protocol
 
 _OWN = __name__.partition(".")[0]
 NO_BACKWARD = -1
@@ -19,25 +18,9 @@ Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
 
-class Mode(Protocol):
-    """A dispatch mode."""
-
-    handler: Handler | None
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
-
-
-def dispatch_mode(torch: ModuleType, handler: Handler) -> Mode:
+def dispatch_mode(torch: ModuleType, handler: Handler) -> AbstractContextManager[object]:
     """A mode, not yet entered."""
-    mode: Mode = _mode_class(torch)()
-    mode.handler = handler
-    return mode
-
-
-def modes_on_stack(torch: ModuleType) -> int:
-    """Dispatch modes that are on, on this thread."""
-    return int(torch._C._len_torch_dispatch_stack())
+    return _mode_class(torch)(handler)
 
 
 def running_backward(torch: ModuleType) -> int:
@@ -77,51 +60,27 @@ def saves_by_hooks(torch: ModuleType) -> bool:
 
 def foreign_mode(torch: ModuleType) -> str | None:
     """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
-    mode = mode_of_the_job(torch)
-    if mode is not None:
-        return f"a torch {mode[0]} mode of the job's own is active ({type(mode[1]).__name__})"
-    if saves_by_hooks(torch):
-        return "hooks of the job's own on saved tensors are active"
-    return None
-
-
-def mode_of_the_job(torch: ModuleType) -> tuple[str, object] | None:
-    """The kind of a mode of the job's own that is on, on this thread, and the mode."""
-    dispatch = [torch._C._get_dispatch_stack_at(index) for index in range(modes_on_stack(torch))]
-    for kind, modes in (("dispatch", dispatch), ("function", function_modes(torch))):
+    inside = torch._C
+    dispatch = map(inside._get_dispatch_stack_at, range(inside._len_torch_dispatch_stack()))
+    function = map(inside._get_function_stack_at, range(inside._len_torch_function_stack()))
+    for kind, modes in (("dispatch", dispatch), ("function", function)):
         for mode in modes:
             # What `torch.set_default_device` puts on only says where tensors are made.
             home = str(type(mode).__module__).partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
-                return kind, mode
-    return None
-
-
-def function_modes(torch: ModuleType) -> list[object]:
-    """Function modes of this thread, the innermost last."""
-    count: int = torch._C._len_torch_function_stack()
-    return [torch._C._get_function_stack_at(index) for index in range(count)]
-
-
-def runs_own_code(torch: ModuleType, kind: type) -> bool:
-    """Whether tensors of this kind run code of their own for each function or operator that takes them."""
-    if kind in (torch.Tensor, torch.nn.Parameter):
-        return False
-    function = getattr(kind, "__torch_function__", None)
-    usual = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__.__func__)
-    dispatch = getattr(kind, "__torch_dispatch__", torch._C._disabled_torch_dispatch_impl)
-    return (
-        getattr(function, "__func__", function) not in usual
-        or dispatch is not torch._C._disabled_torch_dispatch_impl
-    )
+                return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
+    return "hooks of the job's own on saved tensors are active" if saves_by_hooks(torch) else None
 
 
 @functools.lru_cache(maxsize=1)
-def _mode_class(torch: ModuleType) -> type[Mode]:
+def _mode_class(torch: ModuleType) -> Callable[[Handler], AbstractContextManager[object]]:
     class HandledDispatchMode(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[name-defined, misc]
         # A higher order operator under a mode that does not announce this raises, in the user's step.
         supports_higher_order_operators = True
-        handler: Handler | None = None
+
+        def __init__(self, handler: Handler) -> None:
+            super().__init__()
+            self.handler = handler
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
@@ -138,8 +97,6 @@ def _mode_class(torch: ModuleType) -> type[Mode]:
             args: tuple[object, ...] = (),
             kwargs: dict[str, object] | None = None,
         ) -> object:
-            if self.handler is None:
-                return operator(*args, **(kwargs or {}))
             return self.handler(operator, args, kwargs or {})
 
     return HandledDispatchMode

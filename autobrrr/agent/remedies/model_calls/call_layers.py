@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch import module_call_slot
-from ...live_torch.dispatch_modes import runs_own_code
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module, Tensor
 from ..registry import RefusalCode, Refused, Undo
@@ -153,13 +152,11 @@ def _refuse_kind(torch: ModuleType, part: Module) -> None:
 
 
 def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
-    if runs_own_code(torch, type(tensor)):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise Refused(f"the parameters are of the kind {type(tensor).__name__}")
     device = str(tensor.device).partition(":")[0]
     if device not in ("cpu", "cuda"):
         raise Refused(f"the parameters are on a device of the kind {device}")
-    if device == "cpu" and tensor.is_shared():
-        raise Refused("the parameters lie in memory that other processes write")
 
 
 def device_types(modules: Iterable[Module]) -> set[str]:
