@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from _thread import get_ident
 from collections.abc import Callable
+from dataclasses import dataclass
 from sys import _getframe
 from types import FunctionType
 from typing import cast
@@ -18,6 +19,8 @@ from .torch_types import Module
 
 SLOT = "_compiled_call_impl"
 Call = Callable[..., object]
+Layer = Callable[[Call], Call]
+"""Given what is called beneath it, what is called in its place."""
 
 
 class InSlot:
@@ -29,19 +32,19 @@ class InSlot:
 
     Attributes:
         watches: The outermost first.
-        layers: Called in place of the module's own code; None: that is called.
+        layers: By their rank, the outermost first.
+        led: The layers, called in place of the module's own code; None: that is called.
         theirs: What the job has put there before.
     """
 
-    __slots__ = ("_enter", "_leave", "_maker", "_module", "layers", "theirs", "watches")
+    __slots__ = ("_maker", "_module", "layers", "led", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
-        self._enter: Call | None = None
-        self._leave: Call | None = None
         self._maker = get_ident()  # at a boundary: only there may the module's dict get shorter
         self.watches: tuple[Watch, ...] = ()
-        self.layers: Call | None = None
+        self.layers: dict[int, Layer] = {}
+        self.led: Call | None = None
         self.theirs = theirs
 
     @property
@@ -65,13 +68,15 @@ class InSlot:
             if vars(called).get(SLOT) is self and vars(called) is not vars(module):
                 _fill(called, call)
             return (called._call_impl if call is None else call)(*args, **kwargs)
-        if self._enter is not None:
-            self._enter(module, args, kwargs)
-        if self.layers is not None:
-            call = self.layers
+        for one in self.watches:
+            if one.enter is not None:
+                one.enter(module, args, kwargs)
+        if self.led is not None:
+            call = self.led
         result = (module._call_impl if call is None else call)(*args, **kwargs)
-        if self._leave is not None:
-            self._leave(module, args, result)
+        for one in reversed(self.watches):
+            if one.leave is not None:
+                one.leave(module, args, result)
         return result
 
     def settle(self) -> None:
@@ -81,8 +86,6 @@ class InSlot:
         may iterate over the module's dict in the middle of a step, so another thread than the one that made
         this leaves None in the slot, which torch takes for nothing there.
         """
-        self._enter = _all_of([one.enter for one in self.watches])
-        self._leave = _all_of([one.leave for one in reversed(self.watches)])
         module = self.module
         if module is None:
             return
@@ -90,33 +93,38 @@ class InSlot:
         found = held.get(SLOT)
         if found is not self and found is not self.theirs:
             return
-        wanted = self if self.watches or self.layers is not None else self.theirs
+        wanted = self if self.watches or self.led is not None else self.theirs
         if wanted is None and get_ident() == self._maker:
             held.pop(SLOT, None)
         elif wanted is not None or SLOT in held:
             held[SLOT] = wanted
 
-    def forget_ended(self) -> None:
-        """Let go of watches that have ended."""
-        self.watches = tuple(one for one in self.watches if one.on)
+    def lead(self) -> None:
+        """Call through the layers of now, each made anew."""
+        call = self._plain_call
+        for rank in sorted(self.layers, reverse=True):
+            call = self.layers[rank](call)
+        self.led = call if self.layers else None
         self.settle()
 
+    @property
+    def _plain_call(self) -> Call:
+        """The module's call as torch makes it, without keeping the module alive."""
+        module = self._module
 
+        def call(*args: object, **kwargs: object) -> object:
+            return module()._call_impl(*args, **kwargs)
+
+        return call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Watch:
     """`enter(module, args, kwargs)` before each call of a module, `leave(module, args, result)` after it."""
 
-    __slots__ = ("_slot", "enter", "leave", "on")
-
-    def __init__(self, slot: InSlot, enter: Call | None, leave: Call | None) -> None:
-        self._slot = slot
-        self.enter = enter
-        self.leave = leave
-        self.on = True
-
-    def end(self) -> None:
-        """Call nothing any more."""
-        self.on = False
-        self._slot.forget_ended()
+    slot: InSlot
+    enter: Call | None
+    leave: Call | None
 
 
 def watch(module: object, enter: Call | None, leave: Call | None) -> Watch:
@@ -134,13 +142,14 @@ def unwatch(one: Watch) -> None:
     A call that has begun goes on. torch reads the slot twice at a call, with no place between the two
     where CPython would let another thread run.
     """
-    one.end()
+    one.slot.watches = tuple(each for each in one.slot.watches if each is not one)
+    one.slot.settle()
 
 
 def beneath(module: object) -> Call | None:
     """What stands in the slot beneath our watches, of ours or the job's; None for nothing."""
     own = _own(module)
-    return theirs(module) if own is None or own.layers is None else own.layers
+    return theirs(module) if own is None or own.led is None else own.led
 
 
 def theirs(module: object) -> Call | None:
@@ -149,11 +158,24 @@ def theirs(module: object) -> Call | None:
     return _not_ours(vars(module).get(SLOT)) if own is None else own.theirs
 
 
-def lead(module: object, layers: Call | None) -> None:
-    """Call this in place of the module's own code from now on; None: its own again. Watches stay."""
+def lead_through(module: object, rank: int, layer: Layer) -> Callable[[], None]:
+    """Add a layer to a module's call; the undo takes it out, and leaves no trace after the last."""
     slot = _made(module)
-    slot.layers = layers
-    slot.settle()
+    slot.layers[rank] = layer
+    slot.lead()
+
+    def undo() -> None:
+        if slot.layers.get(rank) is layer:
+            del slot.layers[rank]
+            slot.lead()
+
+    return undo
+
+
+def is_led(module: object, rank: int) -> bool:
+    """Whether the module's call has a layer of this rank."""
+    own = _own(module)
+    return own is not None and rank in own.layers
 
 
 def _own(module: object) -> InSlot | None:
@@ -171,19 +193,6 @@ def _made(module: object) -> InSlot:
     if isinstance(vars(module).get(SLOT), InSlot):
         _fill(module, below)  # of a module that this one was copied from
     return InSlot(module, below)
-
-
-def _all_of(calls: list[Call | None]) -> Call | None:
-    """One function for all; None for none."""
-    present = [call for call in calls if call is not None]
-    if len(present) <= 1:
-        return present[0] if present else None
-
-    def each(*args: object) -> None:
-        for call in present:
-            call(*args)
-
-    return each
 
 
 def _not_ours(found: object) -> Call | None:

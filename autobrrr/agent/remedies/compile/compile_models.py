@@ -25,10 +25,10 @@ from ...job_facts import own_files
 from ...live_torch.compiled_code import STEADY, compiled_graphs, forget_graphs
 from ...live_torch.graph_capture import capturing
 from ...live_torch.live_job import Job
+from ...live_torch.module_call_slot import Call
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.call_layers import (
-    Call,
     Rank,
     device_types,
     hold_gradients,

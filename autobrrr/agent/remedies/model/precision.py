@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch.live_job import Job
+from ...live_torch.module_call_slot import Call
 from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import (
-    Call,
     Rank,
     autocast_states,
     device_types,

@@ -13,7 +13,8 @@ from importlib import import_module
 from types import ModuleType
 
 from ...live_torch.live_job import Job
-from ..model_calls.call_layers import Call, Rank, lead_through, repeated_blocks, trained_roots
+from ...live_torch.module_call_slot import Call
+from ..model_calls.call_layers import Rank, lead_through, repeated_blocks, trained_roots
 from ..registry import Refused, Undo, remedy
 
 STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import ModuleType
 from typing import cast
 
 from ...live_torch import module_call_slot
 from ...live_torch.live_job import Job
+from ...live_torch.module_call_slot import Layer
 from ...live_torch.torch_types import Module, Tensor
 from ..registry import RefusalCode, Refused, Undo
 
-Call = module_call_slot.Call
-Layer = Callable[[Call], Call]
-_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
 FEWEST = 2
-SHARE = 0.3  # of the trained parameters, for it to be worth while
 
 
 class Rank(IntEnum):
@@ -43,50 +41,14 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     """
     if is_taken(module):
         raise Refused(f"{type(module).__name__} is compiled already")
-    layers = _LAYERS.setdefault(module, {})
-    if rank in layers:
+    if module_call_slot.is_led(module, rank):
         raise Refused(f"the calls of {type(module).__name__} are led through {rank.name.lower()} already")
-    layers[rank] = layer
-    _rebuild(module)
-    remembered = weakref.ref(module)
-
-    def undo() -> None:
-        live = remembered()
-        if live is None or _LAYERS.get(live, {}).get(rank) is not layer:
-            return
-        del _LAYERS[live][rank]
-        _rebuild(live)
-
-    return undo
+    return module_call_slot.lead_through(module, rank, layer)
 
 
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
     return module_call_slot.theirs(module) is not None
-
-
-def _rebuild(module: Module) -> None:
-    layers = _LAYERS[module]
-    if not layers:
-        del _LAYERS[module]
-    if is_taken(module):  # the job has compiled it meanwhile: theirs stays
-        return
-    call: Call | None = None
-    if layers:
-        call = plain_call(module)
-        for rank in sorted(layers, reverse=True):
-            call = layers[rank](call)
-    module_call_slot.lead(module, call)
-
-
-def plain_call(module: Module) -> Call:
-    """The module's call as torch makes it, without keeping the module alive."""
-    remembered = weakref.ref(module)
-
-    def call(*args: object, **kwargs: object) -> object:
-        return cast(Module, remembered())._call_impl(*args, **kwargs)
-
-    return call
 
 
 def hold_gradients(module: Module) -> Undo:
@@ -192,31 +154,22 @@ def repeated_blocks(roots: Iterable[Module]) -> list[Module]:
     """All repeated blocks below the roots, in the order of the tree.
 
     Raises:
-        Refused: nothing is repeated, or what is holds few of the parameters.
+        Refused: nothing is repeated.
     """
     found: list[Module] = []
     for root in roots:
         found += _below(root)
     if not found:
         raise Refused("no block of the model is repeated")
-    inside = _size(found)
-    if inside < SHARE * _size(roots):
-        share = 100 * inside / max(1, _size(roots))
-        raise Refused(f"the repeated blocks hold only {share:.0f} % of the parameters")
     return found
 
 
 def _below(module: Module) -> list[Module]:
-    kinds: dict[object, list[Module]] = {}
-    for child in module.children():
-        kinds.setdefault(_kind(child), []).append(child)
-    repeated: set[int] = set()
-    for kind, alike in kinds.items():
-        if kind is not None and len(alike) >= FEWEST:
-            repeated |= {id(each) for each in alike}
+    kinds = [(child, _kind(child)) for child in module.children()]
+    count = Counter(kind for _, kind in kinds if kind is not None)
     found: list[Module] = []
-    for child in module.children():
-        found += [child] if id(child) in repeated else _below(child)
+    for child, kind in kinds:
+        found += [child] if count[kind] >= FEWEST else _below(child)
     return found
 
 
@@ -227,13 +180,6 @@ def _kind(module: Module) -> object:
     if container or not any(True for _ in module.children()) or not any(wanted for _, wanted in shapes):
         return None
     return type(module), shapes
-
-
-def _size(modules: Iterable[Module]) -> int:
-    trained = {
-        id(each): each.numel() for module in modules for each in module.parameters() if each.requires_grad
-    }
-    return sum(trained.values())
 
 
 def hook_dicts(root: Module) -> list[Mapping[object, object]]:
