@@ -17,19 +17,17 @@ from typing import Any, Protocol, cast
 
 from ...live_torch.compiled_code import holds_code_of
 from ...live_torch.live_job import Job
-from ...live_torch.torch_types import RemovableHandle, Tensor
+from ...live_torch.torch_types import Module, RemovableHandle, Tensor
 from ..device_headroom import parameter_bytes
 from ..registry import RefusalCode, Refused, Undo, WatchedUndo, remedy
 
 IMPLEMENTATION = "optimizer.implementation"
-_ABSENT = object()
 _CHOICES = ("foreach", "fused", "decoupled_weight_decay")
 Group = dict[str, object]
 # Compared over 100 steps, with every option: the same bits on a CPU in float32 and float64. Others, and half
 # precision in all of them, round differently in some operator.
 SAME_BITS = ("AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "Adadelta", "Adamax", "Rprop")
 FUSED = ("AdamW", "Adam", "SGD", "Adagrad")
-IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
 
 
 @remedy(
@@ -42,7 +40,6 @@ IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its
     takes=lambda job: 2 * parameter_bytes(job),  # two lists of temporaries
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
-    refuse_sparse_modules(job.roots)
     return switch(job.torch, fitting_optimizers(job, _check_foreach), {"foreach": True})
 
 
@@ -68,7 +65,6 @@ def _check_foreach(torch: ModuleType, optimizer: Optimizer) -> None:
     targets=(IMPLEMENTATION,),
 )
 def fused(job: Job, options: Mapping[str, object]) -> Undo:
-    refuse_sparse_modules(job.roots)
     return switch(job.torch, fitting_optimizers(job, _check_fused), {"fused": True, "foreach": False})
 
 
@@ -80,8 +76,6 @@ def _check_fused(torch: ModuleType, optimizer: Optimizer) -> None:
     refuse_unusual(torch, optimizer)
     for parameter in parameters(optimizer):
         state = optimizer.state.get(parameter, {})
-        if "step" in state and not isinstance(state["step"], torch.Tensor):
-            raise Refused("its state holds step counts as plain numbers")  # of a very old checkpoint
         _refuse_other_orders(torch, parameter, [parameter.grad, *state.values()])
     _step_fused_on_scratch(torch, optimizer)
 
@@ -92,15 +86,13 @@ def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[
     Raises:
         Refused: a parameter with gaps in memory, or a gradient or state with other strides.
     """
-    span = 1
-    for stride, size in sorted((stride, size) for size, stride in _order(parameter)):
-        if stride != span:
-            raise Refused("a parameter has gaps in memory, or overlaps with itself")
-        span *= size
+    spans = 1 + sum((size - 1) * stride for size, stride in _order(parameter))
+    if parameter.numel() not in (0, spans):
+        raise Refused("a parameter has gaps in memory, or overlaps with itself")
     for each in beside:
         alike = isinstance(each, torch.Tensor) and each.shape == parameter.shape
         if alike and _order(cast(Tensor, each)) != _order(parameter):
-            raise Refused(IN_ANOTHER_ORDER)
+            raise Refused("a gradient or state lies in memory in another order than its parameter")
 
 
 def _order(tensor: Tensor) -> list[tuple[int, int]]:
@@ -160,18 +152,6 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
         raise Refused("some parameters have never been updated")
 
 
-def refuse_sparse_modules(roots: Iterable[object]) -> None:
-    """Refuse modules that make sparse gradients; these are often cleared by the time we look.
-
-    Raises:
-        Refused: an embedding with `sparse=True`.
-    """
-    for root in roots:
-        for module in root.modules():  # type: ignore[attr-defined]
-            if getattr(module, "sparse", False) is True:
-                raise Refused(f"{type(module).__name__} makes sparse gradients")
-
-
 def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None]) -> list[Optimizer]:
     """The optimizers that a check lets through.
 
@@ -180,6 +160,10 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
     """
     if not job.optimizers:
         raise Refused("no optimizer has stepped yet", RefusalCode.NOT_MET)
+    for root in cast("list[Module]", job.roots):
+        for module in root.modules():
+            if getattr(module, "sparse", False) is True:  # gradients are often cleared by the time we look
+                raise Refused(f"{type(module).__name__} makes sparse gradients")
     reasons = []
     fitting = []
     for found in job.optimizers:
@@ -245,7 +229,7 @@ class _Switched:
         self._torch, self._flags = torch, flags
         self._optimizer = weakref.ref(optimizer)
         self._attributes = set(vars(optimizer))  # torch's fused SGD notes that it has checked devices
-        self._own = [{name: group.get(name, _ABSENT) for name in flags} for group in optimizer.param_groups]
+        self._own = [{name: group[name] for name in flags} for group in optimizer.param_groups]
         self._counts: list[Tensor | None] = []  # as they lay before, one per parameter
         if flags.get("fused"):
             self._counts = [self._move_count(optimizer, each) for each in parameters(optimizer)]
@@ -263,7 +247,7 @@ class _Switched:
 
     def _in_checkpoint(self, optimizer: object, state: dict[str, list[Group]]) -> None:
         for group, own in zip(state["param_groups"], self._own, strict=False):
-            _put(group, own)
+            group.update(own)
 
     def _move_count(self, optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
         """Put a step count where fused kernels read it, as `load_state_dict` does."""
@@ -282,7 +266,7 @@ class _Switched:
             return
         for group, own in zip(optimizer.param_groups, self._own, strict=False):
             if self._holds(group):
-                _put(group, own)
+                group.update(own)
         for parameter, count in zip(parameters(optimizer), self._counts, strict=False):
             state = optimizer.state.get(parameter, {})
             if count is not None and isinstance(state.get("step"), self._torch.Tensor):
@@ -292,11 +276,3 @@ class _Switched:
             if name.endswith("_for_fused"):
                 delattr(optimizer, name)
         self._own, self._counts = [], []
-
-
-def _put(group: Group, own: Group) -> None:
-    for name, value in own.items():
-        if value is _ABSENT:
-            group.pop(name, None)
-        else:
-            group[name] = value
