@@ -16,10 +16,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.revision_folders import refuse_shared_code
-from autobrrr.prove.run_account import RunAccount
+from autobrrr.prove.run_account import LEAST_COMPARED, RunAccount, accounts_of
 from autobrrr.prove.slower_cause import why_slower
 from autobrrr.prove.work_rules import refusals, work_done
 from autobrrr.quantities import share

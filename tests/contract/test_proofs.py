@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from autobrrr.prove.audit_runs import accounts_of
 from autobrrr.prove.referee import Counted, counted
-from autobrrr.prove.run_account import RunAccount
+from autobrrr.prove.run_account import RunAccount, accounts_of
 from autobrrr.records.proof_records import WorkRefusal
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch

@@ -22,7 +22,6 @@ from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
-from autobrrr.relaunch.study.memory_model import MemoryModel
 from autobrrr.relaunch.study.paired_comparison import ALPHA, Duel, Rule, duel
 from autobrrr.relaunch.study.start_statistics import with_long_steps
 from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, StudyBudget
@@ -31,7 +30,7 @@ from autobrrr.relaunch.study.timed_turns import AFTER, BEFORE, TimedTurns
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.memory_use import Bytes, available_bytes
+from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel, available_bytes
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import times_as_fast

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +73,7 @@ class LiveTrial:
     ran_ns: int = 0  # until it was last paused
     kept: int | str = 0  # so many files of its output, or why none
     _tail: Tail = field(default_factory=Tail)
-    _said: list[dict[str, object]] = field(default_factory=list)
+    _said: dict[str, object] = field(default_factory=dict)  # by the keeper and the init, the latest of each
     _keeper_is_gone: bool = False
     _alive_ns: int = 0
     _last_ns: int = 0  # when the last step ended
@@ -180,7 +180,7 @@ class LiveTrial:
             NoSandbox: walls can't be raised here.
         """
         deadline = time.monotonic() + ANSWER_S
-        while not self._has_said("started") and self.ending is None and time.monotonic() < deadline:
+        while "started" not in self._said and self.ending is None and time.monotonic() < deadline:
             self._hear(0.05)
 
     def pause(self) -> int:
@@ -240,11 +240,10 @@ class LiveTrial:
             self.keeper.stdout.close()
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
-        for line in self._said:
-            if "not_kept" in line:
-                self.kept = str(line["not_kept"])
-            elif "kept" in line:
-                self.kept = int(str(line["kept"]))
+        if "not_kept" in self._said:
+            self.kept = str(self._said["not_kept"])
+        elif "kept" in self._said:
+            self.kept = int(str(self._said["kept"]))
 
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
@@ -273,10 +272,10 @@ class LiveTrial:
             self.link.send(json.dumps(command).encode())
 
     def _ask(self, command: Mapping[str, object], answer: str) -> None:
-        self._said = [line for line in self._said if answer not in line]
+        self._said.pop(answer, None)
         self._send(command)
         deadline = time.monotonic() + ANSWER_S
-        while not self._has_said(answer) and time.monotonic() < deadline:
+        while answer not in self._said and time.monotonic() < deadline:
             if not self._hear(0.2) and self._keeper_is_gone:
                 return
 
@@ -297,11 +296,8 @@ class LiveTrial:
             self._take(json.loads(data))
         return came
 
-    def _has_said(self, what: str) -> bool:
-        return any(what in line for line in self._said)
-
     def _take(self, line: dict[str, object]) -> None:
-        self._said.append(line)
+        self._said |= line
         if "ended" in line:
             if self._reader is not None and not line.get("left"):
                 self._reader.join(0.5)
@@ -326,12 +322,15 @@ class LiveTrial:
                 self._tail.feed(data)
 
 
-def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None) -> LiveTrial:
+def start(
+    launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None, kept: str | None = None
+) -> LiveTrial:
     """Start a trial.
 
     Args:
         folder: A folder for it alone, which does not exist yet.
         walls: None lets it write where it wants.
+        kept: A folder outside of the walls, for what is kept of the trial's output.
 
     Raises:
         AutobrrrError: no folder or process can be made.
@@ -372,13 +371,11 @@ def start(launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None
         "folder": str(launch.folder),
         "walls": walls
         and {
-            "size_bytes": walls.size_bytes,
+            **asdict(walls),
             "folder": str(folder / "written"),
-            "needed": walls.needed,
             "open_folders": [str(folder), *walls.open_folders],
-            "network": walls.network,
         },
-        "kept": None if walls is None else walls.kept,
+        "kept": kept,
     }
     assert keeper.stdin is not None
     with contextlib.suppress(BrokenPipeError), keeper.stdin as door:

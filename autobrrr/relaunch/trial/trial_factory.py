@@ -22,8 +22,7 @@ from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
-from autobrrr.relaunch.trial.trial_ports import with_own_port
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_port
 
 FOLDER_PREFIX = "study-"
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
@@ -119,10 +118,11 @@ class TrialFactory:
         launch = replace(launch, command=tuple(words), environment=env)
         fence = None
         if self.walled:
-            kept = None if self.kept is None else str(self.kept.resolve())
-            fence = trial_launch.walls(launch.folder, launch.environment, (str(self.home),))
-            fence = replace(fence, kept=kept, network=self.network)
-        trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence)
+            ours = (str(self.home),)
+            fence = trial_launch.walls(launch.folder, launch.environment, ours, network=self.network)
+        kept = None if self.kept is None else str(self.kept.resolve())
+        place = self.home / f"t{self._number}"
+        trial = live_trial.start(launch, place, self.limits, fence, kept)
         self._live = [each for each in self._live if not each.closed] + [trial]
         try:
             trial.wait_for_start()

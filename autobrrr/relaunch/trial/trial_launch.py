@@ -1,13 +1,23 @@
-"""What a trial is started with: the command, variables that keep trackers quiet, limits, walls."""
+"""What a trial is started with: the command, variables that keep trackers quiet, limits, walls, a port.
+
+Two trials live side by side, and launchers meet at one fixed port. So the rendezvous port is replaced by a
+free one, where the launcher or the variables name one or would take the usual one. What stands after the
+script is the script's own.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.preload.preloaded_agent import Audit
+from autobrrr.machine.procfs import is_python
+from autobrrr.recipe.script_flags import script_of
 from autobrrr.relaunch.trial.memory_use import available_bytes
 
 TRACKERS_OFF = {
@@ -25,6 +35,15 @@ TRACKERS_OFF = {
 HUBS_OFF = {"HF_HUB_OFFLINE": "1"}  # unless the user says otherwise
 SHARE_OF_MEMORY = 0.25
 LEAST_BYTES = 64 << 20
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+}
+PORT_FLAG = {"torchrun": "--master_port", "accelerate": "--main_process_port", "deepspeed": "--master_port"}
+ENDPOINT = "--rdzv_endpoint"
+OWN_HOST = re.compile(r"^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)?:\d+$")
+VARIABLE, OF_TORCHRUN = "MASTER_PORT", "PET_MASTER_PORT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +68,12 @@ class Walls:
 
     Attributes:
         network: It reaches more than its own loopback.
-        kept: A folder outside of the walls, for what is kept of the trial's output.
     """
 
     size_bytes: int
     needed: tuple[str, ...]
     open_folders: tuple[str, ...] = ()
     network: bool = True
-    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +98,82 @@ def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def walls(
-    folder: Path, env: Mapping[str, str], open_folders: tuple[str, ...], root: Path = Path("/")
+    folder: Path,
+    env: Mapping[str, str],
+    open_folders: tuple[str, ...],
+    root: Path = Path("/"),
+    network: bool = True,
 ) -> Walls:
     """Walls for a script that works in `folder`."""
     temporary = env.get("TMPDIR", "/tmp")
     needed = [str(folder.resolve())]
     if os.path.isdir(temporary) and os.access(temporary, os.W_OK):
         needed.append(os.path.realpath(temporary))
-    size = max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0)))
-    return Walls(size_bytes=size, needed=tuple(dict.fromkeys(needed)), open_folders=open_folders)
+    return Walls(
+        size_bytes=max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0))),
+        needed=tuple(dict.fromkeys(needed)),
+        open_folders=open_folders,
+        network=network,
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def with_own_port(
+    command: Sequence[str], env: Mapping[str, str], free: Callable[[], int] = free_port
+) -> tuple[list[str], dict[str, str]]:
+    """The command and its variables, to be started beside another trial of the same command."""
+    words, variables, port = list(command), dict(env), str(free())
+    variables[VARIABLE] = port
+    found = _launcher(words)
+    if found is None:
+        return words, variables
+    launcher, at = found
+    flag = PORT_FLAG[launcher]
+    end = _end_of_launcher(words)
+    named = False
+    for i in range(at + 1, end):
+        name, equals, value = words[i].partition("=")
+        name = name.replace("-", "_").replace("__", "--", 1)
+        if name not in (flag, ENDPOINT):
+            continue
+        value = value if equals else (words[i + 1] if i + 1 < end else "")
+        if name == ENDPOINT and not OWN_HOST.match(value):
+            continue
+        new = f"{value.rpartition(':')[0]}:{port}" if name == ENDPOINT else port
+        named = named or name == flag
+        if equals:
+            words[i] = f"{words[i].partition('=')[0]}={new}"
+        else:
+            words[i + 1] = new
+    if launcher == "torchrun":
+        variables[OF_TORCHRUN] = port
+    elif not named:
+        words[at + 1 : at + 1] = [flag, port]
+    return words, variables
+
+
+def _launcher(words: Sequence[str]) -> tuple[str, int] | None:
+    """Which launcher, and the last word that names it; None without one that needs a port."""
+    for i, word in enumerate(words[: _end_of_launcher(words)]):
+        name = MODULES.get(word, Path(word).name)
+        if name == "accelerate" and words[i + 1 : i + 2] == ["launch"]:
+            return name, i + 1
+        if (name == "accelerate" and word in MODULES) or (name in PORT_FLAG and name != "accelerate"):
+            return name, i
+    return None
+
+
+def _end_of_launcher(words: Sequence[str]) -> int:
+    """Where the script stands, or the module that is none of a launcher's."""
+    script = script_of(words)
+    starts = (i for i, word in enumerate(words) if is_python(word) or Path(word).name in PORT_FLAG)
+    first = next(starts, 0)  # `numactl -m 0` before it names no module
+    pairs = enumerate(itertools.pairwise(words[first:]), first)
+    modules = (i for i, (word, its) in pairs if word in ("-m", "--module") and its not in MODULES)
+    return min(len(words) if script is None else words.index(script), next(modules, len(words)))

@@ -197,7 +197,7 @@ def test_where_no_overlay_is_possible_a_study_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = relaunch.launch(tree(tmp_path))
-    monkeypatch.setattr(trial_launch, "walls", lambda *_: Walls(size_bytes=1 << 20, needed=("/proc",)))
+    monkeypatch.setattr(trial_launch, "walls", lambda *_, **__: Walls(size_bytes=1 << 20, needed=("/proc",)))
     with (
         relaunch.factory(tmp_path, launch) as stable,
         pytest.raises(AutobrrrError, match="no overlay is possible over /proc") as refused,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.prove import audit_runs
+from autobrrr.prove import run_account
 from autobrrr.prove.run_account import RunAccount
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
@@ -58,12 +58,12 @@ def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) ->
             return begun[-1]
 
     sides = [(side, launch) for side in ("before", "before", "after")][: len(starts)]
-    return audit_runs.accounts_of(cast(Any, Factory()), sides, 0.3, least=least)
+    return run_account.accounts_of(cast(Any, Factory()), sides, 0.3, least=least)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_runs, "LOOK_S", 0.001)
+    monkeypatch.setattr(run_account, "LOOK_S", 0.001)
 
 
 def lasting(*lasts: int | None) -> Sequence[Callable[[Path], Started]]:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Space
-from autobrrr.relaunch.study.memory_model import MemoryModel, line
 from autobrrr.relaunch.trial import memory_use
-from autobrrr.relaunch.trial.memory_use import Bytes
+from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel, line
 
 MIB = 1 << 20
 
