@@ -47,9 +47,8 @@ def params(space: Space, point: Point) -> dict[str, int]:
 
 def point_of(trial: FrozenTrial, space: Space) -> Point | None:
     """The point of a trial in any state; None where it is not known yet, or of another space."""
-    found = trial.system_attrs.get("fixed_params") or trial.params
     try:
-        return tuple(int(found[each.name]) for each in space.parameters)
+        return tuple(int(trial.params[each.name]) for each in space.parameters)
     except KeyError:
         return None
 

@@ -34,12 +34,13 @@ from autobrrr.relaunch.search.additive_model import (
     result_of,
 )
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.search.study_storage import MOST_RETRIES, Beat, Storage
+from autobrrr.relaunch.search.study_storage import Beat, Storage
 
 EXHAUSTIVE = 24
 SHARE_OF_POINTS = 0.25
 MOST_TRIALS = 40
 STARTUP_TRIALS = 5
+MOST_RETRIES = 2  # of a point whose workers die over it
 SPACE, SET_ASIDE = "space", "set_aside"
 
 
@@ -117,13 +118,12 @@ class Search:
                 self._storage.rdb.delete_study(self._study._study_id)
 
     def close(self) -> None:
-        """This run ends; what it has open is given up, and comes again."""
+        """This run ends; what it has open is given up, for others to try."""
         with contextlib.suppress(OptunaError, SQLAlchemyError, ValueError):  # else it goes stale
-            for point, (trial, beat) in self._open.items():
+            for trial, beat in self._open.values():
                 if beat is not None:
                     beat.stop()
                 self._close(trial, None, {SET_ASIDE: "its worker left"})
-                self._study.enqueue_trial(params(self._space, point))
         self._open.clear()
         if self._storage is not None:
             self._storage.close()
@@ -164,7 +164,7 @@ class Search:
             return point
 
     def _sampler_for(self, free: Sequence[Point]) -> BaseSampler:
-        """Proposes one of these, unless a point waits in the study; in full, the least different first."""
+        """Proposes one of these; in full, the least different first."""
         point = free[0]
         if not self.exhaustive:
             point = propose(self._space, self.results, free, self._draw, self._held)

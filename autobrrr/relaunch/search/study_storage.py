@@ -7,7 +7,6 @@ kept or raised here.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import threading
 import time
@@ -19,14 +18,12 @@ from pathlib import Path
 import optuna
 from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.storages import RDBStorage
-from optuna.trial import FrozenTrial
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
 
 BEAT_S, GRACE_S = 15, 120  # a worker that is silent for longer is dead
-MOST_RETRIES = 2  # of a trial whose workers die over it
 RACES = 8  # workers that make the tables of an empty database at one time
 SHAPE = "write postgresql://USER@HOST/DATABASE or sqlite:///FILE"
 DRIVERS = {
@@ -155,15 +152,6 @@ def connect(place: Address) -> Storage:
 
 
 def _open(place: Address) -> RDBStorage:
-    callback, retry = "heartbeat_stale_trial_callback", "RetryHeartbeatStaleTrialCallback"
-    if callback not in inspect.signature(RDBStorage).parameters:  # before Optuna 4.9
-        callback, retry = "failed_trial_callback", "RetryFailedTrialCallback"
-    again = getattr(optuna.storages, retry)(max_retry=MOST_RETRIES)
-
-    def on_dead(study: optuna.Study, trial: FrozenTrial) -> None:
-        trial.user_attrs = {}  # of the dead worker
-        again(study, trial)
-
     return RDBStorage(
         place.url,
         engine_kwargs={
@@ -172,7 +160,6 @@ def _open(place: Address) -> RDBStorage:
         },
         heartbeat_interval=BEAT_S,
         grace_period=GRACE_S,
-        **{callback: on_dead},
     )
 
 

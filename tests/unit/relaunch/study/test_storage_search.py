@@ -12,7 +12,7 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search import study_storage
+from autobrrr.relaunch.search import point_search, study_storage
 from autobrrr.relaunch.search.point_search import Search, study_name
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
@@ -147,12 +147,15 @@ def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Jo
     assert not dead.tell(measured(lost))
     assert living.tell(measured(lost))
     assert sorted(counted(file)) == sorted(SMALL.points())
-    retried = [trial for trial in trials_of(file) if trial.system_attrs.get("retry_history")]
-    assert [trial.user_attrs["host"] for trial in retried] == ["machine2"]
+    again = [trial for trial in trials_of(file) if tuple(trial.params.values()) == lost]
+    assert [(each.state, each.user_attrs["host"]) for each in again] == [
+        (TrialState.FAIL, "machine1"),
+        (TrialState.COMPLETE, "machine2"),
+    ]
 
 
 def test_a_point_over_which_workers_die_is_given_up(join: Join, file: Path) -> None:
-    for _ in range(study_storage.MOST_RETRIES + 1):
+    for _ in range(point_search.MOST_RETRIES + 1):
         assert join(trials=1).ask() == SMALL.points()[0]
         silent_for(file, study_storage.GRACE_S + 1)
     last = join(trials=1)
