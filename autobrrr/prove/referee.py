@@ -67,7 +67,7 @@ class Question:
 
     before: TrialLaunch
     after: TrialLaunch
-    allowed: Sequence[ExactnessClass]
+    allowed: Sequence[ExactnessClass] = ()
     gate: float | None = None
     budget_ns: int = BUDGET_NS
     repository: Path | None = None

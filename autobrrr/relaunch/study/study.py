@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.recipe import Recipe
-from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
+from autobrrr.records import Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
@@ -62,13 +62,10 @@ class Study:
     on_trial: Callable[[Trial], None] = lambda trial: None
     _ledger: StudyLedger = field(default_factory=StudyLedger)
     _base: LiveTrial | None = None
-    _base_ns: float | None = None
-    _samples: int | None = None
-    _facts: JobFacts | None = None
+    _seen: Baseline = field(default_factory=Baseline)
     _reserved: int | None = None
     _notes: list[str] = field(default_factory=list)
     _heard: set[Point] = field(default_factory=set)
-    _tokens: float | None = None
     _budget: StudyBudget = field(init=False)
     _counting: Counting = field(init=False)
     _memory: MemoryModel = field(init=False)
@@ -116,8 +113,8 @@ class Study:
             if base.ending is not None:
                 raise Unmeasurable(base.ending)
             self.stable.learn(base)
-            first, self._facts = self._facts is None, base.witnesses.facts
-            self._samples, self._tokens = base.samples, base.tokens
+            first, self._seen.facts = self._seen.facts is None, base.witnesses.facts
+            self._seen.samples, self._seen.tokens = base.samples, base.tokens
             self._counting.look(base)
             self._reserved = base.steps.reserved_bytes
             base.pause()
@@ -179,7 +176,7 @@ class Study:
             if result.origin and result.point not in self._heard:
                 self._heard.add(result.point)
                 self._enter(result, None, 0, result.origin)
-                on_gpu = self._facts is not None and self._facts.on_cuda
+                on_gpu = self._seen.facts is not None and self._seen.facts.on_cuda
                 taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
                 self._memory.learn(result.point, Bytes(**taken))
 
@@ -221,8 +218,9 @@ class Study:
             yardstick=self._counting.yardstick(base, candidate, self.space.base, point),
             on_pair=on_pair,
         )
-        self._base_ns = found.base_ns or self._base_ns
-        self._samples, self._tokens = base.samples or self._samples, base.tokens or self._tokens
+        seen = self._seen
+        seen.step_ns = found.base_ns or seen.step_ns
+        seen.samples, seen.tokens = base.samples or seen.samples, base.tokens or seen.tokens
         return found
 
     def _winner(self) -> Point | None:
@@ -289,8 +287,8 @@ class Study:
                     return None
                 if i == CLOSING_STARTS - 1 and self.keep_output is not None:
                     self._notes.append("the output was not saved: the last start ended too soon")
-        if self._base_ns is None and (seen := turns.seen[BEFORE].step_ns):
-            self._base_ns = seen[-1]
+        if self._seen.step_ns is None and (step_ns := turns.seen[BEFORE].step_ns):
+            self._seen.step_ns = step_ns[-1]
         return with_long_steps(turns.results, ALPHA) if len(turns.results) > 1 else None
 
     def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:
@@ -330,12 +328,11 @@ class Study:
                 f"{self.space.label(winner)} was not confirmed by fresh starts"
                 + ("" if found is None else f": {times_as_fast(found)}")
             )
-        measured = Baseline(
-            step_ns=self._base_ns,
-            samples=self._samples or self.space.samples(self.space.base),
-            tokens=self._tokens if self._counting.tokens else None,
-            facts=self._facts,
-            machine=self.stable.machine(self._facts),
+        measured = replace(
+            self._seen,
+            samples=self._seen.samples or self.space.samples(self.space.base),
+            tokens=self._seen.tokens if self._counting.tokens else None,
+            machine=self.stable.machine(self._seen.facts),
             script=self.stable.script_name,
         )
         if not proven:

@@ -27,21 +27,21 @@ from autobrrr.tuner.stop_rules import times_as_fast
 LOST_TO_LONG_STEPS = 0.05  # log-ratio; less may be another program's doing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Baseline:
-    """The command as given, as it was measured.
+    """The command as given, as far as it has been measured.
 
     Attributes:
         samples: Of one step; None where they are not seen.
-        tokens: Of one step, where they are what counts.
+        tokens: Of one step; at the end only where they are what counts.
     """
 
-    step_ns: float | None
-    samples: int | None
-    tokens: float | None
-    facts: JobFacts | None
-    machine: str
-    script: str | None
+    step_ns: float | None = None
+    samples: int | None = None
+    tokens: float | None = None
+    facts: JobFacts | None = None
+    machine: str = ""
+    script: str | None = None
 
     @property
     def objective(self) -> Literal["step_ns", "samples_per_s", "tokens_per_s"]:

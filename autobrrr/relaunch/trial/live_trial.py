@@ -28,10 +28,9 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
-from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, Walls
+from autobrrr.relaunch.trial.trial_launch import ComingOn, Limits, TrialLaunch, Walls
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autobrrr import recipe
-from autobrrr.agent.remedies.registry import Refused
 from autobrrr.errors import AutobrrrError
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_port
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_port, with_recipe
 
 FOLDER_PREFIX = "study-"
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
@@ -84,22 +83,8 @@ class TrialFactory:
             AutobrrrError: it can't be started, or there can be no walls around it.
         """
         found = self.space.recipe(point) if point is not None else recipe.Recipe()
-        env = self.variables()
-        try:
-            env |= recipe.environment(found, env)
-        except Refused:
-            pass  # the agent says why it is not on
-        plan = recipe.plan(found)
-        plan["script"] = None
-        return self.begin(
-            TrialLaunch(
-                command=tuple(recipe.with_flags(self.command, found.args)),
-                environment=env,
-                folder=self.folder,
-                plan=plan if found.remedies else None,
-                remedies=tuple(chosen.name for chosen in found.remedies),
-            )
-        )
+        given = TrialLaunch(command=self.command, environment=self.variables(), folder=self.folder)
+        return self.begin(with_recipe(given, found))
 
     def variables(self) -> dict[str, str]:
         """What every trial starts with."""

@@ -7,14 +7,19 @@ script is the script's own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
+from autobrrr.agent.remedies.registry import Refused, Remedy
+from autobrrr.attach.preload.preload_outcome import PreloadOutcome
 from autobrrr.attach.preload.preloaded_agent import Audit
 from autobrrr.machine.procfs import is_python
 from autobrrr.recipe.script_flags import script_of
@@ -35,6 +40,7 @@ TRACKERS_OFF = {
 HUBS_OFF = {"HF_HUB_OFFLINE": "1"}  # unless the user says otherwise
 SHARE_OF_MEMORY = 0.25
 LEAST_BYTES = 64 << 20
+PATIENCE = 10.0  # times what a remedy usually takes to come on
 MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -85,6 +91,56 @@ class Limits:
     silence_s: float = 30.0
     silence_steps: float = 20.0
     grace_s: float = 3.0
+
+
+@dataclass(slots=True)
+class ComingOn:
+    """The remedies that a trial is started with, until all are on and their first steps are over."""
+
+    told: PreloadOutcome
+    names: tuple[str, ...]
+    _since: int | None = field(default=None, init=False)
+
+    def look(self, steps: int) -> None:
+        """Note the step after which the last of them was heard of."""
+        if self._since is None and not self.is_awaited():
+            self._since = steps
+
+    def is_awaited(self) -> bool:
+        """One has neither gone on nor been refused: what is measured now would be without it."""
+        self.told.news()
+        return not {line.get("remedy") for line in self.told.remedies}.issuperset(self.names)
+
+    def is_paid_for(self, steps: int) -> bool:
+        """All are on, but steps still hold what one takes once, compilation say."""
+        return self._since is not None and self._goes_on(steps)
+
+    def patience_s(self, steps: int) -> float:
+        """How long a step may take, because one comes on or is about to; 0: no longer than usual."""
+        return PATIENCE * sum(each.price_s for each in self._slow()) if self._goes_on(steps) else 0.0
+
+    def _goes_on(self, steps: int) -> bool:
+        longest = max((each.warm_up_steps for each in self._slow()), default=0)
+        return longest > 0 and (self._since is None or steps - self._since < longest)
+
+    def _slow(self) -> list[Remedy]:
+        return [REGISTRY[name] for name in self.names if name in REGISTRY and REGISTRY[name].price_s]
+
+
+def with_recipe(given: TrialLaunch, found: recipe.Recipe) -> TrialLaunch:
+    """The command with what a recipe says; the agent in it applies the remedies."""
+    env = dict(given.environment)
+    with contextlib.suppress(Refused):  # the agent says why it is not on
+        env |= recipe.environment(found, env)
+    plan = recipe.plan(found)
+    plan["script"] = None
+    return replace(
+        given,
+        command=tuple(recipe.with_flags(list(given.command), found.args)),
+        environment=env,
+        plan=plan if found.remedies else None,
+        remedies=tuple(chosen.name for chosen in found.remedies),
+    )
 
 
 def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
