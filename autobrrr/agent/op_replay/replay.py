@@ -289,7 +289,7 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: fl
         for call, before, now in zip(step.calls, base, times, strict=True)
         if before and now
     )
-    return 1 + (more + step.loading_ns * loads) / step.step_ns
+    return float(1 + (more + step.loading_ns * loads) / step.step_ns)
 
 
 def _free_bytes() -> int:
