@@ -11,17 +11,16 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from autobrrr.trace.causes.idle_causes import HostTimeline
-from autobrrr.trace.causes.launched_by import NOT_FOUND, is_users_own, short_place
+from autobrrr.trace.causes.idle_causes import NOT_FOUND, HostTimeline
+from autobrrr.trace.causes.launched_by import in_python, is_users_own, short_place
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
-from autobrrr.trace.reading.trace_columns import ANNOTATION, PYTHON, GpuColumns, Trace, coded, used
+from autobrrr.trace.reading.trace_columns import ANNOTATION, GpuColumns, Trace, coded, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
 from autobrrr.trace.trace_records import GapGroup
 
 _STEP = re.compile(r"^ProfilerStep[#*]|^(iteration|step)[ _#]*\d+$", re.IGNORECASE)
-_NONE = -1
 PLACE_FROM = 0.2  # of some idle time: a group that holds it is its place
 
 
@@ -41,31 +40,19 @@ class GapGroups(Struct, frozen=True, kw_only=True):
 
 def group_gaps(trace: Trace, timeline: HostTimeline, gpu: GpuColumns, gaps: Gaps) -> GapGroups:
     """Put the gaps into groups."""
+    host, known = trace.host, np.flatnonzero(gaps.call != NO_LAUNCH)
+    marks = host.kind == ANNOTATION
+    marked = [name for name in used(host.name[marks]) if not _STEP.search(trace.names[name])]
+    main = np.array([timeline.main_thread(each) for each in range(len(trace.threads))] or [0], np.int64)
+    threads, called = main[host.thread[gaps.call[known]]], host.start[gaps.call[known]]
     kernel = gpu.name[gaps.operation].astype(np.int64)
-    annotation = np.full(len(gaps), _NONE, np.int64)
-    python = np.full(len(gaps), _NONE, np.int64)
-    known = np.flatnonzero(gaps.call != NO_LAUNCH)
-    host = trace.host
-    marked = [
-        name for name in used(host.name[host.kind == ANNOTATION]) if not _STEP.search(trace.names[name])
-    ]
-    users = [name for name in used(host.name[host.kind == PYTHON]) if is_users_own(trace.names[name])]
-    called = host.start[gaps.call[known]]
-    threads = np.array([timeline.main_thread(each) for each in range(len(trace.threads))] or [0], np.int64)
-    main = threads[host.thread[gaps.call[known]]]
-    for thread in used(main):
-        rows = main == thread
-        nesting, line = timeline.nesting(thread), timeline.owners(thread)
-        if len(nesting) == 0:
-            continue
-        owner = line.at(called[rows])
-        names, kinds = host.name[nesting.row], host.kind[nesting.row]
-        for target, wanted in (
-            (annotation, (kinds == ANNOTATION) & coded(names, marked)),
-            (python, (kinds == PYTHON) & coded(names, users)),
-        ):
-            marks = nesting.inherited(np.where(wanted, names + 1, 0))
-            target[known[rows]] = np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, NOT_FOUND)
+    annotation, python = (np.full(len(gaps), NOT_FOUND, np.int64) for _ in range(2))
+    for target, wanted in (
+        (annotation, marks & coded(host.name, marked)),
+        (python, in_python(trace, is_users_own)),
+    ):
+        rows = timeline.around(threads, called, wanted)
+        target[known[rows != NOT_FOUND]] = host.name[rows[rows != NOT_FOUND]]
     keys, of_gap = np.unique(np.stack([kernel, annotation, python], axis=1), axis=0, return_inverse=True)
     return GapGroups(of_gap=of_gap.reshape(-1), kernel=keys[:, 0], annotation=keys[:, 1], python=keys[:, 2])
 

@@ -45,6 +45,7 @@ from autobrrr.trace.timeline.launches import NO_LAUNCH, first_operations, is_lau
 from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
 Marks = NDArray[np.int8]
+NOT_FOUND = -1
 
 
 class LateCauses(Struct, frozen=True, kw_only=True):
@@ -107,6 +108,23 @@ class HostTimeline:
         if thread not in self._lines:
             self._lines[thread] = self.nesting(thread).owners()
         return self._lines[thread]
+
+    def around(self, threads: NDArray[np.integer], times: Nanoseconds, wanted: Flags) -> NDArray[np.int64]:
+        """The innermost wanted event around each moment on its thread, a row of HostColumns.
+
+        Args:
+            threads: Of each moment; shape [moments], as that of `times`.
+            wanted: Shape [host events].
+        """
+        found = np.full(len(times), NOT_FOUND, np.int64)
+        for thread in used(threads):
+            moments = np.flatnonzero(threads == thread)
+            nesting = self.nesting(thread)
+            marks = nesting.inherited(np.where(wanted[nesting.row], nesting.row + 1, 0))
+            owner = self.owners(thread).at(times[moments])
+            if len(nesting):
+                found[moments] = np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, NOT_FOUND)
+        return found
 
     def main_thread(self, thread: int) -> int:
         """The thread that runs the training loop in the process of this one."""

@@ -7,15 +7,17 @@ older traces number differently.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
-from autobrrr.trace.causes.idle_causes import HostTimeline
-from autobrrr.trace.reading.trace_columns import OPERATOR, PYTHON, Trace, used
+from autobrrr.trace.causes.idle_causes import NOT_FOUND, HostTimeline
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_columns import OPERATOR, PYTHON, Flags, Trace, coded, used
 from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
 
-NOT_FOUND = -1
 _NOT_USERS = re.compile(
     r"^<|^nn\.Module|site-packages/|dist-packages/|^torch/|^triton/|^transformers/|lib/python3|^threading\.py"
     r"|^contextlib\.py|^importlib|^runpy\.py|^selectors\.py|^functools\.py|^typing\.py|^asyncio/"
@@ -36,51 +38,33 @@ def launched_by(trace: Trace, timeline: HostTimeline, call: Rows) -> LaunchedBy:
     Args:
         call: Rows of HostColumns, or `NO_LAUNCH`; shape [operations].
     """
-    operator = np.full(len(call), NOT_FOUND, np.int64)
-    shaped = np.full(len(call), NOT_FOUND, np.int64)
-    known = np.flatnonzero(call != NO_LAUNCH)
-    host = trace.host
-    threads = host.thread[call[known]]
-    for thread in used(threads):
-        rows = known[threads == thread]
-        nesting, line = timeline.nesting(thread), timeline.owners(thread)
-        owner = line.at(host.start[call[rows]])
-        for target, wanted in (
-            (operator, host.kind[nesting.row] == OPERATOR),
-            (shaped, host.shape[nesting.row] >= 0),
-        ):
-            target[rows] = _nearest(nesting.inherited(np.where(wanted, nesting.row + 1, 0)), owner)
+    host, known = trace.host, np.flatnonzero(call != NO_LAUNCH)
+    threads, times = host.thread[call[known]], host.start[call[known]]
+    operator, shaped = (np.full(len(call), NOT_FOUND, np.int64) for _ in range(2))
+    operator[known] = timeline.around(threads, times, host.kind == OPERATOR)
+    shaped[known] = timeline.around(threads, times, host.shape >= 0)
     return LaunchedBy(operator=operator, shaped=shaped)
 
 
-def python_line(trace: Trace, timeline: HostTimeline, row: int) -> str | None:
-    """The user's own Python around a host event: "train.py:31 step"; None without stacks.
+def python_lines(
+    trace: Trace, timeline: HostTimeline, threads: NDArray[np.integer], times: Nanoseconds
+) -> list[str | None]:
+    """The user's own Python around each moment on its thread: "train.py:31 step"; None without stacks.
 
     Falls back to the innermost Python function where none looks like the user's.
     """
-    return python_at(trace, timeline, int(trace.host.thread[row]), int(trace.host.start[row]))
+    named = timeline.around(threads, times, in_python(trace, lambda name: _LINE.match(name) is not None))
+    users = timeline.around(threads, times, in_python(trace, is_users_own))
+    rows = np.where(users == NOT_FOUND, named, users).tolist()
+    return [short_place(trace.names[trace.host.name[row]]) if row != NOT_FOUND else None for row in rows]
 
 
-def python_at(trace: Trace, timeline: HostTimeline, thread: int, time: int) -> str | None:
-    """The user's own Python on a thread at one time."""
-    nesting = timeline.nesting(thread)
-    owner = int(timeline.owners(thread).at(np.array([time], np.int64))[0])
-    innermost = None
-    while owner >= 0:
-        each = int(nesting.row[owner])
-        if trace.host.kind[each] == PYTHON:
-            name = trace.names[trace.host.name[each]]
-            if is_users_own(name):
-                return short_place(name)
-            innermost = innermost or (short_place(name) if _LINE.match(name) else None)
-        owner = int(nesting.parent[owner])
-    return innermost
-
-
-def _nearest(marks: Rows, owner: Rows) -> Rows:
-    if len(marks) == 0:
-        return np.full(len(owner), NOT_FOUND, np.int64)
-    return np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, NOT_FOUND)
+def in_python(trace: Trace, holds: Callable[[str], bool]) -> Flags:
+    """Which host events are Python functions with such a name."""
+    host = trace.host
+    python = host.kind == PYTHON
+    names = [name for name in used(host.name[python]) if holds(trace.names[name])]
+    return np.asarray(python & coded(host.name, names), np.bool_)
 
 
 def is_users_own(name: str) -> bool:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from autobrrr.trace.causes import host_causes
 from autobrrr.trace.causes.host_causes import SYNCHRONISATION
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
-from autobrrr.trace.causes.launched_by import python_line
+from autobrrr.trace.causes.launched_by import python_lines
 from autobrrr.trace.reading.trace_columns import CALL, OPERATOR, Trace, coded, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import EMPTY, Union, union
@@ -17,7 +17,6 @@ from autobrrr.trace.trace_records import Synchronisation
 
 _SHOWN = 12
 _OF_A_WAIT = [SYNCHRONISATION, host_causes.UNTRACED, *host_causes.DISPATCHING]
-_LOOKED_UP = 4000  # calls whose place is looked up; the rest join the place of their operator
 
 
 class Waits(Struct, frozen=True, kw_only=True):
@@ -58,12 +57,12 @@ def find_waits(
     begin, finish = np.maximum(host.start[rows], start), np.minimum(host.end[rows], end)
     idle = _idle_by_call(trace, rows, gaps, late)
     grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
-    operator = _operators(trace, timeline, rows)
-    longest = set(rows[np.argsort(-(finish - begin))][:_LOOKED_UP].tolist())
-    for row, ns, idle_ns, at in zip(
-        rows.tolist(), (finish - begin).tolist(), idle.tolist(), operator.tolist(), strict=True
+    on, times = host.thread[rows], host.start[rows]
+    operator = timeline.around(on, times, host.kind == OPERATOR)
+    lines = python_lines(trace, timeline, on, times)
+    for row, ns, idle_ns, at, line in zip(
+        rows.tolist(), (finish - begin).tolist(), idle.tolist(), operator.tolist(), lines, strict=True
     ):
-        line = python_line(trace, timeline, row) if timeline.has_stacks and row in longest else None
         key = (trace.names[host.name[row]], trace.names[host.name[at]] if at >= 0 else None, line)
         total = grouped.setdefault(key, [0, 0, 0])
         total[0] += 1
@@ -77,19 +76,6 @@ def find_waits(
     ]
     places.sort(key=lambda each: -(each.blocked_ns + each.idle_ns))
     return Waits(places=places[:_SHOWN], blocked=union(begin, finish), calls=len(rows))
-
-
-def _operators(trace: Trace, timeline: HostTimeline, rows: Rows) -> Rows:
-    found = np.full(len(rows), -1, np.int64)
-    host = trace.host
-    for thread in used(host.thread[rows]):
-        mine = np.flatnonzero(host.thread[rows] == thread)
-        nesting = timeline.nesting(thread)
-        owner = timeline.owners(thread).at(host.start[rows[mine]])
-        marks = nesting.inherited(np.where(host.kind[nesting.row] == OPERATOR, nesting.row + 1, 0))
-        if len(marks):
-            found[mine] = np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, -1)
-    return found
 
 
 def _idle_by_call(trace: Trace, rows: Rows, gaps: Gaps, late: LateCauses) -> Rows:

@@ -16,7 +16,8 @@ from autobrrr.trace.causes.host_causes import (
     LONG_PYTHON,
     SYNCHRONISATION,
 )
-from autobrrr.trace.causes.launched_by import NOT_FOUND, python_at, python_line
+from autobrrr.trace.causes.idle_causes import NOT_FOUND
+from autobrrr.trace.causes.launched_by import python_lines
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, copies, first_use_ns
 from autobrrr.trace.device.device_work import DeviceWork
@@ -29,7 +30,7 @@ from autobrrr.trace.kernels.kernel_classes import (
 )
 from autobrrr.trace.kernels.kernel_table import contraction
 from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
-from autobrrr.trace.timeline.idle_gaps import Gaps, idle_parts
+from autobrrr.trace.timeline.idle_gaps import idle_parts
 from autobrrr.trace.timeline.launches import NO_LAUNCH
 from autobrrr.trace.trace_records import (
     ClockCorrection,
@@ -45,7 +46,6 @@ _TOP_KERNELS = 15
 _STALLS = 15
 _GROUPS = 10
 _SAME_COLLECTIVES = 5  # fewer calls tell nothing of how one varies
-_LOOKED_UP = 300
 
 
 def device_figures(device: DeviceWork) -> DeviceAnalysis:
@@ -54,7 +54,7 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
     span = gaps.span_end - gaps.span_start
     idle = int((gaps.end - gaps.start).sum())
     trace = device.trace
-    late = device.corrected[1] if device.corrected is not None else device.late
+    late = device.judged_late
     return DeviceAnalysis(
         device=device.label,
         name=device.properties.name if device.properties is not None else None,
@@ -89,16 +89,12 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
         copies=copies(trace, gpu),
         top_kernels=_top_kernels(device),
         stalls=_stalls(device),
-        gap_groups=largest_groups(device.trace, device.groups, _judged(device).lengths, _GROUPS),
+        gap_groups=largest_groups(device.trace, device.groups, device.judged.lengths, _GROUPS),
         synchronisations=device.waits.places,
         host_code=_host_code(device),
         signals=_signals(device),
         anomalies=_anomalies(device),
     )
-
-
-def _judged(device: DeviceWork) -> Gaps:
-    return device.corrected[0] if device.corrected is not None else device.gaps
 
 
 def _rank(device: DeviceWork) -> int | None:
@@ -108,15 +104,14 @@ def _rank(device: DeviceWork) -> int | None:
 
 
 def _correction(device: DeviceWork) -> ClockCorrection | None:
-    if device.corrected is None:
+    if not device.clock.skewed:
         return None
-    gaps, late = device.corrected
     return ClockCorrection(
         shift_ns=device.clock.shift_ns,
         launched_after_start=device.clock.before_launch,
         matched=device.clock.matched,
-        idle=idle_parts(gaps),
-        host_late_by_cause_ns=late.totals_ns(),
+        idle=idle_parts(device.judged),
+        host_late_by_cause_ns=device.judged_late.totals_ns(),
     )
 
 
@@ -184,9 +179,14 @@ def _stalls(device: DeviceWork) -> list[Stall]:
     parts = np.stack([gaps.host_late, gaps.in_launch, gaps.after_launch, gaps.unmatched])
     names = ("host_late", "in_launch", "after_launch", "unmatched")
     shown = []
-    for gap in np.argsort(-length)[:_STALLS].tolist():
+    longest = np.argsort(-length)[:_STALLS]
+    launched = longest[gaps.call[longest] != NO_LAUNCH]
+    calls = gaps.call[launched]
+    lines = python_lines(trace, device.timeline, trace.host.thread[calls], trace.host.start[calls])
+    python = dict(zip(launched.tolist(), lines, strict=True))
+    for gap in longest.tolist():
         part = int(parts[:, gap].argmax())
-        operation, call = int(gaps.operation[gap]), int(gaps.call[gap])
+        operation = int(gaps.operation[gap])
         operator = int(device.by.operator[operation])
         shown.append(
             Stall(
@@ -196,31 +196,27 @@ def _stalls(device: DeviceWork) -> list[Stall]:
                 cause=CAUSES[int(causes[gap].argmax())] if gaps.host_late[gap] > 0 else None,
                 ended_by=trace.names[device.gpu.name[operation]],
                 operator=trace.names[trace.host.name[operator]] if operator != NOT_FOUND else None,
-                python=python_line(trace, device.timeline, call)
-                if call != NO_LAUNCH and device.timeline.has_stacks
-                else None,
+                python=python.get(gap),
             )
         )
     return shown
 
 
 def _host_code(device: DeviceWork) -> list[HostCode]:
-    """Whose Python it is, from the frame in the middle of the host-late part; the longest gaps only."""
-    if not device.timeline.has_stacks:
-        return []
-    gaps, late = device.corrected or (device.gaps, device.late)
-    held = late.by_gap_ns[:, LONG_PYTHON]
+    """Whose Python it is, from the frame in the middle of the host-late part of each gap."""
+    gaps, held = device.judged, device.judged_late.by_gap_ns[:, LONG_PYTHON]
+    rows = np.flatnonzero(held)
+    threads = [
+        device.timeline.main_thread(each) for each in device.trace.host.thread[gaps.call[rows]].tolist()
+    ]
+    middle = (gaps.start[rows] + gaps.launched[rows]) // 2
+    places = python_lines(device.trace, device.timeline, np.array(threads, np.int64), middle)
     found: dict[str, list[int]] = {}
-    for gap in np.argsort(-held)[:_LOOKED_UP].tolist():
-        if held[gap] == 0:
-            break
-        thread = device.timeline.main_thread(int(device.trace.host.thread[gaps.call[gap]]))
-        middle = (int(gaps.start[gap]) + int(gaps.launched[gap])) // 2
-        place = python_at(device.trace, device.timeline, thread, middle)
+    for place, ns in zip(places, held[rows].tolist(), strict=True):
         if place is not None:
             total = found.setdefault(place, [0, 0])
             total[0] += 1
-            total[1] += int(held[gap])
+            total[1] += ns
     ranked = sorted(found.items(), key=lambda item: -item[1][1])
     return [HostCode(python=place, count=count, idle_ns=ns) for place, (count, ns) in ranked[:5]]
 
@@ -296,7 +292,7 @@ def _host_shares(device: DeviceWork, span: int) -> tuple[float | None, float | N
     """Of the span: some launching thread in operators, launches or Python; the main thread in a loader."""
     if not device.threads or not (device.timeline.has_operators or device.timeline.has_stacks):
         return None, None
-    gaps = device.corrected[0] if device.corrected is not None else device.gaps
+    gaps = device.judged
     busy = device.timeline.busy_ns(device.threads, gaps.span_start, gaps.span_end, _WORKING)
     mains = sorted({device.timeline.main_thread(each) for each in device.threads})
     loading = device.timeline.busy_ns(mains, gaps.span_start, gaps.span_end, (DATA_LOADER,))

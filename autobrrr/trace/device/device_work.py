@@ -13,10 +13,9 @@ from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
 from autobrrr.trace.causes.sync_waits import Waits, find_waits
 from autobrrr.trace.device.device_activity import DeviceActivity, activity
 from autobrrr.trace.kernels.kernel_table import KernelTable, kernel_work
-from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, used
+from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, chosen, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties
-from autobrrr.trace.timeline.clock_skew import Clock, compare_clocks
-from autobrrr.trace.timeline.idle_gaps import Gaps, find_gaps
+from autobrrr.trace.timeline.idle_gaps import Clock, Gaps, compare_clocks, find_gaps
 from autobrrr.trace.timeline.launches import NO_LAUNCH, LaunchCalls, Rows, count_launches
 
 
@@ -39,7 +38,8 @@ class DeviceWork(Struct, frozen=True, kw_only=True):
     peaks: SpecPeaks | None
     launches: int
     threads: list[int]  # that launch for it
-    corrected: tuple[Gaps, LateCauses] | None  # with the device's clock moved
+    judged: Gaps  # with the device's clock moved, where it disagrees with the host's
+    judged_late: LateCauses
     groups: GapGroups  # of the gaps that are judged
 
 
@@ -50,20 +50,19 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
         code: Its number in `trace.devices`; it has at least one operation.
     """
     rows = np.flatnonzero(trace.gpu.device == code)
-    gpu = trace.gpu if len(rows) == len(trace.gpu) else trace.gpu.chosen(rows)
+    gpu = trace.gpu if len(rows) == len(trace.gpu) else chosen(trace.gpu, rows)
     call = calls.of(gpu)
     gaps = find_gaps(gpu, call, trace.host)
     late = timeline.late(gaps)
     clock = compare_clocks(gpu, call, trace.host)
-    corrected = None
+    judged, judged_late = gaps, late
     if clock.skewed:
-        moved = find_gaps(gpu, call, trace.host, clock.shift_ns)
-        corrected = (moved, timeline.late(moved))
+        judged = find_gaps(gpu, call, trace.host, clock.shift_ns)
+        judged_late = timeline.late(judged)
     properties = trace.metadata.of_device(trace.devices[code])
     peaks = peaks_of(properties.name) if properties is not None else None
     by = launched_by(trace, timeline, call)
     threads = used(trace.host.thread[call[call != NO_LAUNCH]])
-    judged, judged_late = corrected or (gaps, late)
     waits = find_waits(trace, timeline, threads, judged, judged_late)
     return DeviceWork(
         label=device_label(trace.devices[code]),
@@ -82,7 +81,8 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
         peaks=peaks,
         launches=count_launches(gpu, calls, trace.host.correlation),
         threads=threads,
-        corrected=corrected,
+        judged=judged,
+        judged_late=judged_late,
         groups=group_gaps(trace, timeline, gpu, judged),
     )
 

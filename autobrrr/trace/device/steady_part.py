@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autobrrr.trace.causes.gap_groups import PLACE_FROM, largest_groups
 from autobrrr.trace.causes.host_causes import (
@@ -26,10 +26,8 @@ from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_activity import activity, first_use_ns, unrecorded_until
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.device.time_parts import time_parts_ns
-from autobrrr.trace.kernels.kernel_table import KernelTable
-from autobrrr.trace.reading.trace_columns import among
+from autobrrr.trace.reading.trace_columns import among, chosen
 from autobrrr.trace.timeline.idle_gaps import Gaps
-from autobrrr.trace.timeline.launches import Rows
 from autobrrr.trace.timeline.trace_steps import StepMark
 
 _MARKS = {
@@ -59,10 +57,10 @@ class Steady(Struct, frozen=True, kw_only=True):
 
 def steady_part(device: DeviceWork, steps: list[StepMark]) -> Steady:
     """Cut away the early steps, and divide what is left by regime."""
-    gaps, late = device.corrected or (device.gaps, device.late)
+    gaps, late = device.judged, device.judged_late
     places = {name: _place(device, late, marks) for name, marks in _MARKS.items()}
     gpu, work = device.gpu, device.work
-    shift, span_start = device.clock.shift_ns if device.corrected else 0, gaps.span_start
+    shift, span_start = device.clock.shift_ns, gaps.span_start
     lasting = [mark for mark in steps if not mark.early]
     early = [mark for mark in steps if mark.early]
     begins = [until for until in (unrecorded_until(gaps, gpu),) if until is not None]
@@ -73,8 +71,8 @@ def steady_part(device: DeviceWork, steps: list[StepMark]) -> Steady:
         kept = np.flatnonzero(gpu.start + shift >= begin)
         of_gaps = np.flatnonzero(gaps.start >= begin)
         if len(kept) > 1:
-            gaps, late = _some_gaps(gaps, of_gaps, begin), _some_late(late, of_gaps)
-            gpu, work = gpu.chosen(kept), _some_work(work, kept)
+            gaps = structs.replace(chosen(gaps, of_gaps), span_start=begin)
+            late, gpu, work = chosen(late, of_gaps), chosen(gpu, kept), chosen(work, kept)
     sliced, loading = time_sliced(gaps, device.gpu), first_use_ns(gaps, device.gpu)
     parts = time_parts_ns(
         gpu,
@@ -113,27 +111,6 @@ def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | 
     if total == 0:
         return None
     copied = device.activity.host_to_device.start
-    ends = gaps.end - (device.clock.shift_ns if device.corrected else 0)
+    ends = gaps.end - device.clock.shift_ns
     hit = among(ends, copied)
     return int(loading[hit].sum()) / total
-
-
-def _some_gaps(gaps: Gaps, rows: Rows, begin: int) -> Gaps:
-    return Gaps(
-        start=gaps.start[rows],
-        launched=gaps.launched[rows],
-        returned=gaps.returned[rows],
-        end=gaps.end[rows],
-        operation=gaps.operation[rows],
-        call=gaps.call[rows],
-        span_start=begin,
-        span_end=gaps.span_end,
-    )
-
-
-def _some_late(late: LateCauses, rows: Rows) -> LateCauses:
-    return LateCauses(by_gap_ns=late.by_gap_ns[rows], after_synchronisation=late.after_synchronisation[rows])
-
-
-def _some_work(work: KernelTable, rows: Rows) -> KernelTable:
-    return KernelTable(**{name: getattr(work, name)[rows] for name in work.__struct_fields__})

@@ -16,7 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from autobrrr.roofline.device_peaks import SpecPeaks
-from autobrrr.trace.causes.launched_by import NOT_FOUND, LaunchedBy
+from autobrrr.trace.causes.idle_causes import NOT_FOUND
+from autobrrr.trace.causes.launched_by import LaunchedBy
 from autobrrr.trace.kernels import kernel_classes
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
 from autobrrr.trace.kernels.operator_flops import is_fp8, is_fp64, matmul_inputs_are_fp32, operator_flops

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from autobrrr.readable import readable
 from autobrrr.trace.reading import nanoseconds
 from autobrrr.trace.reading.event_splitting import Batch, Splitter
-from autobrrr.trace.reading.interning import STREAM_BITS, InternTables, Kinds
 from autobrrr.trace.reading.nanoseconds import MISSING, Nanoseconds
 from autobrrr.trace.reading.plain_events import Tally
 from autobrrr.trace.reading.trace_columns import (
@@ -26,9 +25,9 @@ from autobrrr.trace.reading.trace_columns import (
     ANNOTATION,
     CALL,
     KERNEL,
+    KIND_OF_CATEGORY,
     MEMSET,
     OPERATOR,
-    Flags,
     GpuColumns,
     Growing,
     HostColumns,
@@ -36,6 +35,7 @@ from autobrrr.trace.reading.trace_columns import (
     Table,
     Thread,
     Trace,
+    chosen,
 )
 from autobrrr.trace.reading.trace_events import Args, Begin, Label, TraceEvent, whole
 from autobrrr.trace.reading.trace_metadata import read_metadata
@@ -47,9 +47,39 @@ COUNTED_OPERATORS = re.compile(
 )
 _NAME, _CATEGORY, _LANE = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid")
 _NO_ARGS = Args()
+_STREAM_BITS = 20  # a place is a device's number, shifted, and a stream's
 
 
 T = TypeVar("T")
+
+
+class _Kinds(Table["str | None"]):
+    """The kind of a category, of several in one text the first known; 0 for those that are passed over."""
+
+    def __missing__(self, category: str | None) -> int:
+        kinds = (KIND_OF_CATEGORY.get(each.strip(), 0) for each in (category or "").lower().split(","))
+        kind = self[category] = next(filter(None, kinds), 0)
+        return kind
+
+
+class _Places(Table[tuple[Label, Label, Label, Label, Label]]):
+    """Device and stream of an operation, from its arguments, or from the lane on which it is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.devices: Table[str] = Table()
+        self.streams: Table[tuple[int, str]] = Table()
+        self.ranks: dict[str, int] = {}
+
+    def __missing__(self, place: tuple[Label, Label, Label, Label, Label]) -> int:
+        device, stream, pid, tid, rank = place
+        label = readable(str(pid if device is None else device))
+        number = self.devices[label]
+        if rank is not None:
+            self.ranks[label] = whole(rank, -1)
+        lane = self.streams[number, readable(str(tid if stream is None else stream))]
+        found = self[place] = number << _STREAM_BITS | lane
+        return found
 
 
 class _Batch(Struct, frozen=True, kw_only=True):
@@ -62,29 +92,16 @@ class _Batch(Struct, frozen=True, kw_only=True):
     name: NDArray[np.int32]
     bad: NDArray[np.int8]
 
-    def chosen(self, flags: Flags) -> _Batch:
-        rows = np.flatnonzero(flags)
-        if len(rows) == len(flags):
-            return self
-        return _Batch(
-            events=[self.events[row] for row in rows.tolist()],
-            start=self.start[rows],
-            end=self.end[rows],
-            kind=self.kind[rows],
-            name=self.name[rows],
-            bad=self.bad[rows],
-        )
-
 
 class Collector:
     """Collects columns batch by batch; `seen` counts events of any kind."""
 
     def __init__(self) -> None:
         self.seen = 0
-        self.kinds: Table[str | None] = Kinds()
+        self.kinds: Table[str | None] = _Kinds()
         self.names: Table[str | None] = Table()
         self.threads: Table[tuple[Label, Label]] = Table()
-        self.places = InternTables()
+        self.places = _Places()
         self.grids: Table[bytes] = Table()
         self.shapes: Table[OperatorShape] = Table()
         self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
@@ -127,8 +144,9 @@ class Collector:
             ),
         )
         on_gpu = kind <= MEMSET
-        self._add_gpu(found.chosen(on_gpu))
-        self._add_host(found.chosen(~on_gpu))
+        for add, rows in ((self._add_gpu, np.flatnonzero(on_gpu)), (self._add_host, np.flatnonzero(~on_gpu))):
+            if len(rows):
+                add(structs.replace(chosen(found, rows), events=[picked[row] for row in rows.tolist()]))
 
     def _known(self, events: list[object]) -> tuple[Sequence[TraceEvent], NDArray[np.int8]]:
         """Complete events of a known kind."""
@@ -146,8 +164,6 @@ class Collector:
         return [complete[place] for place in known.tolist()], kind[known]
 
     def _add_gpu(self, batch: _Batch) -> None:
-        if not batch.events:
-            return
         args = [event.args or _NO_ARGS for event in batch.events]
         places, grids = self.places, self.grids
         place = np.array(
@@ -166,8 +182,8 @@ class Collector:
                 end=batch.end,
                 kind=batch.kind,
                 name=batch.name,
-                device=(place >> STREAM_BITS).astype(np.int32),
-                stream=(place & (1 << STREAM_BITS) - 1).astype(np.int32),
+                device=(place >> _STREAM_BITS).astype(np.int32),
+                stream=(place & (1 << _STREAM_BITS) - 1).astype(np.int32),
                 correlation=_correlations([each.correlation for each in args]),
                 grid=np.array([grids[bytes(each.grid)] if each.grid else -1 for each in args], np.int32),
                 block=np.array([grids[bytes(each.block)] if each.block else -1 for each in args], np.int32),
@@ -177,8 +193,6 @@ class Collector:
         )
 
     def _add_host(self, batch: _Batch) -> None:
-        if not batch.events:
-            return
         self.negative_host += int((batch.bad == 2).sum())
         events = batch.events
         correlation = np.zeros(len(events), np.int64)

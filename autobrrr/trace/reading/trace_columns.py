@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
@@ -67,6 +67,14 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return ranked[np.concatenate(([True], ranked[1:] != ranked[:-1]))] if len(ranked) else ranked
 
 
+def chosen(columns: Columns, rows: NDArray[np.int64] | Flags) -> Columns:
+    """The same columns of some rows; what is no column stays."""
+    fields = {name: getattr(columns, name) for name in columns.__struct_fields__}
+    return structs.replace(
+        columns, **{name: each[rows] for name, each in fields.items() if isinstance(each, np.ndarray)}
+    )
+
+
 def coded(codes: NDArray[np.integer], wanted: Iterable[int]) -> Flags:
     """Which codes are wanted; for small non-negative numbers."""
     if len(codes) == 0:
@@ -96,37 +104,30 @@ class Table(dict[T, int], Generic[T]):
         return list(self)
 
 
-# Of columns that are no numbers into tables.
-_NUMBERS = {"start": np.int64, "end": np.int64, "correlation": np.int64, "bytes": np.int64}
-_SMALL = {"kind": np.int8, "bad": np.int8}
+_TYPES = {"start": np.int64, "end": np.int64, "correlation": np.int64, "bytes": np.int64}
+_TYPES_OF_SMALL = {"kind": np.int8, "bad": np.int8}  # all others are numbers into tables
 
 
 class Growing(Generic[Columns]):
-    """Columns to which parts are added, in place: what was collected is never held twice."""
+    """Columns to which parts are added."""
 
     def __init__(self, columns: type[Columns]) -> None:
-        types = {**_NUMBERS, **_SMALL}
+        types = {**_TYPES, **_TYPES_OF_SMALL}
         self._columns = columns
-        self._room = {name: np.empty(0, types.get(name, np.int32)) for name in columns.__struct_fields__}
+        self._parts = {name: [np.empty(0, types.get(name, np.int32))] for name in columns.__struct_fields__}
         self._filled = 0
 
     def __len__(self) -> int:
         return self._filled
 
     def add(self, part: Columns) -> None:
-        begin = self._filled
-        for name, column in self._room.items():
-            added: NDArray[np.integer] = getattr(part, name)
-            self._filled = begin + len(added)
-            if self._filled > len(column):
-                column.resize(max(self._filled, len(column) + len(column) // 4), refcheck=False)
-            column[begin : self._filled] = added
+        for name, parts in self._parts.items():
+            parts.append(getattr(part, name))
+        self._filled += len(self._parts["start"][-1])
 
     def finished(self) -> Columns:
-        """All parts as one; nothing can be added any more."""
-        for column in self._room.values():
-            column.resize(self._filled, refcheck=False)
-        return self._columns(**self._room)
+        """All parts as one; column by column, so that only one is held twice. Nothing can be added then."""
+        return self._columns(**{name: np.concatenate(self._parts.pop(name)) for name in [*self._parts]})
 
 
 class GpuColumns(Struct, frozen=True, kw_only=True):
@@ -146,10 +147,6 @@ class GpuColumns(Struct, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def chosen(self, flags: Flags | NDArray[np.int64]) -> GpuColumns:
-        """The same columns of some operations."""
-        return GpuColumns(**{name: getattr(self, name)[flags] for name in self.__struct_fields__})
 
 
 class HostColumns(Struct, frozen=True, kw_only=True):

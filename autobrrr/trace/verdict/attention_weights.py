@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 from msgspec import Struct
 
-from autobrrr.trace.causes.launched_by import NOT_FOUND
+from autobrrr.trace.causes.idle_causes import NOT_FOUND
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
 from autobrrr.trace.kernels.operator_flops import recorded_dims

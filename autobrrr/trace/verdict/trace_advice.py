@@ -70,7 +70,7 @@ class Saving(msgspec.Struct, frozen=True):
 
 def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
-    late = device.corrected[1] if device.corrected is not None else device.late
+    late = device.judged_late
     clock = figures.idle_clock_corrected
     causes = clock.host_late_by_cause_ns if clock is not None else figures.host_late_by_cause_ns
     python_ns, operators_ns, held_ns = (
