@@ -3,7 +3,7 @@
     python docs/recording.py PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,threads.intra_op
 
 Joins the session of a job, waits for its verdict, has it tuned, and writes what a screen would have
-been sent, one entry a line (`recorded_view.read` reads it); of the script only its name, not where it lies.
+been sent, one entry a line (`replay_source.read` reads it); of the script only its name, not where it lies.
 The session ends with it.
 """
 

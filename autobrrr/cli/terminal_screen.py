@@ -63,8 +63,7 @@ def past_session(name: str, *, speed: float | None = None) -> ReplaySource:
         UsageError: it can't be read.
     """
     from autobrrr.diagnosis.glossary import explained
-    from autobrrr_tui.sources.recorded_view import read
-    from autobrrr_tui.sources.replay_source import ReplaySource
+    from autobrrr_tui.sources.replay_source import ReplaySource, read
 
     path = session_file(name)
     return ReplaySource(read(path), title=path.name, speed=speed, explain=explained)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autobrrr_tui.app import show
-from autobrrr_tui.sources.recorded_view import read
-from autobrrr_tui.sources.replay_source import ReplaySource
+from autobrrr_tui.sources.replay_source import ReplaySource, read
 
 RECORDING = Path(__file__).parent / "recordings" / "demo.jsonl.gz"
 

@@ -1,4 +1,4 @@
-"""Rows of text with tones and clicks, as plain tuples: what panes make and the widget draws.
+"""Rows of text with tones and clicks, as plain tuples, and boxes of them: panes make, the widget draws.
 
 A tone is a name that the theme turns into colours; without colours the words alone must do.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 
@@ -19,6 +20,7 @@ Row = tuple[Piece, ...]
 
 BLANK: Row = ()
 LABEL = 9  # cells of the names on the left
+EDGES = 4  # cells that a box takes of its width: two edges, two blanks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +115,48 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
         rest = " ".join(lines[most - 1 :])
         lines = [*lines[: most - 1], clipped(rest, cells)] if most > 0 else []
     return lines
+
+
+def filled(line: Row, cells: int) -> Row:
+    """Exactly so many cells: filled with blanks, or cut with a mark."""
+    spare = cells - _cells(line)
+    return (*line, piece(" " * spare)) if spare > 0 else cut(line, cells)
+
+
+def cut(line: Row, cells: int) -> Row:
+    """At most so many cells; a mark stands where it is cut."""
+    if _cells(line) <= cells:
+        return line
+    found: list[Piece] = []
+    left = cells
+    for text, tone, action in line:
+        if cell_len(text) >= left:
+            found.append((set_cell_size(text, left - 1) + "…", tone, action))
+            break
+        found.append((text, tone, action))
+        left -= cell_len(text)
+    return tuple(found)
+
+
+def _cells(line: Row) -> int:
+    return sum(cell_len(text) for text, _, _ in line)
+
+
+def boxed(title: str, rows: Sequence[Row], width: int, height: int, note: str = "") -> list[Row]:
+    """Rows in a box of `width` x `height` cells; `note` stands at the right of its upper edge."""
+    inside = width - EDGES
+    note = clipped(note, max(0, inside - len(title) - 4))
+    tail = f" {note} ─" if note else ""
+    line = "─" * max(0, width - 4 - len(title) - cell_len(tail))
+    head = (piece("┌ ", "dim"), piece(title, "head"), piece(f" {line}{tail}┐", "dim"))
+    body = [*rows[: height - 2], *[BLANK] * (height - 2 - len(rows))]
+    return [
+        head,
+        *((piece("│ ", "dim"), *filled(each, inside), piece(" │", "dim")) for each in body),
+        (piece(f"└{'─' * (width - 2)}┘", "dim"),),
+    ]
+
+
+def beside(left: Sequence[Row], right: Sequence[Row], left_cells: int) -> list[Row]:
+    """Two columns of rows; the left one takes `left_cells`."""
+    return [(*filled(one, left_cells), *other) for one, other in zip_longest(left, right, fillvalue=BLANK)]

@@ -13,7 +13,8 @@ from autobrrr.cli.printed import columns, deliver, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
-from autobrrr.report.pages.session_page import report_text, session_page
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session as past
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
 
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(to_json(past(session_file(args.session)).data))
         return EXIT_DONE
-    show(report_text(session_file(args.session), columns()))
+    file = session_file(args.session)
+    show(f"{page_text(session_page(past(file)), columns())}\n\nlog: {file}")
     NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
     return EXIT_DONE
 

@@ -26,6 +26,7 @@ from autobrrr.records.rank_records import cause_words, straggler_words
 from autobrrr.records.verdict_records import in_phase
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_model import Tone
+from autobrrr.report.text.window_text import sweep_parts
 
 MOST_EVIDENCE = 3
 LEAST_SHARE = 0.005
@@ -47,8 +48,9 @@ def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
             ledger_table(found),
         ),
         pm.section("Ranks", ranks_table(several, found.straggler, "ranks")),
-        pm.section("Signals", evidence_table(ranked)),
+        pm.section("Signals", evidence_table(ranked), on="page"),
         pm.section("Batch probe", *_probe(found.batch_probe)),
+        pm.section("Other sizes", *(() if found.sweep is None else sweep_parts(found.sweep))),
         pm.section("Remedies", _advice(found.advice), decide),
     )
 

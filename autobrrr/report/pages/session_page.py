@@ -1,6 +1,6 @@
 """A past session as a page: six questions answered, the verdict, its steps over time, every trial.
 
-In: the session as read from its log. Out: a page of the model, and a short text for a terminal.
+In: the session as read from its log. Out: a page of the model.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 
 import msgspec
 
 from autobrrr import recipe
 from autobrrr.quantities import duration, share
-from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Tuning, limited_by
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, signals_words
-from autobrrr.report.pages.tuning_parts import trial_line, tuning_section, tuning_text
-from autobrrr.report.past_session import PastSession, SessionData, past_session
+from autobrrr.report.pages.tuning_parts import tuning_section
+from autobrrr.report.past_session import PastSession, SessionData
 from autobrrr.report.session_timeline import SlowMoment, TimelineBand
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
-from autobrrr.report.text.verdict_text import verdict_text
-from autobrrr.report.text.window_text import sweep_text
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write
-MOST_SLOW = 15
+MOST_SLOW, MOST_TEXT = 15, 5  # slow steps on a page, in a text
 
 
 def session_page(session: PastSession) -> pm.ReportPage:
@@ -58,28 +54,6 @@ def session_page(session: PastSession) -> pm.ReportPage:
         data=data,
         file=f"{data.session or 'session'}.json",
     )
-
-
-def report_text(path: Path, width: int | None = None) -> str:
-    """What a person wants to know of a past session.
-
-    Raises:
-        UsageError: the file can't be read, or holds no session.
-    """
-    data = past_session(path).data
-    found = data.snapshot
-    texts = [verdict_text(found)]
-    if found.sweep is not None:
-        texts[0] += f"\n{sweep_text(found.sweep)}"
-    if data.tuned is not None:
-        texts.append(tuning_text(data.tuned, width))
-    if data.trials:
-        texts.append("\n".join(trial_line(trial) for trial in data.trials))
-    seconds = (found.t_ns or 0) / 1e9
-    texts.append(f"session of {seconds:.0f} s, {found.steps or 0} steps; {data.ending}\nlog: {path}")
-    if data.unread:
-        texts[-1] += f"\n{readable(data.unread)}"
-    return "\n\n".join(texts)
 
 
 def _about(data: SessionData) -> Iterator[str]:
@@ -125,7 +99,7 @@ def _to_do(session: PastSession) -> tuple[str, str]:
     tuned = session.data.tuned
     if tuned is not None and tuned.kept:
         more = started_with(tuned.recipe or UNSAVED, _command(session.data))
-        held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end of this page)"
+        held = "" if tuned.recipe else f"   ({UNSAVED} stands at the end)"
         return "start with what was kept", more + held
     found = session.judged or session.data.snapshot
     (tried, allow), at_start = to_try(found), to_start_with(found)
@@ -221,9 +195,12 @@ def _slow(data: SessionData) -> pm.PageTable:
         figures = (pm.figure(f"{each.at_s:.1f} s", each.at_s), pm.time(each.ns), pm.time(each.usual_ns))
         known = pm.Cell(text=why, tone="" if each.why else "muted")
         rows.append([*figures, pm.figure(f"{times:.1f}x", times), known])
-    counted = f"{len(data.timeline.slow)} steps took at least three times the usual; the {len(slow)} longest:"
+    counted = f"{len(data.timeline.slow)} steps took at least three times the usual; the longest:"
     return pm.PageTable(
-        title=counted, heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"), rows=rows
+        title=counted,
+        heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"),
+        rows=rows,
+        most=MOST_TEXT,
     )
 
 

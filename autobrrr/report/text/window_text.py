@@ -91,21 +91,32 @@ def operators_table(
 
 
 def sweep_text(sweep: SizeSweep) -> str:
-    """A few lines; one where there was no sweep."""
+    """A table; one line where there was no sweep."""
+    return section_text(pm.section("", *sweep_parts(sweep)), None)
+
+
+def sweep_parts(sweep: SizeSweep) -> Iterator[pm.Line | pm.PageTable]:
+    """What a step takes at other sizes of its data, and what memory."""
+    along = f"sweep of the {sweep.along}"
     if sweep.status != "ok" or sweep.size is None:
-        return f"  sweep of the {sweep.along}: none: {sweep.why}"
+        yield pm.Line(name=along, text=f"none: {sweep.why}")
+        return
     now_ns = next((point.step_ns for point in sweep.points if point.size == sweep.size), None)
-    lines = [f"  sweep of the {sweep.along}, {sweep.size} now"]
-    for point in sweep.points[:MOST_POINTS]:
-        times = f", {point.step_ns / now_ns:.2f}x the step" if now_ns else ""
-        work = (
-            f", {point.size / sweep.size * now_ns / point.step_ns:.2f}x the work a second" if now_ns else ""
-        )
-        lines.append(f"    {sweep.along} {point.size:>6} {duration(point.step_ns):>9}{times}{work}")
-    lines += [f"    {note}" for note in sweep.notes]
+    rows = []
+    for each in sweep.points:
+        times = each.step_ns / now_ns if now_ns else None
+        work = None if times is None else each.size / sweep.size / times
+        rows.append([pm.count(each.size), pm.time(each.step_ns), pm.factor(times), pm.factor(work)])
+    yield pm.PageTable(
+        title=f"{along}, {sweep.size} now",
+        heads=(f"#{sweep.along}", "#step", "#the step", "#the work a second"),
+        rows=rows,
+        most=MOST_POINTS,
+    )
+    for note in sweep.notes:
+        yield pm.Line(text=note)
     if sweep.memory is not None:
-        lines.append(f"    {memory_text(sweep.memory)}")
-    return "\n".join(lines)
+        yield pm.Line(text=memory_text(sweep.memory))
 
 
 def memory_text(memory: BatchMemory) -> str:

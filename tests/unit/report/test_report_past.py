@@ -11,7 +11,8 @@ from autobrrr.cli import main, terminal_screen
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_model import Gain
-from autobrrr.report.pages.session_page import report_text, session_page
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session
 from support.pages import read_page
 from support.screens import tui
@@ -93,7 +94,8 @@ def test_the_text_says_what_was_found_tried_and_how_it_ended(
     said = capsys.readouterr().out
     assert "Limited by host: 68 % Python and dispatch (high confidence)" in said
     assert "speed-up 1.56x" in said
-    assert "session of 42 s, 9870 steps; end of 20260102-100000-8091" in said
+    assert "session of 42.0 s, 9870 steps · end of 20260102-100000-8091" in said
+    assert said.rstrip().endswith("20260102-100000-8091.jsonl")
 
 
 def test_a_session_that_was_cut_is_told_as_far_as_it_went(tmp_path: Path) -> None:
@@ -101,8 +103,8 @@ def test_a_session_that_was_cut_is_told_as_far_as_it_went(tmp_path: Path) -> Non
     file.write_bytes(
         _line("snapshot", tui.snapshot()) + _line("trial", tui.trial()) + b'{"at": 1, "kind": "tu'
     )
-    said = report_text(file)
-    assert "kept optimizer.fused: faster" in said
+    said = page_text(session_page(past_session(file)))
+    assert "outcome kept\n    why: faster" in said
     assert "the log stops before the session's end" in said
 
 
@@ -196,5 +198,5 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
     assert found.data.tuned is not None
     assert found.data.unread is not None
     assert found.data.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
-    assert found.data.unread in report_text(path)
+    assert found.data.unread in page_text(session_page(found), None)
     assert "4 lines" in page_html(session_page(found))

@@ -12,7 +12,8 @@ import pytest
 from autobrrr import recipe
 from autobrrr.records import Record, Reverted
 from autobrrr.report.html.page_template import page_html
-from autobrrr.report.pages.session_page import answers, report_text, session_page
+from autobrrr.report.page_text import page_text
+from autobrrr.report.pages.session_page import answers, session_page
 from autobrrr.report.pages.side_by_side import compare_sessions
 from autobrrr.report.past_session import past_session
 from autobrrr.report.text.sessions_list import ListedSession, sessions_table
@@ -125,6 +126,6 @@ def test_what_the_guard_has_reverted_since_is_neither_proven_nor_to_be_started_w
     assert found["What was gained?"].startswith("no remedy was proven faster")
     assert "--recipe" not in found["What to do?"]
     assert found["Is it safe?"].startswith("no remedy was kept")
-    text = report_text(tmp_path / "one.jsonl")
+    text = page_text(session_page(past_session(tmp_path / "one.jsonl")), None)
     assert f"the guard reverted {kept.kept[0]}: the loss is no longer finite" in text
     assert "1.56x [1.52" not in text

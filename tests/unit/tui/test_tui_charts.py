@@ -14,8 +14,7 @@ from autobrrr.report.log_scale import LogScale
 from autobrrr.report.text_plot import whisker
 from autobrrr_tui import text_bars
 from autobrrr_tui.panes import glance_parts
-from autobrrr_tui.text_boxes import cut, fitted
-from autobrrr_tui.text_rows import Row, piece, plain
+from autobrrr_tui.text_rows import Row, cut, filled, piece, plain
 from autobrrr_tui.view_reducer import left_on, take
 from autobrrr_tui.view_state import Mark, ScreenStanding, View
 from support.screens import tui
@@ -45,7 +44,7 @@ def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
 @given(st.text(alphabet="ab字", max_size=30), st.integers(1, 20))
 def test_a_row_is_fitted_in_cells(text: str, cells: int) -> None:
     line = (piece(text), piece("xyz"))
-    assert sum(cell_len(each) for each, _, _ in fitted(line, cells)) == cells
+    assert sum(cell_len(each) for each, _, _ in filled(line, cells)) == cells
     assert sum(cell_len(each) for each, _, _ in cut(line, cells)) <= cells
 
 

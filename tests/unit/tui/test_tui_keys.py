@@ -15,10 +15,9 @@ from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
-from autobrrr_tui.screens.session_screen import SessionScreen
-from autobrrr_tui.screens.word_page import WORDS
+from autobrrr_tui.screens.session_screen import SessionScreen, Updated
+from autobrrr_tui.screens.text_screen import WORDS
 from autobrrr_tui.sources.view_source import Do
-from autobrrr_tui.view_messages import Updated
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after

@@ -12,7 +12,7 @@ from autobrrr.records import CpuTaker, Evidence
 from autobrrr.report.page_model import Cell, PageTable, figure
 from autobrrr_tui.page_rows import WIDE, ListChoice, page_rows
 from autobrrr_tui.panes.mode_panes import PANES
-from autobrrr_tui.screens.search_field import SearchField
+from autobrrr_tui.screens.list_screen import SearchField
 from autobrrr_tui.view_reducer import said
 from autobrrr_tui.view_state import View
 from support.screens import tui

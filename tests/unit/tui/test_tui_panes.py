@@ -15,8 +15,8 @@ from autobrrr.records import RankLine, Reverted, Tuning
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import ListChoice, page_rows
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
+from autobrrr_tui.panes.glance_parts import strip
 from autobrrr_tui.panes.mode_panes import PANES
-from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.view_reducer import take
 from autobrrr_tui.view_state import ScreenStanding, View

@@ -15,8 +15,7 @@ from autobrrr.errors import UsageError
 from autobrrr.records import Shares, Verdict
 from autobrrr.records.log_lines import LogLine
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.sources.recorded_view import ViewReader, read
-from autobrrr_tui.sources.replay_source import ReplaySource
+from autobrrr_tui.sources.replay_source import ReplaySource, ViewReader, read
 from autobrrr_tui.view_state import ScreenStanding, View
 from docs.recording import placeless
 from support.screens import tui

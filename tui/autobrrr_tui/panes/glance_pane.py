@@ -14,10 +14,23 @@ from autobrrr.report.pages.diagnosis_parts import evidence_table, ranks_table
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import table_rows
 from autobrrr_tui.panes import glance_parts as parts
-from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
-from autobrrr_tui.panes.rank_strip import strip
-from autobrrr_tui.text_boxes import EDGES, beside, boxed, cut
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, fitted, labelled, piece, row, wrapped
+from autobrrr_tui.panes.glance_parts import strip
+from autobrrr_tui.panes.steps_pane import chart, seconds_shown
+from autobrrr_tui.text_rows import (
+    BLANK,
+    EDGES,
+    LABEL,
+    Page,
+    Row,
+    beside,
+    boxed,
+    cut,
+    fitted,
+    labelled,
+    piece,
+    row,
+    wrapped,
+)
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from rich.segment import Segment
@@ -10,7 +11,7 @@ from rich.style import Style
 from textual.renderables.digits import Digits
 
 from autobrrr.quantities import clock, duration, share, size
-from autobrrr.records import Advice, Diagnosis, NoClaim, Phases, TuneProgress, Tuning, limited_by
+from autobrrr.records import Advice, Diagnosis, NoClaim, Phases, RankLine, TuneProgress, Tuning, limited_by
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words
@@ -21,6 +22,7 @@ from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import bar_rows, table_rows
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, lines, table
+from autobrrr_tui.text_bars import sparkline
 from autobrrr_tui.text_rows import Piece, Row, clipped, fitted, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
@@ -350,3 +352,26 @@ def safety(view: View) -> tuple[str, str]:
         undo = ", d reverts" if view.acting else ""
         return f"{kept or 'what is on can be reverted'}{undo}{cost}", tone
     return f"{'read-only: nothing is changed' if view.readonly else 'no remedy is on'}{cost}", tone
+
+
+def strip(ranks: Sequence[RankLine], room: int) -> list[Row]:
+    """Two rows at most; where there are more ranks than cells a column stands for the slowest of a few."""
+    slowest = next((each for each in ranks if each.slowest), None)
+    each = -(-len(ranks) // max(1, room))
+    groups = [ranks[at : at + each] for at in range(0, len(ranks), each)]
+    times = [max((one.step_ns for one in group if one.step_ns is not None), default=None) for group in groups]
+    said = [piece(f"{len(ranks)} rank{'s' * (len(ranks) > 1)}")]
+    if slowest is not None:
+        said.append(piece(f"  [{number(slowest)} {duration(slowest.step_ns)} slowest]", "bad"))
+    known = [one.step_ns for one in ranks if one.step_ns is not None]
+    if not known:
+        return [row(*said)]
+    columns = [
+        piece(text, "bad" if slowest in group else "good")
+        for text, group in zip(sparkline(times, len(times)), groups, strict=True)
+    ]
+    return [row(*said, piece(f"  median {duration(median(known))}", "dim")), row(*columns)]
+
+
+def number(each: RankLine) -> str:
+    return "?" if each.rank is None else str(each.rank)

@@ -14,7 +14,6 @@ from textual.widgets import Input
 from autobrrr.report.page_model import PageTable
 from autobrrr_tui.page_rows import UNCHANGED, ListChoice, sorting
 from autobrrr_tui.screens.key_bar import KEYS
-from autobrrr_tui.screens.search_field import SearchField
 from autobrrr_tui.text_rows import Page, Row
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -138,3 +137,23 @@ class ListScreen(Screen[None]):
         self.query_one("#note").display = not searching
         self._show("note", [note])
         return searching
+
+
+class SearchField(Input):
+    """Hidden until it is opened; the screen hears of each change, and of Enter."""
+
+    def __init__(self) -> None:
+        super().__init__(placeholder="search", id="search", compact=True, select_on_focus=False)
+        self.cursor_blink = False
+        self.display = False
+
+    def open(self, text: str) -> None:
+        """Show it with what is searched now."""
+        self.value, self.display = text, True
+        self.cursor_position = len(text)
+        self.screen.set_focus(self)  # at once: letters typed ahead are no keys that touch the job
+
+    def close(self) -> None:
+        """Hide it; keys are the screen's again."""
+        self.display = False
+        self.screen.set_focus(None)

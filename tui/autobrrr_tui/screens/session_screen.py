@@ -8,6 +8,7 @@ from functools import wraps
 from pathlib import Path
 
 from textual.binding import Binding
+from textual.message import Message
 
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
@@ -19,13 +20,9 @@ from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
 from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line
 from autobrrr_tui.screens.list_screen import ListScreen
-from autobrrr_tui.screens.question_screen import Ask
-from autobrrr_tui.screens.text_screen import TextScreen, meaning_of
-from autobrrr_tui.screens.word_page import word_of, words_of
+from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
 from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
-from autobrrr_tui.text_boxes import EDGES, boxed
-from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row
-from autobrrr_tui.view_messages import Updated
+from autobrrr_tui.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, piece, row
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -338,3 +335,14 @@ def _free_name(folder: Path, pid: int | None) -> Path:
     stem = f"autobrrr-{pid}" if pid is not None else "autobrrr"
     names = [f"{stem}.toml", *(f"{stem}-{number}.toml" for number in range(2, 1000))]
     return next((folder / name for name in names if not (folder / name).exists()), folder / names[-1])
+
+
+class Updated(Message):
+    """There is a new view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self.view = view
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Updated)

@@ -1,15 +1,22 @@
-"""A page to read over whatever stands below: help, or the details of a line and what its name means."""
+"""What stands over a screen: a page to read (help, details, what words mean), a question to answer.
+
+The glossary is the session's: names go out, explanations come in.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence, Set
+from typing import get_args
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
+from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, row, wrapped
+from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, plain, row, wrapped
+from autobrrr_tui.view_state import View
 from autobrrr_tui.widgets.row_widget import Lines
 
 KEY_CELLS = 17
@@ -89,3 +96,89 @@ def meaning_of(found: Explained | str, known: Set[str]) -> list[tuple[str, str]]
     guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
     means = [] if found.meaning in known else [("means", found.meaning)]
     return [*means, ("from", found.source), *guards]
+
+
+class Ask(ModalScreen[bool]):
+    """One question."""
+
+    BINDINGS = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,escape,enter,q", "answer(False)", "no"),
+    ]
+
+    def __init__(self, question: str, yes: str) -> None:
+        super().__init__()
+        self._question, self._yes = question, yes
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="question")
+
+    def on_mount(self) -> None:
+        width = max(20, min(68, self.app.size.width - 6))
+        rows: list[Row] = [row(piece(f" {line}", "strong")) for line in wrapped(self._question, width - 4)]
+        rows += [
+            BLANK,
+            row(
+                " ",
+                piece("y", "key", "screen.answer(True)"),
+                f" {self._yes}    ",
+                piece("n", "key", "screen.answer(False)"),
+                " leave it",
+            ),
+        ]
+        box = self.query_one("#question", Lines)
+        box.styles.width, box.styles.height = width, len(rows) + 2
+        box.show(Page(rows=rows))
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+WORDS = (  # what a page shows, and the name of the glossary that explains it
+    ("[Ll]imited by", "limit"),
+    ("regime", "regime"),
+    ("[●○]|\\((high|medium|low)\\)", "confidence"),
+    ("provisional", "provisional"),
+    ("signals?", "signal"),
+    ("shares", "shares"),
+    ("batch probe", "batch_probe"),
+    ("predicted", "predicted"),
+    ("achieved", "achieved"),
+    (r"\[\d+\.\d+–", "interval"),
+    ("A/B pairs?", "ab_pair"),
+    ("together", "speed_up"),
+    ("(?:own )?cost", "own_cost"),
+    ("p99", "p99"),
+    ("traced", "traced"),
+    ("bitwise", "bitwise"),
+    ("rounding", "rounding"),
+    ("stream", "stream"),
+    ("changes training", "changes_training"),
+    ("next epoch", "next_epoch"),
+    ("not tried", "not_tried"),
+    *((state, state) for state in ("trying", "confirming", "watched", "kept", "reverted", "refused")),
+    *((state, state) for state in ("skipped", "queued", "manual", "restart")),
+    ("slowest", "straggler"),
+    ("window", "window"),
+    ("recipe", "recipe"),
+)
+
+LIMITS = frozenset(get_args(Limit)) - frozenset(get_args(Regime))  # that are no regime
+NOTHING = ("", "unknown", "measuring")
+
+
+def words_of(view: View, rows: Sequence[Row]) -> list[str]:
+    """Names of what these rows show; the verdict's own words first."""
+    text = "\n".join(map(plain, rows))
+    found = view.snapshot
+    limit = "unknown" if found is None else found.limit
+    named = [each for each in (limit if limit in LIMITS else "", view.regime) if each not in NOTHING]
+    shown = [name for words, name in WORDS if re.search(rf"(?<!\w)(?:{words})", text)]
+    return list(dict.fromkeys([*named, *shown]))
+
+
+def word_of(found: Explained | str) -> list[tuple[str, str]]:
+    """A word with the first sentence of what it means."""
+    if isinstance(found, str):
+        return [("", found)]
+    return [(found.name.replace("_", " "), found.meaning.split(". ")[0].rstrip(".") + ".")]

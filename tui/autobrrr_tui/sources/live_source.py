@@ -19,7 +19,7 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
-from autobrrr_tui.sources.recorded_view import ViewReader
+from autobrrr_tui.sources.replay_source import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
 from autobrrr_tui.view_reducer import left_on, said, take
 from autobrrr_tui.view_state import ScreenStanding, View

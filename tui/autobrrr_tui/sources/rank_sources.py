@@ -1,4 +1,4 @@
-"""The other ranks of a job: sessions that are there already are joined, and asked about once a second.
+"""Sessions that are there already, joined to be asked once a second: of jobs in a list, of a job's ranks.
 
 Nothing is attached by this. Where the ranks were not compared yet, or one of them has changed, they are.
 """
@@ -6,14 +6,14 @@ Nothing is attached by this. Where the ranks were not compared yet, or one of th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from autobrrr.client.all_ranks import with_siblings
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import join
+from autobrrr.client.session_client import Client, join
+from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
-from autobrrr_tui.sources.joined_sessions import JoinedSessions, Joiner
 from autobrrr_tui.view_state import View
 
 LIST_S = 10.0
@@ -92,3 +92,36 @@ class Siblings:
             for line in listed
             if job is not None and line.job == job and line.attached and line.pid != own_pid
         ]
+
+
+Joiner = Callable[[int], Client | None]
+
+
+class JoinedSessions:
+    """One connection a job; used by one thread."""
+
+    def __init__(self, joiner: Joiner = join) -> None:
+        self._join = joiner
+        self._clients: dict[int, Client] = {}  # by pid
+
+    def look(self, pids: Iterable[int]) -> dict[int, Diagnosis]:
+        """A snapshot of each that has a session; one that fails is joined anew the next time."""
+        wanted, found = list(pids), {}
+        for pid in wanted:
+            try:
+                client = self._clients.get(pid) or self._join(pid)
+                if client is not None:
+                    self._clients[pid] = client
+                    found[pid] = client.snapshot()
+            except AutobrrrError:
+                self._leave(pid)
+        for pid in set(self._clients) - set(wanted):
+            self._leave(pid)
+        return found
+
+    def close(self) -> None:
+        self.look(())
+
+    def _leave(self, pid: int) -> None:
+        if pid in self._clients:
+            self._clients.pop(pid).close()
