@@ -20,13 +20,13 @@ from autobrrr.report.page_model import (
     ReportPage,
     Section,
 )
-from autobrrr.report.text_plot import share_bar
 from autobrrr.report.text_table import LEAST, hung, text_table
 
 WIDTH = 80
 BAR, LEAST_BAR = 24, 8  # cells
 NAME = 34  # cells of a name that the page shows in whole
 LEAST_SHARE = 0.005
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def page_text(page: ReportPage, width: int | None = WIDTH) -> str:
@@ -128,11 +128,17 @@ def _table(table: PageTable, width: int | None) -> list[str]:
         cells = min(BAR, spare // len(bars))
         for at, column in [(at, used.index(at)) for at in bars]:
             for row, text in zip(rows, texts, strict=True):
-                text[column] = share_bar(row[at].bar or 0.0, cells) if cells >= LEAST_BAR else ""
+                text[column] = _share_bar(row[at].bar or 0.0, cells) if cells >= LEAST_BAR else ""
     right = [i for i, at in enumerate(used) if table.heads[at].startswith("#")]
     wrap = [i for i, cells in enumerate(wide) if i not in right and cells > LEAST]
     drawn = text_table([heads, *texts], width=width, right=right, wrap=wrap, indent=2) if rows else []
     return ([table.title] if table.title and drawn else []) + drawn[0 if any(heads) else 1 :]
+
+
+def _share_bar(share: float, cells: int) -> str:
+    """A share as a bar, in eighths of a cell."""
+    whole, part = divmod(round(max(0.0, min(1.0, share)) * cells * 8), 8)
+    return "█" * whole + (_EIGHTHS[part] if part else "")
 
 
 def _cell(cell: Cell) -> str:

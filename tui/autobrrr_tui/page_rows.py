@@ -15,8 +15,8 @@ from autobrrr.quantities import share
 from autobrrr.readable import readable
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.page_model import Bar, Cell, Forest, Line, LineGroup, PageTable, Tone
-from autobrrr.report.text_plot import labels, place, whisker
 from autobrrr_tui import text_bars
+from autobrrr_tui.text_bars import labels, place, whisker
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,

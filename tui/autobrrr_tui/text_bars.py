@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from autobrrr.report.log_scale import LogScale
 from autobrrr_tui.text_rows import Piece, Tone, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -112,3 +113,35 @@ def curve(values: Sequence[float | None], cells: int, height: int, top: float) -
                 grid[height - 1 - dot // 4][column // 2] |= DOTS[column % 2][dot % 4]
         before = level
     return ["".join(" " if bits == EMPTY else chr(bits) for bits in line) for line in grid]
+
+
+def labels(placed: Sequence[tuple[int, str]], cells: int) -> str:
+    """Words at their cells; what would touch an earlier one, or lies outside, is left out."""
+    line = [" "] * cells
+    for at, text in placed:
+        start = min(at, cells - len(text))
+        around = line[max(0, start - 1) : start + len(text) + 1]
+        if at >= 0 and start >= 0 and not "".join(around).strip():
+            line[start : start + len(text)] = text
+    return "".join(line).rstrip()
+
+
+def place(factor: float, scale: LogScale, cells: int) -> int:
+    """The cell of a factor on an axis; the first or last where it lies beyond."""
+    return round(scale.within(factor) * (cells - 1))
+
+
+def whisker(value: float | None, interval: Sequence[float] | None, scale: LogScale, cells: int) -> str:
+    """`  ├──●──┤ │  `: a factor and its interval; `│` stands where nothing changes."""
+    if cells < 1:
+        return ""
+    line = [" "] * cells
+    line[place(1.0, scale, cells)] = "│"
+    if interval is not None:
+        low, high = (place(bound, scale, cells) for bound in interval)
+        for at in range(low, high + 1):
+            line[at] = "┼" if line[at] == "│" else "─"
+        line[low], line[high] = "├", "┤"
+    if value is not None:
+        line[place(value, scale, cells)] = "●"
+    return "".join(line)

@@ -9,6 +9,7 @@ from autobrrr.records import Advice, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_text import section_text
+from autobrrr.report.text.next_step import proving
 from autobrrr.report.text.trial_words import trial_label, trial_words, tuned_words
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
@@ -125,9 +126,7 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
     for each in advice:
         if each.reach in LATER:
             gain = "" if each.expected is None else f", {factor_words(each.expected)} predicted"
-            allow = "" if each.class_ in ("bitwise", "rounding") else f" --allow {each.class_}"
-            command = f"autobrrr tune --param {each.remedy}{allow} -- CMD"
-            said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {command}"
+            said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {proving(each)}"
             lines.append(f"advised, but not for a running job: {said}")
     return lines
 

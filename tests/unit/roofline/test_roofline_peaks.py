@@ -16,7 +16,7 @@ from autobrrr.errors import UsageError
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.log_scale import LogScale, around
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages import roofline_figures
+from autobrrr.report.pages import roofline_page as figures
 from autobrrr.report.pages.roofline_page import roofline_page
 from autobrrr.roofline import machine_identity, roofline_measure
 from autobrrr.roofline.calibration_cache import keep
@@ -82,18 +82,18 @@ def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
 
 
 def test_a_roof_bends_where_memory_stops_being_the_limit() -> None:
-    roofs = {(each.name, each.threads): each for each in roofline_figures.roofs(both())}
+    roofs = {(each.name, each.threads): each for each in figures.roofs(both())}
     assert len(roofs) == 6
     assert roofs["float32", 1].ridge == pytest.approx(100e9 / 24e9)
     assert roofs["bfloat16", 2].flops == pytest.approx(400e9)
-    assert list(roofline_figures.roofs(roofline.measured(1))) == []  # no peaks: no roof is made up
+    assert list(figures.roofs(roofline.measured(1))) == []  # no peaks: no roof is made up
 
 
 def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
-    points = {each.name: each for each in roofline_figures.under_roof(both())}
+    points = {each.name: each for each in figures.under_roof(both())}
     assert points["x * 2, 64 times"].intensity == pytest.approx(8.0)
     assert points["matmul of 256, float32"].intensity == pytest.approx(2 * 256**3 / (3 * 256**2 * 4))
-    roofs = roofline_figures.roofs(both())
+    roofs = figures.roofs(both())
     best = max(roof.flops for roof in roofs)
     assert all(point.flops <= best for point in points.values())
 

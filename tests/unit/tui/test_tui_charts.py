@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.log_scale import LogScale
-from autobrrr.report.text_plot import whisker
 from autobrrr_tui import text_bars
 from autobrrr_tui.panes import glance_parts
+from autobrrr_tui.text_bars import whisker
 from autobrrr_tui.text_rows import Row, cut, filled, piece, plain
 from autobrrr_tui.view_reducer import left_on, take
 from autobrrr_tui.view_state import Mark, ScreenStanding, View

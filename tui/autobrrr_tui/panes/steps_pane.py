@@ -12,7 +12,7 @@ from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr.report.page_model import Cell, Line, PageTable, figure, time
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import Drawn, ScreenPart
-from autobrrr_tui.text_bars import curve
+from autobrrr_tui.text_bars import curve, labels
 from autobrrr_tui.text_rows import Row, heading, piece, row
 from autobrrr_tui.view_state import View
 
@@ -116,21 +116,10 @@ def chart(view: View, room: int, height: int) -> list[Row]:
     ]
     happened = [(column(((found.t_ns or 0) - mark.t_ns) / 1e9), f"╵{mark.text}") for mark in view.marks]
     return [
-        row(piece(" " * (AXIS + 1)), piece(_labels(cut, cells), "bad")),
+        row(piece(" " * (AXIS + 1)), piece(labels(cut[::-1], cells), "bad")),
         *body,
-        row(piece(f"{'0':>{AXIS}}┤", "dim"), piece(_labels(happened, cells), "warn")),
+        row(piece(f"{'0':>{AXIS}}┤", "dim"), piece(labels(happened[::-1], cells), "warn")),
     ]
-
-
-def _labels(placed: Sequence[tuple[int, str]], cells: int) -> str:
-    """Words at their cells, the newest first; what would overlap or lies outside is left out."""
-    line = [" "] * cells
-    for at, text in reversed(placed):
-        start = min(at, cells - len(text))
-        around = line[max(0, start - 1) : start + len(text) + 1]
-        if at >= 0 and start >= 0 and not "".join(around).strip():
-            line[start : start + len(text)] = text
-    return "".join(line)
 
 
 def seconds_shown(view: View, room: int) -> str:

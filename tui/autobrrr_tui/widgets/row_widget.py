@@ -5,6 +5,9 @@ Also keeps what can be chosen among them, and how far it is scrolled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -13,8 +16,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from autobrrr.records.palette import COLOURS
 from autobrrr_tui.text_rows import BLANK, Page, Row
-from autobrrr_tui.theme import styles
 
 
 class Lines(Widget, can_focus=False):
@@ -167,3 +170,46 @@ class Lines(Widget, can_focus=False):
 def _place(page: Page, name: str | None) -> int | None:
     """The row on which a name can be chosen."""
     return next((at for at, each in page.picks.items() if each == name), None)
+
+
+ON_WHITE = {
+    "yellow": "magenta",
+    "bright_yellow": "bright_black",
+    "bright_cyan": "cyan",
+    "white": "black",
+}
+DARK: Mapping[str, str] = {
+    "plain": "",
+    "dim": "dim",
+    "strong": "bold",
+    "head": "bold cyan",
+    "regime": "bold yellow",
+    "good": "green",
+    "bad": "bold red",
+    "warn": "yellow",
+    "accent": "cyan",
+    "key": "bold blue",
+    "off": "dim strike",
+    "here": "bold reverse",
+    **{name: hue.screen for name, hue in COLOURS.items()},
+}
+LIGHT: Mapping[str, str] = {
+    **DARK,
+    "head": "bold blue",
+    "regime": "bold magenta",
+    "warn": "magenta",
+    "accent": "blue",
+    **{name: ON_WHITE.get(hue.screen, hue.screen) for name, hue in COLOURS.items()},
+}
+
+
+def is_light(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal says that its background is light."""
+    background = environ.get("COLORFGBG", "").rpartition(";")[2]
+    return background in ("7", "15")
+
+
+@cache
+def styles(light: bool) -> dict[str, Style]:
+    """A style for every tone."""
+    return {tone: Style.parse(words) for tone, words in (LIGHT if light else DARK).items()}
