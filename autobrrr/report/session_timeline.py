@@ -15,7 +15,7 @@ from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
 from autobrrr.records.log_lines import LogLine
 from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr.report.text.trial_words import trial_label
+from autobrrr.report.pages.tuning_parts import trial_label
 
 MOST_MARKS = 200
 MOST_ON = 2000  # stretches with a remedy on: the newest

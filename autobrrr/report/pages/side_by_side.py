@@ -18,8 +18,8 @@ from autobrrr.records.gain_words import gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_model import Tone
 from autobrrr.report.pages.trace_page import idle_causes, plain
+from autobrrr.report.pages.tuning_parts import trial_label
 from autobrrr.report.past_session import SessionData
-from autobrrr.report.text.trial_words import trial_label
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, TraceAnalysis
 
 NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."

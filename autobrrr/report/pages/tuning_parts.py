@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.records import Advice, Trial, TuneProgress, Tuning
+from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_text import section_text
 from autobrrr.report.text.next_step import proving
-from autobrrr.report.text.trial_words import trial_label, trial_words, tuned_words
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 TRIAL_HEADS = (
@@ -27,7 +26,7 @@ def progress_line(progress: TuneProgress) -> str:
 
 def trial_line(trial: Trial) -> str:
     """`kept optimizer.fused: faster: 1.12x ...`."""
-    return trial_words(trial, _doubt(trial))
+    return f"{trial.outcome_word} {trial_label(trial)}{_doubt(trial)}: {trial.why}"
 
 
 def tuning_text(tuning: Tuning, width: int | None = None) -> str:
@@ -134,3 +133,26 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
 def _doubt(trial: Trial) -> str:
     remedy = REGISTRY.get(trial.remedy)
     return " (unproven)" if remedy is not None and remedy.unproven else ""
+
+
+def label(remedy: str, options: Mapping[str, object]) -> str:
+    """`threads.intra_op(threads=1)`."""
+    inside = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{remedy}({inside})" if inside else remedy
+
+
+def trial_label(trial: Trial) -> str:
+    return label(trial.remedy, trial.options)
+
+
+def tuned_words(tuning: Tuning) -> str:
+    """What was kept, and what it brings."""
+    kept = f"{', '.join(tuning.kept)} (class {tuning.class_})"
+    if not tuning.kept:
+        return "no remedy was proven faster; the job runs as before"
+    if tuning.no_claim is NoClaim.CROWDED:
+        return f"kept {kept}: faster beside other programs"
+    if tuning.interval is None:
+        return f"kept {kept}; no confirmation run, so their joint speed-up was not measured"
+    gain = gain_words(tuning.speedup, tuning.interval)
+    return f"speed-up {gain} with {kept}, from a confirmation run of all against none"

@@ -43,8 +43,7 @@ from autobrrr.records.wire_answers import (
     StepHistory,
 )
 from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
-from autobrrr_tui.view_reducer import take
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View, take
 
 MS = 1_000_000
 REASON = (

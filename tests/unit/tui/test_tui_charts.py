@@ -15,8 +15,7 @@ from autobrrr_tui import text_bars
 from autobrrr_tui.panes import glance_parts
 from autobrrr_tui.text_bars import whisker
 from autobrrr_tui.text_rows import Row, cut, filled, piece, plain
-from autobrrr_tui.view_reducer import left_on, take
-from autobrrr_tui.view_state import Mark, ScreenStanding, View
+from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
 
 S = 1_000_000_000

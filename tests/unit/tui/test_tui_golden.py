@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from autobrrr.records import Trend, Where
-from autobrrr_tui.view_reducer import left_on
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View, left_on
 from support.screens import tui
 from support.screens.tui_screen import text_after
 

@@ -13,8 +13,7 @@ from autobrrr.report.page_model import Cell, PageTable, figure
 from autobrrr_tui.page_rows import WIDE, ListChoice, page_rows
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.list_screen import SearchField
-from autobrrr_tui.view_reducer import said
-from autobrrr_tui.view_state import View
+from autobrrr_tui.view_state import View, said
 from support.screens import tui
 from support.screens.tui_screen import Desk, at_desk, text_after
 

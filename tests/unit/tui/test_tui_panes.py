@@ -18,8 +18,7 @@ from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pan
 from autobrrr_tui.panes.glance_parts import strip
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.text_rows import Row, clipped, padded, plain, wrapped
-from autobrrr_tui.view_reducer import take
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View, take
 from support.screens import tui
 
 VIEWS = {

@@ -11,7 +11,7 @@ from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_w
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone, factor, figure
-from autobrrr.report.text.trial_words import label, trial_label, tuned_words
+from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_words
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_state import View

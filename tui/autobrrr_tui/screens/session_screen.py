@@ -13,7 +13,7 @@ from textual.message import Message
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr.report.page_model import PageTable
-from autobrrr.report.text.trial_words import label
+from autobrrr.report.pages.tuning_parts import label
 from autobrrr_tui.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line

@@ -21,8 +21,7 @@ from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnd
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.replay_source import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
-from autobrrr_tui.view_reducer import left_on, said, take
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View, left_on, said, take
 
 OnText = Callable[[str], None]
 Open = Callable[[OnText], Client]

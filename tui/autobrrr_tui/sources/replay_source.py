@@ -18,8 +18,7 @@ from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import NO_MOMENT, LogLine, LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, Explained, SessionEnding, StepHistory
 from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
-from autobrrr_tui.view_reducer import heard, left_on, retuned, said, take
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View, heard, left_on, retuned, said, take
 
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
 OFTEN_S = 0.1  # entries that lie closer together come as one view
