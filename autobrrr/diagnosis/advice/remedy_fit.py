@@ -110,8 +110,11 @@ def _optimizer(name: str, measured: Measurements) -> str | None:
     parts, classes = step_parts(measured), UNDERSTOOD[name]
     if parts is None or parts.phase.get("optimizer", 0.0) < 0.01:
         return None
-    if measured.anatomy is not None and not any(one in classes for one in measured.anatomy.optimizers):
+    names = None if measured.anatomy is None else measured.anatomy.optimizers
+    if names is not None and not any(one in classes for one in names):
         return None
+    if names is not None and not all(one in classes for one in names):  # the phase is not theirs alone
+        return REGISTRY[name].doc
     spent = parts.phase["optimizer"]
     idle = parts.idle("optimizer")
     tensors = None if measured.anatomy is None else measured.anatomy.parameter_tensors

@@ -96,6 +96,12 @@ def test_an_optimizer_that_no_remedy_understands_gets_none() -> None:
     assert not {"optimizer.fused", "optimizer.foreach"} & (set(advice(job)) | set(predicted_gain(job)))
 
 
+def test_time_of_an_optimizer_of_the_users_is_not_promised_by_another_ones_kernel() -> None:
+    both = anatomy(optimizers=("Muon", "AdamW"))
+    found = advice(measured(trace=traced(operations=900), probe=probed(fixed=0.95), build=both))
+    assert found["optimizer.fused"].why == REGISTRY["optimizer.fused"].doc
+
+
 def test_sgd_without_state_has_less_to_gain_than_with_momentum() -> None:
     def gain(state_bytes: int) -> float:
         build = anatomy(optimizers=("SGD",), tensors=40, state_bytes=state_bytes)
