@@ -43,7 +43,7 @@ VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, wh
 VERDICT_S = 15.0
 BEFORE_MEASURING = ("attaching", "watching")  # states in which nothing but steps has been looked at
 BEFORE_TIMED = (*BEFORE_MEASURING, "tracing", "timing")  # states in which collectives are not timed yet
-FIRST_LINE_NS = 500_000_000  # without a step: the first line comes all the same
+FIRST_LINE_NS = 500_000_000  # no step is timed by then: the first line comes all the same
 
 FIRST_VERDICT_S = 10.0
 PROFILER_WINDOW = "profiler window"
@@ -305,14 +305,14 @@ def await_verdict(
 
 
 def _first_line(snapshot: Diagnosis) -> str | None:
-    """Who trains, and how long a step takes; None while there is no step, for half a second."""
-    job, seen_ns = snapshot.job, snapshot.t_ns or 0
-    if job is None or (not snapshot.steps and seen_ns < FIRST_LINE_NS):
+    """Who trains, and how long a step takes; None while that is not known, for half a second."""
+    job, step_ns = snapshot.job, snapshot.step_ns.median
+    if job is None or (step_ns is None and (snapshot.t_ns or 0) < FIRST_LINE_NS):
         return None
     who = f"attached to {job.script.rsplit('/', 1)[-1]} (pid {snapshot.pid})"
-    if not snapshot.steps:
-        return f"{who}: no step has ended yet"
-    return f"{who}: a step takes {duration(snapshot.step_ns.median or seen_ns // snapshot.steps)} so far"
+    if step_ns is None:
+        return f"{who}: {'timing its steps' if snapshot.steps else 'no step has ended yet'}"
+    return f"{who}: a step takes {duration(step_ns)} so far"
 
 
 def _first_word(snapshot: Diagnosis) -> Literal["no step", "long steps"] | None:
