@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +44,6 @@ from autobrrr.sidecar.tuning.live_tuner import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 NICE = 5  # training comes first
-AT_ONCE_S = 1.0  # the kernel tells of a parent's end once for each of its threads
 TUNER_S = 5.0
 
 
@@ -128,7 +126,6 @@ def serve(
         calls=calls,
         publish=lambda: told.look(time.monotonic_ns(), figures),
     )
-    signals.serving = True
     try:
         _be_modest()
         gpu.start()  # from here on, so that its thread is as modest
@@ -202,11 +199,10 @@ def _be_modest() -> None:
 
 
 class _Signals:
-    """SIGTERM and its like end the session in order; a second one ends the process."""
+    """SIGTERM and its like end the session in order."""
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        self.serving, self._caught_s = False, 0.0
         self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
 
     def restore(self) -> None:
@@ -214,8 +210,4 @@ class _Signals:
             signal.signal(number, handler)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
-        now_s = time.monotonic()
-        if self.caught is None:
-            self.caught, self._caught_s = number, now_s
-        elif self.serving and now_s - self._caught_s > AT_ONCE_S:
-            sys.exit(128 + number)
+        self.caught = number
