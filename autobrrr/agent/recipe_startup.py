@@ -27,14 +27,13 @@ from .live_torch.dispatch_modes import NO_BACKWARD, running_backward
 from .live_torch.job_signals import Ours
 from .live_torch.live_job import Job
 from .live_torch.patches import Patch, patched, take_off_all
-from .loop.root_modules import RootSearch
+from .loop.root_modules import RootModules
 from .loop.step_pattern import StepPattern
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from .remedies.loader.loader_epochs import EPOCHS
 from .remedies.registry import CLASSES, Refused, up_to
 
-SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
-SEARCH_STEPS = 8  # after as many steps what still refuses has refused
+LAST_STEP = 8  # what still refuses then has refused
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 OF_A_THREAD = "threads.intra_op"  # a thread that has worked on tensors before keeps its own number
@@ -56,7 +55,7 @@ class RecipeStartup:
         self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._of_a_thread: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._refusals: dict[str, str] = {}
-        self._search: RootSearch | None = None
+        self._roots = RootModules(self._job, self._failed)
         self._owner = 0
         self._busy = False
         self._closed = False
@@ -78,19 +77,17 @@ class RecipeStartup:
             parallel = getattr(getattr(self._torch, "nn", None), "parallel", None)
             wrapper = getattr(parallel, "DistributedDataParallel", None)
             self._constructions += patched(wrapper, "__init__", self._constructed)
-            if not CompiledCheck().compiled([]):
-                self._search = RootSearch(self._job, 0, self._failed, SEARCH_CALLS)
-                self._search.put_on()
 
     def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
         def after_update(self_: object) -> None:
             now = perf_counter_ns()
             within = running_backward(self._torch) != NO_BACKWARD  # its end is that of the step
             if not within and (get_ident() == self._owner or not self._owner):
-                if self._pattern.fire(id(self_)):
+                ended = self._pattern.fire(id(self_))
+                if ended:
                     self._step_ended(now)
                 if not self._busy:
-                    self._guarded(lambda: self._after(self_))
+                    self._guarded(lambda: self._after(self_, ended=ended))
                 if self._active.watched and not self._busy:
                     self._guarded(self._undo_troubled)
             original(self_)
@@ -103,18 +100,7 @@ class RecipeStartup:
             self._steps += 1
         self._last_ns = now_ns
 
-    def _end_search(self) -> None:
-        search, self._search = self._search, None
-        if search is not None:
-            search.take_off()
-
-    def _search_again(self) -> None:
-        """Training begins: what was called before may have been something else."""
-        search = self._search
-        if search is not None and not search.on and not CompiledCheck().compiled([]):
-            search.put_on()
-
-    def _after(self, optimizer: object) -> None:
+    def _after(self, optimizer: object, *, ended: bool) -> None:
         if not self._owner:
             self._owner = get_ident()
             self._apply_again(self._of_a_thread)
@@ -123,14 +109,16 @@ class RecipeStartup:
             self._active.renew(self._job)  # what was applied to the first alone
         if self._closed:
             return
-        if self._steps == 0:
-            self._search_again()
-        else:
-            self._end_search()
-        if self._waiting and (is_new or self._job.roots):
+        if ended and not is_new:  # all optimizers of a step have come by
+            self._roots.step_ended()
+        if is_new or (ended and self._job.roots):
             self._try_all()
-        if self._steps >= SEARCH_STEPS:
+        if self._steps >= LAST_STEP:
             self._close()
+        elif ended and self._waiting:
+            if not self._steps:
+                self._roots.begin(self._owner)
+            self._roots.put_on(compiled=CompiledCheck().compiled([]))
 
     def _undo_troubled(self) -> None:
         """What turns out badly by itself is undone, here as in a session."""
@@ -186,7 +174,7 @@ class RecipeStartup:
         if not self._at_construction:
             EPOCHS.leave(self._begins)
             take_off_all(self._constructions)
-        self._end_search()
+        self._roots.stop()
         for name, why in self._refusals.items():
             if name in self._waiting:
                 self._tell({"remedy": name, "status": "refused", "why": why})
@@ -201,6 +189,7 @@ class RecipeStartup:
 
     def _failed(self, error: BaseException) -> None:
         self._closed = True
+        self._roots.stop()
         for name in self._waiting:
             self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
         self._waiting.clear()
@@ -262,12 +251,8 @@ class RecipeStartup:
 
 
 def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
-    found: dict[str, Mapping[str, object]] = {}
-    for entry in plan.get("remedies", []) if isinstance(plan, dict) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
-            options = entry.get("options")
-            found[entry["name"]] = options if isinstance(options, dict) else {}
-    return found
+    entries = plan["remedies"] if isinstance(plan, dict) else ()
+    return {entry["name"]: entry.get("options") or {} for entry in entries}
 
 
 def _allowed(plan: object) -> tuple[str, ...] | None:

@@ -15,11 +15,12 @@ from types import ModuleType
 
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
-from ..live_torch.patches import Patch, first, patched, take_off_all
+from ..live_torch.patches import Build, Patch, first, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
-from .root_modules import RootSearch
+from .root_modules import RootModules
 
 SOURCES = ("backward", "replay", "forward", "loader")
+ALL = ", ".join(SOURCES)
 ENOUGH = 8  # events without an optimizer step
 MOST_OTHERS = 64  # replays of other graphs until one of them marks the steps
 AnyCall = Callable[..., object]
@@ -27,64 +28,51 @@ Event = Callable[[str, int], None]
 
 
 class FallbackMarks:
-    """The fallback marks of one job."""
+    """The fallback marks of one job.
+
+    Attributes:
+        kept: The source that stays on; `ALL` until that is known, None for none.
+    """
 
     def __init__(
         self, torch: ModuleType, job: Job, event: Event, fail: Callable[[BaseException], None]
     ) -> None:
+        self.kept: str | None = ALL
         self._torch = torch
         self._job = job
         self._event = event
-        self._fail = fail
         self._patches: dict[str, list[Patch]] = {source: [] for source in SOURCES}
         self._watches: list[Watch] = []
-        self._search: RootSearch | None = None
-        self._compiles = False  # `torch.compile` was called while modules were watched
+        self._roots = RootModules(job, fail)
+        self._roots.begin(0)
+        self._compiles = False
         self._seen: Counter[str] = Counter()
         self._graph = 0  # id of the graph whose replay begins a step
         self._others = 0  # replays of others since
 
-    @property
-    def on(self) -> bool:
-        """Something of this is in place."""
-        return bool(self._watches or self._search) or any(self._patches.values())
-
     def put_on_backward(self) -> None:
         """Watch backward: from the beginning, until an optimizer has fired."""
-        if not self._patches["backward"]:
-            self._patches["backward"] += patched(
-                getattr(self._torch, "autograd", None), "backward", self._backward
-            )
+        autograd = getattr(self._torch, "autograd", None)
+        self._watch("backward", autograd, "backward", lambda f: outermost(f, lambda: self._mark("backward")))
 
-    def put_on_replay(self) -> None:
-        """Watch replays of CUDA graphs: one may hold the whole step, the update too."""
-        if not self._patches["replay"]:
-            cuda = getattr(self._torch, "cuda", None)
-            self._patches["replay"] += patched(
-                getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay)
-            )
-
-    def put_on_rest(self) -> None:
-        """Watch the loader and look for root modules; not where code is compiled."""
-        if not self._patches["loader"]:
-            self._patches["loader"] += patched(loader_iterator_class(), "__next__", first(self._before_batch))
-        self._compiles |= self._search is not None and self._search.compiles
+    def put_on_rest(self, *, compiled: bool) -> None:
+        """Watch the others too; modules only where nothing is compiled. Called until one marks the steps."""
+        cuda = getattr(self._torch, "cuda", None)
+        self._watch("replay", getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay))
+        self._watch("loader", loader_iterator_class(), "__next__", first(self._before_batch))
+        self._roots.step_ended()
+        self._compiles |= compiled or self._roots.compiles
         if self._compiles:
-            self.leave_modules()
-        elif self._search is None and not self._watches:
-            self._search = RootSearch(self._job, 0, self._fail)
-            self._search.put_on()
-        elif self._search is not None and self._job.roots:
-            self._end_search()
-            self._patches["forward"] += patched(self._torch, "compile", first(self._before_compile))
+            self._leave_modules()
+        elif not self._job.roots:
+            self._roots.put_on(compiled=False)
+        elif not self._watches:
+            self._watch("forward", self._torch, "compile", first(self._before_compile))
             self._watches += [watch(root, None, self._left_root) for root in self._job.roots]
 
-    def leave_modules(self) -> None:
-        """Code is compiled: nothing of ours on modules."""
-        self._end_search()
-        for placed in self._watches:
-            unwatch(placed)
-        self._watches.clear()
+    def _watch(self, source: str, owner: object, name: str, build: Build) -> None:
+        if not self._patches[source]:
+            self._patches[source] += patched(owner, name, build)
 
     def choice(self) -> str | None:
         """The source that has shown itself often enough, the best first."""
@@ -96,26 +84,25 @@ class FallbackMarks:
 
     def keep_only(self, source: str | None) -> list[str]:
         """Take off all but one; names of what had to stay."""
+        self.kept = source
         left: list[str] = []
         for name, patches in self._patches.items():
             if name != source:
                 left += take_off_all(patches)
+        self._roots.stop()
         if source != "forward":
-            self.leave_modules()
-        self._end_search()
+            self._leave_modules()
         return left
 
-    def _end_search(self) -> None:
-        search, self._search = self._search, None
-        if search is not None:
-            search.take_off()
+    def _leave_modules(self) -> None:
+        self._roots.stop()
+        for placed in self._watches:
+            unwatch(placed)
+        self._watches.clear()
 
     def _mark(self, source: str) -> None:
         self._seen[source] += 1
         self._event(source, get_ident())
-
-    def _backward(self, original: AnyCall) -> AnyCall:
-        return outermost(original, lambda: self._mark("backward"))
 
     def _before_replay(self, graph: object, *_: object, **__: object) -> None:
         """Of several graphs in a step, the first that was seen begins it."""
@@ -130,7 +117,7 @@ class FallbackMarks:
 
     def _before_compile(self, *_: object, **__: object) -> None:
         self._compiles = True
-        self.leave_modules()
+        self._leave_modules()
 
     def _left_root(self, *_: object) -> None:
         self._mark("forward")

@@ -27,83 +27,105 @@ OF_OTHERS = ("_engine_run_backward", "_next_data")
 AnyCall = Callable[..., object]
 
 
-class RootSearch:
-    """On from one boundary to the next, or until something is compiled."""
+class RootModules:
+    """When to search: once the loop is known, and again where a step shows no forward. A step at a time.
 
-    def __init__(
-        self,
-        job: Job,
-        owner: int,
-        fail: Callable[[BaseException], None],
-        most_calls: int | None = None,
-    ) -> None:
+    Attributes:
+        scripted: A root is a ScriptModule.
+        compiles: `torch.compile` or `torch.export.export` was called in a step that was searched.
+    """
+
+    def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:
+        self.scripted = self.compiles = False
         self._job = job
-        self._owner = owner
         self._ours = Ours(Exception, told=fail)
+        self._owner = 0
+        self._searches = SEARCHES
+        self._left = 0  # steps of this search; 0: none is under way
+        self._begun = False  # with the step that runs
+        self._found = False  # a root that was not known
         self._hooks: dict[object, object] | None = None
         self._key = object()
         self._codes: tuple[CodeType, ...] = ()
-        self._compile: list[Patch] = []
-        self._most_calls = most_calls
-        self._calls = 0
-        self.left = TRIES
-        self.found = False  # a root that was not known
-        self.scripted = False
-        self.compiles = False  # `torch.compile` was called meanwhile
+        self._patches: list[Patch] = []
 
     @property
-    def on(self) -> bool:
-        """The global hook is in place."""
-        return self._hooks is not None
+    def searching(self) -> bool:
+        """A search is on, or begins with the next step that may be searched."""
+        return self._left > 0
 
-    def put_on(self) -> bool:
-        """Add the global hook. torch copies this dict in one go before it calls: safe any time."""
+    def begin(self, owner: int) -> None:
+        """Search from the next boundary on, what this thread calls; 0: any thread."""
+        self._searches -= 1
+        self._owner, self._left, self._found = owner, TRIES, False
+
+    def check(self, owner: int, *, saw_forward: bool) -> None:
+        """A sampled step that has a backward is over: search again where its forward was not seen."""
+        if not self._left and self._searches > 0 and not saw_forward:
+            self.begin(owner)
+
+    def put_on(self, *, compiled: bool) -> bool:
+        """Add the hook for the step that begins, unless that is compiled; False where it is not on.
+
+        torch copies the dict of global hooks in one go before it calls them: safe at any time.
+        """
+        if not self._left or self._begun:
+            return False
         module = sys.modules.get("torch.nn.modules.module")
         hooks = getattr(module, "_global_forward_pre_hooks", None)
         call = getattr(getattr(module, "Module", None), "_call_impl", None)
-        if hooks is None or call is None or self.compiles:
-            self.left = 0
+        if hooks is None or call is None or compiled or self.compiles:
+            self._left = 0
             return False
+        self._begun = True
         self._codes = (call.__code__,)
-        self._calls = 0
         self._hooks = hooks
         torch = self._job.torch
-        self._compile += patched(torch, "compile", first(self._before_compile))
-        self._compile += patched(getattr(torch, "export", None), "export", first(self._before_export))
+        self._patches += patched(torch, "compile", first(self._before_compile))
+        # A strict export can't be made under a global hook.
+        self._patches += patched(getattr(torch, "export", None), "export", first(self._before_compile))
         # Not kept here: a search that is over must not wait for a collection.
-        hooks[self._key] = make_hook(getattr(self._job.torch, "compiler", None), self._called)
+        hooks[self._key] = make_hook(getattr(torch, "compiler", None), self._called)
         return True
 
-    def take_off(self) -> None:
-        """Remove it; may be called twice."""
+    def step_ended(self) -> bool:
+        """Take the hook off where it was on; True where the search is over."""
+        if not self._begun:
+            return False
+        self._begun = False
         self._leave()
-        self.left -= 1
+        self._left -= 1
+        self._searches = max(
+            self._searches, self._found
+        )  # it may be replaced later: the next is looked for, too
+        if self._job.roots:
+            self._left = 0
+        return not self._left
+
+    def stop(self) -> None:
+        """From any thread, may be called twice."""
+        self._left, self._begun = 0, False
+        self._leave()
 
     def _leave(self) -> None:
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.pop(self._key, None)
-        take_off_all(self._compile)
+        take_off_all(self._patches)
 
     def _before_compile(self, *_: object, **__: object) -> None:
         self.compiles = True
         self._leave()
-
-    def _before_export(self, *_: object, **__: object) -> None:
-        self._leave()  # a strict one can't be made under a global hook
 
     def _called(self, module: object, _args: object) -> None:
         if get_ident() != self._owner and self._owner:
             return
         with self._ours:
             if self._is_root(sys._getframe(2)):
-                self.found |= self._job.saw_root(module)
-                if "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}:
-                    self.scripted = True
-                self._calls += 1
-                self.compiles |= type(module).__name__ == "OptimizedModule"  # what it holds is traced next
-                if self.compiles or self._calls == self._most_calls:
-                    self._leave()
+                self._found |= self._job.saw_root(module)
+                self.scripted |= "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}
+                if type(module).__name__ == "OptimizedModule":  # what it holds is traced next
+                    self._before_compile()
 
     def _is_root(self, frame: FrameType | None) -> bool:
         calls = 0
@@ -133,61 +155,3 @@ def make_hook(compiler: object, called: Callable[..., None]) -> AnyCall:
 
     hook.__code__ = hook.__code__.replace(co_filename=TRACED)  # a graph would break at one left out
     return hook
-
-
-class RootModules:
-    """When to search: once the loop is known, and again where a step shows no forward."""
-
-    def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:
-        self.scripted = False  # a root is a ScriptModule
-        self._job, self._fail = job, fail
-        self._search: RootSearch | None = None
-        self._left = SEARCHES
-        self._begun = False
-
-    @property
-    def searching(self) -> bool:
-        """A search is on, or begins with the next step that may be searched."""
-        return self._search is not None
-
-    def begin(self, owner: int) -> None:
-        """Search from the next boundary on."""
-        self._left -= 1
-        self._search = RootSearch(self._job, owner, self._fail)
-
-    def check(self, owner: int, *, saw_forward: bool) -> None:
-        """A sampled step that has a backward is over: search again where its forward was not seen."""
-        if self._search is None and self._left > 0 and not saw_forward:
-            self.begin(owner)
-
-    def step_ended(self) -> bool:
-        """Take the hook off where it was on; True where the search is over."""
-        search = self._search
-        if search is None or not self._begun:
-            return False
-        self._begun = False
-        search.take_off()
-        self.scripted |= search.scripted
-        self._left = max(self._left, search.found)  # it may be replaced later: the next is looked for, too
-        if self._job.roots or search.left <= 0:
-            self._search = None
-            return True
-        return False
-
-    def put_on(self, *, compiled: bool) -> bool:
-        """Put the hook on for the step that begins, unless that is compiled; False where it is not on."""
-        search = self._search
-        if search is None or self._begun:
-            return False
-        if compiled or not search.put_on():
-            self._search = None
-            return False
-        self._begun = True
-        return True
-
-    def stop(self) -> None:
-        """From any thread, may be called twice."""
-        search, self._search = self._search, None
-        self._begun = False
-        if search is not None:
-            search.take_off()

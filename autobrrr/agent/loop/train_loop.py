@@ -70,7 +70,6 @@ class TrainLoop:
         self.check = self.job.check
         self.hot = Hot(clock())
         self.hot.arm = active.arm
-        self.compiled = False
         self.compiled_by_user = False  # before the first remedy
         self.last_phases: dict[str, int] | None = None
         self.last_sample: tuple[int, ...] = ()  # as in `ring_layout.SAMPLED_FIELDS`
@@ -82,7 +81,6 @@ class TrainLoop:
         self.boundary_ns = 0  # own work at slow boundaries, by the thread's CPU time: others may preempt it
         self._cpu_ns = 0  # at the beginning of it
         self.sampled_steps = 0
-        self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
         self.measuring = Measuring(emit, clock, cpu_clock, lambda: job_records(torch))
         self._waiting = WatchPatience(clock)
@@ -133,12 +131,7 @@ class TrainLoop:
     def look_for_marks(self) -> None:
         """No optimizer has fired for a while: look for another mark of a step."""
         if self.hot.seq == 0 and self.hot.live and not self.hot.busy:
-            self._scouts.put_on_backward()
-            self._scouts.put_on_replay()
-            if self.check.compiled([]):
-                self._scouts.leave_modules()
-            else:
-                self._scouts.put_on_rest()
+            self._scouts.put_on_rest(compiled=self.check.compiled([]))
 
     def slow(self, optimizer: object, now: int) -> None:
         """An optimizer has fired, and more than a record is due."""
@@ -452,7 +445,6 @@ class TrainLoop:
         self.sampled_steps += 1
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
-        self.last_backwards = backwards
         self.last_phases, self.last_sample = self._sampling.by_name, fields
         if backwards:
             lives = forward_ns < 0 and bool(self.job.roots)  # a root that can't be timed
@@ -516,13 +508,13 @@ class TrainLoop:
         steps = self.steps
         if steps.pattern is None:
             return
-        if self._scouts.on and (steps.source == "optimizer" or not steps.settling):
+        wanted = None if steps.source == "optimizer" else steps.source
+        if self._scouts.kept != wanted and (wanted is None or not steps.settling):
             self.hooks_off()
-            self.left += self._scouts.keep_only(None if steps.source == "optimizer" else steps.source)
+            self.left += self._scouts.keep_only(wanted)
             self.news += 1
             for_roots = not self.job.roots and steps.source in ("optimizer", "backward")
-            self.compiled = self.is_compiled()
-            if for_roots and not self.compiled:
+            if for_roots and not self.is_compiled():
                 self.roots.begin(self.hot.owner)
             self.bursts.rest(boundary.seq, 8, self.step_ns)
         if self.roots.searching and self.roots.put_on(compiled=self.is_compiled()):
@@ -550,10 +542,10 @@ class TrainLoop:
         hot = self.hot
         if sample != self.hooks.on:
             if sample:
-                self.compiled = self.is_compiled()
+                compiled = self.is_compiled()
                 if not self.active.arm:
-                    self.compiled_by_user = self.compiled
-                self.left += self.hooks.put_on(hot.owner, compiled=self.compiled)
+                    self.compiled_by_user = compiled
+                self.left += self.hooks.put_on(hot.owner, compiled=compiled)
             else:
                 self.left += self.hooks.take_off(at_boundary=True)
         self._sampled = sample

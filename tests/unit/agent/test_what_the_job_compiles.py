@@ -14,7 +14,7 @@ from torch import nn
 from autobrrr.agent.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.patches import take_off_all
-from autobrrr.agent.loop.root_modules import RootSearch
+from autobrrr.agent.loop.root_modules import RootModules
 from autobrrr.agent.loop.skipped_steps import Marks
 from autobrrr.agent.loop.step_hook import Hot
 
@@ -130,9 +130,10 @@ def test_a_script_that_compiles_in_one_graph_does_so_while_it_is_audited(tmp_pat
 
 
 def test_a_model_is_exported_while_root_modules_are_looked_for() -> None:
-    search = RootSearch(Job(torch), 0, fail)
-    search.put_on()
+    search = RootModules(Job(torch), fail)
+    search.begin(0)
+    assert search.put_on(compiled=False)
     try:
         exported(Net())
     finally:
-        search.take_off()
+        search.stop()

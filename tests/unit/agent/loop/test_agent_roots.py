@@ -15,8 +15,8 @@ from autobrrr.agent.live_torch.compiled_code import CompiledCheck, compiles_now
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop import root_modules
 from autobrrr.agent.loop.fallback_marks import FallbackMarks
-from autobrrr.agent.loop.root_modules import RootModules, RootSearch
-from autobrrr.agent.recipe_startup import SEARCH_CALLS, RecipeStartup
+from autobrrr.agent.loop.root_modules import RootModules
+from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
 
@@ -48,10 +48,11 @@ class Net(nn.Module):
         return torch.relu(self.inner(x))
 
 
-def search_for(job: Job) -> RootSearch:
+def search_for(job: Job) -> RootModules:
     failed: list[BaseException] = []
-    search = RootSearch(job, 0, failed.append)
-    assert search.put_on()
+    search = RootModules(job, failed.append)
+    search.begin(0)
+    assert search.put_on(compiled=False)
     return search
 
 
@@ -80,10 +81,11 @@ WAYS: dict[str, Callable[[nn.Module], Callable[..., torch.Tensor]]] = {
 def test_a_search_ends_where_something_is_compiled(way: str) -> None:
     search = search_for(Job(torch))
     call = WAYS[way](Net())
-    assert (search.on, search.compiles, dict(HOOKS)) == (False, True, {})
+    assert (search.compiles, dict(HOOKS)) == (True, {})
     assert torch.compile is COMPILE
     call(torch.ones(1, 2))
-    assert not search.put_on()
+    search.step_ended()
+    assert not search.put_on(compiled=False)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -92,7 +94,7 @@ def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str
     search = search_for(Job(torch))
     call(torch.ones(1, 2)).sum().backward()
     assert torch._dynamo.utils.counters["graph_break"] == {}
-    search.take_off()
+    search.step_ended()
     assert dict(HOOKS) == {}
 
 
@@ -145,13 +147,13 @@ def scouts() -> Iterator[FallbackMarks]:
 
 def test_scouts_leave_the_modules_where_something_is_compiled(scouts: FallbackMarks) -> None:
     model = Net()
-    scouts.put_on_rest()
+    scouts.put_on_rest(compiled=False)
     model(torch.ones(1, 2))
-    scouts.put_on_rest()
+    scouts.put_on_rest(compiled=False)
     assert bool(scouts._watches)
     call = torch.compile(model, backend="eager", fullgraph=True)
     assert not bool(scouts._watches)
-    scouts.put_on_rest()
+    scouts.put_on_rest(compiled=False)
     assert (bool(scouts._watches), dict(HOOKS)) == (False, {})
     call(torch.ones(1, 2))
 
@@ -185,12 +187,16 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecipeStartup]:
     torch.autograd.backward = backward
 
 
-def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: RecipeStartup) -> None:
+def test_a_recipe_looks_for_modules_in_one_step_of_training(plan: RecipeStartup) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    assert len(HOOKS) == 1
-    for _ in range(SEARCH_CALLS):
-        model(torch.ones(1, 2))
-    assert dict(HOOKS) == {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    on = []
+    for _ in range(LAST_STEP + 2):
+        model(torch.ones(1, 2)).sum().backward()
+        on.append(len(HOOKS))
+        optimizer.step()
+    assert on == [0, 1] + [0] * LAST_STEP
+    assert plan._job.roots == [model]
     assert torch.compile is COMPILE
 
 
@@ -213,7 +219,7 @@ def test_a_transform_that_is_a_module_is_no_root() -> None:
     search = search_for(job)
     for batch in torch.utils.data.DataLoader(Transformed(), batch_size=2):
         model(batch)
-    search.take_off()
+    search.step_ended()
     assert job.roots == [model]
 
 

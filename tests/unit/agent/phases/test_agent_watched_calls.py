@@ -90,9 +90,9 @@ def test_a_model_whose_forward_marks_the_steps_can_be_copied_and_saved() -> None
     model = nn.Linear(4, 3)
     job = Job(torch)
     scouts = FallbackMarks(torch, job, lambda source, _: events.append(source), fail)
-    scouts.put_on_rest()
+    scouts.put_on_rest(compiled=False)
     job.saw_root(model)
-    scouts.put_on_rest()
+    scouts.put_on_rest(compiled=False)
     twins = [copy.deepcopy(model), saved(model), scripted(model)]
     model(torch.ones(2, 4))
     assert events == ["forward"]
