@@ -32,8 +32,8 @@ def refuse_sharded(job: Job) -> None:
 
 
 FEWEST_LEAD_STEPS = 6  # from a plan to its step
-LEAD_NS = 60_000_000  # the same; doubled at each further try
-MOST_TRIES = 7  # 8 s in all: a rank may be busy with a measurement
+LEAD_NS = 60_000_000  # the same, and between two tries; doubled at each
+MOST_TRIES = 7  # over 8 s: a rank may be busy with a measurement
 BUSY_MS, QUIET_MS = 10, 200  # between looks while something is to change, and otherwise
 BUSY_FOR_S = 5.0  # after a plan,
 MEETING_S = 30.0  # ... and once the ranks are meeting
@@ -51,7 +51,7 @@ class SwitchRequest:
     number: int | None  # of the command to reply to; None: nobody waits
     change: Change
     tries: int = 0
-    after: int = 0  # the count of the next try
+    after_ns: int = 0  # when to try again
     plan: SwitchPlan | None = None  # of this try, once it stands
 
 
@@ -192,7 +192,7 @@ class RankSwitching:
         """The plan to answer now: of another rank, or of this one."""
         request = self._request
         try:
-            if request is not None and last is not None and count >= request.after:
+            if request is not None and last is not None and time.perf_counter_ns() >= request.after_ns:
                 self._propose(request, count, last)
             return member.offer(count)
         except RegisterLost as lost:
@@ -211,7 +211,8 @@ class RankSwitching:
     def _conclude(self, request: SwitchRequest, plan: SwitchPlan) -> None:
         """A plan of ours has been dropped."""
         kind, why = self._member.refusal(plan)
-        request.tries, request.after, request.plan = request.tries + 1, plan.at, None
+        request.tries, request.plan = request.tries + 1, None
+        request.after_ns = time.perf_counter_ns() + (LEAD_NS << request.tries)
         if kind is NotReady.NEVER or request.tries == MOST_TRIES:
             self._give_up(why)
 

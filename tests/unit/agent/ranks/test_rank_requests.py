@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from autobrrr.agent.ranks import rank_switching
 from autobrrr.agent.ranks.rank_switching import MOST_TRIES, RankSwitching
 from autobrrr.agent.ranks.shared_log import RegisterLost
 from autobrrr.agent.ranks.switch_protocol import PLAN
@@ -38,7 +39,9 @@ class Register:
 class Alone:
     """The only rank of a job, whose steps last 10 ms; what it tells whoever asked for something."""
 
-    def __init__(self) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        clock = SimpleNamespace(perf_counter_ns=lambda: self.hot.seq * 10_000_000, monotonic=lambda: 0.0)
+        patch.setattr(rank_switching, "time", clock)
         self.told: list[dict[str, object]] = []
         self.register = Register()
         self.measuring = SimpleNamespace(task=None)
@@ -69,8 +72,10 @@ class Alone:
         return [event for event in self.told if "reply" in event]
 
 
-def test_a_change_is_made_at_the_step_that_was_planned_and_a_second_one_waits_its_turn() -> None:
-    alone = Alone()
+def test_a_change_is_made_at_the_step_that_was_planned_and_a_second_one_waits_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = Alone(monkeypatch)
     alone.switching.request(1, UNDO)
     with pytest.raises(Refused, match="another change"):
         alone.switching.request(2, UNDO)
@@ -86,20 +91,22 @@ def test_a_change_is_made_at_the_step_that_was_planned_and_a_second_one_waits_it
 @pytest.mark.parametrize(
     ("busy_steps", "ok"), [(80, True), (10_000, False)], ids=["for a moment", "for longer than one waits"]
 )
-def test_a_rank_that_is_being_measured_is_asked_again(busy_steps: int, *, ok: bool) -> None:
-    alone = Alone()
+def test_a_rank_that_is_being_measured_is_asked_again(
+    busy_steps: int, *, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Alone(monkeypatch)
     alone.measuring.task = SimpleNamespace(name="traced steps")
     alone.switching.request(1, UNDO)
     alone.steps(busy_steps)
     alone.measuring.task = None
-    (reply,) = alone.steps(500)
+    (reply,) = alone.steps(2000)
     assert reply["ok"] is ok
     assert ok or reply["why"] == "rank 0 is busy with traced steps"
     assert len([key for key in alone.register.kept if key.endswith(PLAN)]) <= MOST_TRIES
 
 
-def test_where_the_ranks_can_not_be_asked_the_request_is_refused() -> None:
-    alone = Alone()
+def test_where_the_ranks_can_not_be_asked_the_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone(monkeypatch)
     alone.register.is_lost = True
     alone.switching.request(1, UNDO)
     (reply,) = alone.steps(3)
