@@ -7,13 +7,14 @@ thread. Several optimizers are taken apart by how often they fire: GAN, n_critic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 CYCLES = 3
 SETTLING_STEPS = 6
 PATIENCE = 32  # fires until what has not come three times by then is left out
-MOST_KNOWN = 64  # a job may make an optimizer in each step
+MOST_KNOWN = 1024  # a job may make an optimizer in each step
 RARE = 16  # what fires less often than once in so many is an exception: a step is what happens in between
 
 
@@ -25,7 +26,7 @@ class Pattern:
     cycle: int
 
 
-def find_pattern(fires: Sequence[int], known: Sequence[int]) -> Pattern | None:
+def find_pattern(fires: Sequence[int], known: Collection[int]) -> Pattern | None:
     """Of the rarest optimizers, the one that was first seen last: critics come before generators.
 
     Args:
@@ -34,14 +35,17 @@ def find_pattern(fires: Sequence[int], known: Sequence[int]) -> Pattern | None:
     Returns:
         None until each has fired three times, or enough has fired to tell who has not.
     """
-    counts = {who: fires.count(who) for who in known}
+    if len(fires) < min(PATIENCE, CYCLES * len(known)):
+        return None
+    counted = Counter(fires)
+    counts = {who: counted[who] for who in known}
     if min(counts.values()) < CYCLES and len(fires) < PATIENCE:
         return None
     counts = {who: n for who, n in counts.items() if n * RARE >= len(fires)} or counts
     rarest = min(counts.values())
     # Fires begin and end anywhere in a round, so equals may differ by one.
     anchor = [who for who, n in counts.items() if n <= rarest + 1][-1]
-    return Pattern(anchor=anchor, cycle=max(1, len(fires) // max(1, counts[anchor])))
+    return Pattern(anchor=anchor, cycle=max(len(known), len(fires) // max(1, counts[anchor])))
 
 
 class StepPattern:
@@ -52,7 +56,7 @@ class StepPattern:
         self.pattern: Pattern | None = None
         self.relearned = 0
         self._fires: list[int] = []  # since learning began
-        self._known: list[int] = []
+        self._known: dict[int, None] = {}  # in the order in which they were first seen
         self._closed = 0
         self._without_anchor = 0
 
@@ -83,14 +87,16 @@ class StepPattern:
         if is_new:
             self.relearned += self.pattern is not None
             self._forget()
-            self._known = [*self._known[1 - MOST_KNOWN :], who]
+            self._known[who] = None
+            if len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
         if self.pattern is None:
             return self._learn(who)
         if who != self.pattern.anchor:
             self._without_anchor += 1
             if self._without_anchor > 4 * self.pattern.cycle + 8:
                 self.relearned += 1
-                self._known.remove(self.pattern.anchor)
+                self._known.pop(self.pattern.anchor, None)
                 self._forget()
             return False
         self._without_anchor = 0
@@ -127,8 +133,9 @@ class StepPattern:
         """Until the pattern is known, the optimizer that was first seen last closes steps."""
         self._fires.append(who)
         self.pattern = find_pattern(self._fires, self._known)
-        closing = self.anchor or self._known[-1]
-        if closing != self._known[-1]:  # this step began where another optimizer closed one
+        last = next(reversed(self._known))
+        closing = self.anchor or last
+        if closing != last:  # this step began where another optimizer closed one
             self._closed = min(self._closed, SETTLING_STEPS - 1)
         if who != closing:
             return False

@@ -79,9 +79,9 @@ def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
 
 def test_of_many_optimizers_the_last_closes_the_step() -> None:
     steps = StepPattern()
-    each = list(range(1, 51))
+    each = list(range(1, 301))
     closings(steps, each * 2)
-    assert steps.anchor == 50
+    assert steps.anchor == 300
     assert sum(closings(steps, each * 3)) == 3
 
 
