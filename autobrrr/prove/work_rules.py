@@ -276,8 +276,7 @@ def _length(steps: list[AccountedStep]) -> float | None:
 
 
 def _dataset(account: RunAccount) -> int | None:
-    sizes = [what[0] for what in account.noted("dataset") if isinstance(what, list) and what]
-    return max((size for size in sizes if isinstance(size, int)), default=None)
+    return max((size for size in account.noted("dataset") if isinstance(size, int)), default=None)
 
 
 def _evaluated(account: RunAccount, count: int | None) -> int:

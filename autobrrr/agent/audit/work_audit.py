@@ -376,15 +376,12 @@ def _precision(torch: ModuleType) -> str:
         return "medium" if "bf16" in held else "high" if "tf32" in held else "highest"
 
 
-def _dataset(loader: Any) -> list[int | None]:
-    """Samples of the dataset, and batches of an epoch; None where it has no length."""
-    found: list[int | None] = []
-    for thing in (loader.dataset, loader):
-        try:
-            found.append(len(thing))
-        except (TypeError, NotImplementedError):
-            found.append(None)
-    return found
+def _dataset(loader: Any) -> int | None:
+    """Samples of the dataset; None where it has no length."""
+    try:
+        return len(loader.dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _place_of(torch: ModuleType) -> str:

@@ -53,7 +53,7 @@ def test_a_second_epoch_is_no_repetition() -> None:
 
 
 def test_a_smaller_dataset_is_seen_before_its_end() -> None:
-    before, after = noted(("dataset", [100, 10], 0)), noted(("dataset", [50, 5], 0))
+    before, after = noted(("dataset", 100, 0)), noted(("dataset", 50, 0))
     assert codes(before, after) == [WorkRefusal.DROPPED_SAMPLES]
 
 
@@ -94,7 +94,7 @@ def test_what_was_not_counted_refuses_nothing() -> None:
 
 
 def test_work_is_told_as_means_over_the_steps_of_both() -> None:
-    found = work_done(noted(("dataset", [100, 10], 0), ("seeded", "torch.seed(0)", 0)), 8)
+    found = work_done(noted(("dataset", 100, 0), ("seeded", "torch.seed(0)", 0)), 8)
     assert (found.samples_per_step, found.tokens_per_step, found.backwards_per_step) == (2.0, 16.0, 1.0)
     assert (found.flops_per_step, found.dtypes) == (1000.0, {"float32": 1.0})
     assert (found.dataset_samples, found.seeds, found.updated_share) == (100, ["torch.seed(0)"], 1.0)
