@@ -123,8 +123,7 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
 
     Only of a table with a dense gradient on a CPU.
     """
-    groups = [group for one in loop.job.optimizers for group in getattr(one, "param_groups", ())]
-    weights = [each for group in groups for each in group["params"]]
+    weights: list[Any] = loop.job.updated
     grads = [each.grad for each in weights if each.dim() == 2]
     dense = [each for each in grads if type(each) is loop.torch.Tensor and each.layout is loop.torch.strided]
     tables = [each for each in dense if each.numel() >= LARGE and each.device.type == "cpu"]
@@ -141,10 +140,9 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
     """Doubles among the parameters, denormal numbers among what the optimizers keep."""
     sizes, tiny, seen, states = Counter[object](), 0, 0, list[Any]()
+    for parameter in loop.job.updated:
+        sizes[parameter.dtype] += parameter.numel()
     for optimizer in loop.job.optimizers:
-        for group in list(getattr(optimizer, "param_groups", ())):
-            for parameter in list(group["params"]):
-                sizes[parameter.dtype] += parameter.numel()
         kept = [one for one in list(getattr(optimizer, "state", {}).values()) if isinstance(one, dict)]
         # An operator on a DTensor is a collective. No other rank expects it, and gloo ends the process.
         states += [value for one in kept for value in list(one.values()) if type(value) is loop.torch.Tensor]

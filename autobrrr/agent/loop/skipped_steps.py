@@ -41,7 +41,6 @@ class Marks:
         self._usual = Usual()
         self._evals = 0
         self._evals_in = -1
-        self._is_learnt = False
 
     def put_on(self) -> list[Patch]:
         """The patches; those that this torch has."""
@@ -56,10 +55,8 @@ class Marks:
 
     def step_closed(self, seq: int, flags: int) -> None:
         """A settling step has ended: learn how often its like calls `eval`."""
-        if not self._is_learnt and flags & ring_layout.SETTLING:
-            count = self._evals if self._evals_in == seq else 0
-            self._usual.is_more(count)
-            self._is_learnt = self._usual.learnt
+        if not self._usual.learnt and flags & ring_layout.SETTLING:
+            self._usual.is_more(self._evals if self._evals_in == seq else 0)
 
     def _eval(self, original: AnyCall) -> AnyCall:
         compiling: Callable[[], bool] = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
@@ -83,7 +80,7 @@ class Marks:
             self._evals_in = self._hot.steps
             self._evals = 0
         self._evals += 1
-        if self._is_learnt and self._usual.is_more(self._evals):
+        if self._usual.learnt and self._usual.is_more(self._evals):
             self._hot.flags |= ring_layout.EVALUATION
             self._hot.poke()
 

@@ -23,7 +23,7 @@ class Loop:
     def __init__(self, *parameters: torch.Tensor, **state: torch.Tensor) -> None:
         optimizer = SimpleNamespace(param_groups=[{"params": list(parameters)}], state={0: state})
         self.torch = torch
-        self.job = SimpleNamespace(optimizers=[optimizer])
+        self.job = SimpleNamespace(optimizers=[optimizer], updated=list(parameters))
         self.measuring = SimpleNamespace(task=None)
         self.hot = SimpleNamespace(owner=threading.get_ident())
         self.posted: list[Callable[[], None]] = []
