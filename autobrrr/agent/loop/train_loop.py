@@ -30,11 +30,10 @@ from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from . import fork_guard
 from .device_stamps import MOST_PLAIN, DeviceStamps
-from .fallback_marks import FallbackMarks
 from .job_watches import WatchPatience, job_records, job_watches
 from .root_modules import RootModules
-from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
+from .step_marks import FallbackMarks, Marks
 from .step_pattern import StepPattern, Usual
 from .task_runner import Boundary, Measuring, Task
 

@@ -15,8 +15,8 @@ from autobrrr.agent.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.patches import take_off_all
 from autobrrr.agent.loop.root_modules import RootModules
-from autobrrr.agent.loop.skipped_steps import Marks
 from autobrrr.agent.loop.step_hook import Hot
+from autobrrr.agent.loop.step_marks import Marks
 
 ONES = torch.ones(2, 4)
 GRAPHS = torch._dynamo.utils.counters

@@ -14,8 +14,8 @@ from autobrrr.agent.live_torch import compiled_code
 from autobrrr.agent.live_torch.compiled_code import CompiledCheck, compiles_now
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop import root_modules
-from autobrrr.agent.loop.fallback_marks import FallbackMarks
 from autobrrr.agent.loop.root_modules import RootModules
+from autobrrr.agent.loop.step_marks import FallbackMarks
 from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo

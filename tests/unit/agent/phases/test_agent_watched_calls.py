@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from autobrrr.agent.live_torch.compiled_code import is_compiled
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.module_call_slot import SLOT, Call, InSlot, beneath, unwatch, watch
-from autobrrr.agent.loop.fallback_marks import FallbackMarks
+from autobrrr.agent.loop.step_marks import FallbackMarks
 from autobrrr.agent.phases.batch_shapes import batch_size, token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.phases.phase_clock import PhaseClock

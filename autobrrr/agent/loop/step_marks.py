@@ -1,23 +1,32 @@
-"""Marks for loops in which no torch optimizer steps: backward, a CUDA graph, root forward, the loader.
+"""Marks of a step beside the optimizer's hook.
 
-In: a loop whose optimizer hook stays silent. Out: `event(source)` at the end of each outermost backward,
-before each replay of a graph that holds a whole step, after each root forward or before each batch. All are
-on while it is not known which one the loop has; then only the one that marks the steps stays.
+Always on: `GradScaler.step`, which tells when an update was held back, and `Module.eval`. A step that calls
+`eval` more often than this loop's steps do gets the flag EVALUATION. They cost nothing in a step that calls
+neither; where compiled code calls `eval`, dynamo sees what stood there.
+
+For loops in which no torch optimizer steps: `event(source)` at the end of each outermost backward, before
+each replay of a CUDA graph that holds a whole step, after each root forward or before each batch. All are on
+while it is not known which one the loop has; then only the one that marks the steps stays.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 
+from ..live_torch.job_signals import Ours
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch
 from ..live_torch.patches import Build, Patch, first, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
-from .root_modules import RootModules
+from ..wire import ring_layout
+from .root_modules import TRACED, RootModules
+from .step_hook import Hot
+from .step_pattern import Usual
 
 SOURCES = ("backward", "replay", "forward", "loader")
 ALL = ", ".join(SOURCES)
@@ -25,6 +34,80 @@ ENOUGH = 8  # events without an optimizer step
 MOST_OTHERS = 64  # replays of other graphs until one of them marks the steps
 AnyCall = Callable[..., object]
 Event = Callable[[str, int], None]
+
+
+class Marks:
+    """The two that are always on."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        hot: Hot,
+        skipped: Callable[[object], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._torch = torch
+        self._hot = hot
+        self._skipped = skipped
+        self._ours = Ours(Exception, told=fail)
+        self._usual = Usual()
+        self._evals = 0
+        self._evals_in = -1
+
+    def put_on(self) -> list[Patch]:
+        """The patches; those that this torch has."""
+        nn = getattr(self._torch, "nn", None)
+        scaler = None
+        for name in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
+            scaler = scaler or getattr(sys.modules.get(name), "GradScaler", None)
+        return [
+            *patched(getattr(nn, "Module", None), "eval", self._eval),
+            *patched(scaler, "step", self._scaler_step),
+        ]
+
+    def step_closed(self, seq: int, flags: int) -> None:
+        """A settling step has ended: learn how often its like calls `eval`."""
+        if not self._usual.learnt and flags & ring_layout.SETTLING:
+            self._usual.is_more(self._evals if self._evals_in == seq else 0)
+
+    def _eval(self, original: AnyCall) -> AnyCall:
+        compiling: Callable[[], bool] = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
+        saw = self._saw_eval
+
+        def eval(self_: object) -> object:
+            if not compiling():
+                saw()
+            return original(self_)
+
+        eval.__code__ = eval.__code__.replace(co_filename=TRACED)  # a graph would break at one left out
+        return functools.wraps(original)(eval)
+
+    def _saw_eval(self) -> None:
+        if get_ident() == self._hot.owner:
+            with self._ours:
+                self._count_eval()
+
+    def _count_eval(self) -> None:
+        if self._evals_in != self._hot.steps:
+            self._evals_in = self._hot.steps
+            self._evals = 0
+        self._evals += 1
+        if self._usual.learnt and self._usual.is_more(self._evals):
+            self._hot.flags |= ring_layout.EVALUATION
+            self._hot.poke()
+
+    def _scaler_step(self, original: AnyCall) -> AnyCall:
+        hot = self._hot
+
+        @functools.wraps(original)
+        def step(scaler: object, optimizer: object, *args: object, **kwargs: object) -> object:
+            before = hot.steps
+            result = original(scaler, optimizer, *args, **kwargs)
+            if hot.steps == before and get_ident() == hot.owner:
+                self._skipped(optimizer)
+            return result
+
+        return step
 
 
 class FallbackMarks:
