@@ -44,7 +44,7 @@ DETACH_PATIENCE_S = 20.0
 HOOKS_PATIENCE_S = 2.0  # hooks alone can be taken off from outside
 RANKS_PATIENCE_S = 10.0
 MOST_WINDOW_STEPS = 16
-MOST_HOLD_MS = 200
+DRAINED_S = 0.1
 Reply = dict[str, object]
 Command = Callable[[Mapping[str, object]], Reply | None]  # the method `_do_` and its name
 TASKS = (TraceTask, WindowTask, HostSlackTask, CollectiveTask)
@@ -220,8 +220,6 @@ class AgentSession:
             reply = {"ok": False, "why": f"bad field in {name!r}: {error}"}
         if reply is not None:
             self._link.send({"reply": number if isinstance(number, int) else None, "ok": True, **reply})
-        if not self._detached:
-            self._tell_cost()
 
     def _do_watch(self, command: Mapping[str, object]) -> Reply:
         if command.get("as_usual"):
@@ -234,37 +232,34 @@ class AgentSession:
         return {}
 
     def _do_stamp(self, command: Mapping[str, object]) -> Reply:
-        """Stamp so many steps of every so many on the device, if there is one; or no more."""
-        off = command.get("off") is True
+        """Stamp so many steps of every so many on the device, if there is one."""
         every, steps = _whole(command, "every", 1), _whole(command, "steps", 1)
         stamps, hot = self._loop.stamps, self._loop.hot
         self._tell("facts", self._facts())
-        stamps.ask(every, 0 if off else steps, hot.steps + 1)
+        stamps.ask(every, steps, hot.steps + 1)
         hot.poke()
         return {}
 
     def _do_drain(self, command: Mapping[str, object]) -> None:
-        """Let the device work its queue off at the next boundary; then stand still for so long at most.
+        """Let the device work its queue off at the next boundary; then stand still for a moment.
 
         For who stops this process at once: between the answer and the signal nothing more is queued.
         """
-        number, hold_s = command.get("id"), min(_whole(command, "hold_ms", 100), MOST_HOLD_MS) / 1000
+        number = command.get("id")
 
         def drain() -> None:
             drained = self._loop.stamps.drain()
             self._emit({"reply": number, "ok": True, "drained": drained})
-            until_s = time.monotonic() + (hold_s if drained else 0.0)
+            until_s = time.monotonic() + (DRAINED_S if drained else 0.0)
             while time.monotonic() < until_s and self._loop.hot.live:
                 time.sleep(0.001)
 
         self._loop.post(drain)
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
-        steps, sweep = _whole(command, "steps", 6), command.get("sweep")
-        if sweep not in (None, "batch"):
-            raise Refused(f"a step is replayed at other sizes of its batch, not of its {sweep}")
+        steps, sweep = _whole(command, "steps", 6), command.get("sweep") is not None
         probe = command.get("probe") is not False
-        return self._begin(TraceTask(self._loop, steps, self._emit, probe=probe, sweep=sweep is not None))
+        return self._begin(TraceTask(self._loop, steps, self._emit, probe=probe, sweep=sweep))
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
