@@ -20,7 +20,7 @@ from types import ModuleType
 
 from .agent_session import AgentSession
 from .audit.work_audit import WorkAudit
-from .loop import fork_guard
+from .loop.fork_guard import ForkGuard
 from .recipe_startup import RecipeStartup
 from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
@@ -150,7 +150,7 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
     ready = boot.get("ready")
     if callable(ready):
         ready()
-    pid, guard = os.getpid(), fork_guard.guard(server.close)
+    pid, guard = os.getpid(), ForkGuard(server.close)
     try:
         while os.getpid() == pid:
             link = accept(server)

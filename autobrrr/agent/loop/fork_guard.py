@@ -18,6 +18,7 @@ class ForkGuard:
 
     def __init__(self, disarm: Callable[[], None]) -> None:
         self._disarm: Callable[[], None] | None = disarm
+        _guards().add(self)
 
     def _at_fork_reinit(self) -> None:
         disarm, self._disarm = self._disarm, None
@@ -31,13 +32,6 @@ class ForkGuard:
         """Forks are no concern of ours any more."""
         self._disarm = None
         _guards().discard(self)
-
-
-def guard(disarm: Callable[[], None]) -> ForkGuard:
-    """Call `disarm` in forked children from now on."""
-    made = ForkGuard(disarm)
-    _guards().add(made)
-    return made
 
 
 def _guards() -> weakref.WeakSet[ForkGuard]:

@@ -28,8 +28,8 @@ from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
 from ..remedies.loader.loader_epochs import EPOCHS
 from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
-from . import fork_guard
 from .device_stamps import MOST_PLAIN, DeviceStamps
+from .fork_guard import ForkGuard
 from .job_watches import WatchPatience, job_records, job_watches
 from .root_modules import RootModules
 from .step_hook import Hot, make_tap
@@ -105,11 +105,11 @@ class TrainLoop:
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
         self._looked_at_ns = self.hot.start
-        self._fork_guard: fork_guard.ForkGuard | None = None
+        self._fork_guard: ForkGuard | None = None
 
     def put_on(self, at_fork: Callable[[], None]) -> None:
         """Put the always-on hooks on. Each is one atomic store."""
-        self._fork_guard = fork_guard.guard(lambda: self._disarm(at_fork))
+        self._fork_guard = ForkGuard(lambda: self._disarm(at_fork))
         self.hot.start = self._looked_at_ns = self._clock()
         self._patches += watch_captures(self.torch)
         self._scouts.put_on_backward()  # before the tap: from its first call on, hooks may go over this
