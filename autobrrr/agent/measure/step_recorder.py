@@ -19,7 +19,7 @@ from ..loop.train_loop import TrainLoop
 from ..op_replay.step_record import STATE, WEIGHTS, Times
 from ..phases.phase_clock import NAMES
 from .cpu_profiler import ProfiledStep, StepWatch
-from .op_floors import Floors
+from .kernel_times import Floors
 
 MOST_BYTES = 64 << 20
 MOST_TIMED = 3  # steps that are sent along

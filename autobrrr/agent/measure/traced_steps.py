@@ -24,8 +24,7 @@ from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
 from .cpu_profiler import ProfiledStep, StepWatch, profiled, read_step
-from .kernel_times import KernelTimes, TakenStep
-from .op_floors import FloorMeter
+from .kernel_times import FloorMeter, KernelTimes, TakenStep
 from .step_recorder import StepRecorder, abstained
 
 _ROOT = Path("/")

@@ -22,14 +22,7 @@ from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.sidecar.session.window_reader import Call, no_trace
 
-MODULES = (
-    "op_flops",
-    "resized",
-    "step_record",
-    "call_work",
-    "player",
-    "replay",
-)  # each after what it imports
+MODULES = ("op_flops", "step_record", "call_work", "player", "replay")  # each after what it imports
 ROOM = code_bundle.PACKAGE / "agent" / "op_replay"
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins

@@ -17,8 +17,7 @@ from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuri
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
-from autobrrr.agent.measure.kernel_times import KernelTimes, TakenStep
-from autobrrr.agent.measure.op_floors import Floors
+from autobrrr.agent.measure.kernel_times import Floors, KernelTimes, TakenStep
 from autobrrr.agent.measure.traced_steps import SHORT_STEPS, TraceTask
 from autobrrr.agent.phases.phase_clock import PhaseClock
 from autobrrr.agent.wire import ring_layout

@@ -21,7 +21,7 @@ from autobrrr.agent.measure.cpu_profiler import (
     profiled,
     read_step,
 )
-from autobrrr.agent.measure.op_floors import FloorMeter
+from autobrrr.agent.measure.kernel_times import FloorMeter
 from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, OTHER
 
 MS = 1_000_000

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autobrrr.agent.op_replay import replay
-from autobrrr.agent.op_replay.player import CallPlayer, ReplayedStep
-from autobrrr.agent.op_replay.resized import Sizes
+from autobrrr.agent.op_replay.player import CallPlayer, ReplayedStep, Sizes
 from autobrrr.agent.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
