@@ -20,7 +20,6 @@ import numpy as np
 from autobrrr.records import FrameSamples
 from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
-from autobrrr.relaunch.study.paired_comparison import typical_ns
 from autobrrr.relaunch.study.timed_turns import AFTER, BEFORE, TimedTurns
 from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
 from autobrrr.relaunch.trial.trial_agents import CLOSELY, TrialAgents
@@ -205,7 +204,7 @@ def _without_line(where: str) -> str:
 
 
 def _window(trial: LiveTrial, agent: TrialAgents) -> Window:
-    for_ms = min(LONGEST_MS, max(FRAMES_MS, int(STEPS * typical_ns(trial) / 1e6)))
+    for_ms = min(LONGEST_MS, max(FRAMES_MS, int(STEPS * trial.steps.typical_ns / 1e6)))
     waited_ns, resumed_ns = _cpu_wait_ns(agent.pid), trial.resume()
     agent.sample_frames(for_ms, EVERY_MS)
     deadline_s = time.monotonic() + for_ms / 1000 + PATIENCE_S

@@ -22,11 +22,10 @@ from autobrrr.records import Trial, TuneProgress, Tuning
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
-from autobrrr.relaunch.study.paired_comparison import ALPHA, Duel, Rule, duel
 from autobrrr.relaunch.study.start_statistics import with_long_steps
 from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, StudyBudget
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
-from autobrrr.relaunch.study.timed_turns import AFTER, BEFORE, TimedTurns
+from autobrrr.relaunch.study.timed_turns import AFTER, ALPHA, BEFORE, Duel, Rule, TimedTurns, duel
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import LiveTrial
@@ -293,8 +292,8 @@ class Study:
 
     def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:
         """Why the class that it turns out to have on this job is not allowed."""
-        self._ledger.classes.hear(point, trial.told.remedies)
-        return self._ledger.classes.problem(self.space, point)
+        self._ledger.hear(point, trial.told.remedies)
+        return self._ledger.problem(self.space, point)
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
         self.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))

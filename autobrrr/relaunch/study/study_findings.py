@@ -18,7 +18,7 @@ from autobrrr.quantities import share
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.search.search_space import FEEDING, Point, Result, Space
-from autobrrr.relaunch.study.paired_comparison import Duel
+from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.candidate_space import widest
 from autobrrr.tuner.confidence_sequence import Interval
@@ -58,31 +58,6 @@ class Baseline:
         return self.step_ns / speedup
 
 
-@dataclass(slots=True)
-class Classes:
-    """Exactness classes by point, as trials have shown them: a remedy may widen its own on a job."""
-
-    _heard: dict[Point, ExactnessClass] = field(default_factory=dict)
-
-    def hear(self, point: Point, lines: Iterable[Mapping[str, object]]) -> None:
-        """Take in what was said of the remedies of a trial, but of those that only feed it."""
-        said = [line.get("class") for line in lines if not str(line.get("remedy")).startswith(FEEDING)]
-        known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-        before = self._heard.get(point, "bitwise")
-        self._heard[point] = widest([before, *(cls for cls in known if cls in said)])
-
-    def of(self, space: Space, point: Point) -> ExactnessClass:
-        """What its parameters say, and wider where its trials did."""
-        return widest([space.cls(point), self._heard.get(point, "bitwise")])
-
-    def problem(self, space: Space, point: Point) -> str | None:
-        """Why a point may not be tried; None where it may."""
-        cls = self._heard.get(point, "bitwise")
-        if cls in ("bitwise", *space.allowed):
-            return None
-        return f"its class is {cls} on this job; add --allow {cls} to try it"
-
-
 def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved: int | None) -> Result:
     """What a candidate's trial came to.
 
@@ -111,10 +86,31 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
 
 @dataclass(slots=True)
 class StudyLedger:
-    """Trials by point, in the order in which they ended; what class their points turned out to have."""
+    """Trials by point, in the order in which they ended.
 
-    classes: Classes = field(default_factory=Classes)
+    And their exactness classes, as trials have shown them: a remedy may widen its own on a job.
+    """
+
+    _classes: dict[Point, ExactnessClass] = field(default_factory=dict)
     _entries: dict[Point, Trial] = field(default_factory=dict)
+
+    def hear(self, point: Point, lines: Iterable[Mapping[str, object]]) -> None:
+        """Take in what was said of the remedies of a trial, but of those that only feed it."""
+        said = [line.get("class") for line in lines if not str(line.get("remedy")).startswith(FEEDING)]
+        known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+        before = self._classes.get(point, "bitwise")
+        self._classes[point] = widest([before, *(cls for cls in known if cls in said)])
+
+    def class_of(self, space: Space, point: Point) -> ExactnessClass:
+        """What its parameters say, and wider where its trials did."""
+        return widest([space.cls(point), self._classes.get(point, "bitwise")])
+
+    def problem(self, space: Space, point: Point) -> str | None:
+        """Why a point may not be tried; None where it may."""
+        cls = self._classes.get(point, "bitwise")
+        if cls in ("bitwise", *space.allowed):
+            return None
+        return f"its class is {cls} on this job; add --allow {cls} to try it"
 
     def enter(
         self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
@@ -127,7 +123,7 @@ class StudyLedger:
             options=space.settings(result.point),
             outcome="undone" if result.value is not None else "refused",
             why=": ".join(part for part in (kind, result.why, note) if part),
-            class_=self.classes.of(space, result.point),
+            class_=self.class_of(space, result.point),
             predicted=None,
             achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
             interval=None if interval is None else interval.speed(),
@@ -163,7 +159,7 @@ class StudyLedger:
         if winner is not None and (drawn := space.redrawn(winner)):
             notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
         speedup = 1.0 if found is None else found.factor
-        cls: ExactnessClass = "bitwise" if winner is None else self.classes.of(space, winner)
+        cls: ExactnessClass = "bitwise" if winner is None else self.class_of(space, winner)
         entries = list(self._entries.values())
         tuning = Tuning(
             objective=base.objective,

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 import psutil
 
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
@@ -187,8 +186,8 @@ class LiveTrial:
 
         A device goes on with what is queued while its process is stopped: in another trial's turn.
         """
-        typical_ns = float(np.median(self.steps.recent[-64:])) if len(self.steps.recent) else 0.0
-        self.witnesses.drain(min(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9, self.limits.first_step_s))
+        patience_s = DRAIN_S + DRAIN_STEPS * self.steps.typical_ns / 1e9
+        self.witnesses.drain(min(patience_s, self.limits.first_step_s))
         self.witnesses.look()
         self._ask({"pause": 1}, "paused")
         now = time.perf_counter_ns()

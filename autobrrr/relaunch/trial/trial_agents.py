@@ -120,12 +120,11 @@ class TrialAgents:
         fd = self.link.wire.fds.popleft()
         try:
             self._ring = RingReader(fd)
-            self.facts = msgspec.convert(event.get("facts"), JobFacts)
-            self._know(event)
-        except (AutobrrrError, msgspec.ValidationError):
-            self._ring = None
+        except AutobrrrError:  # an agent without steps
+            return
         finally:
             os.close(fd)
+        self._know(event)
         self.flush()
         self.link.command("stamp", lambda _: None, **STAMP_EACH)
 

@@ -66,6 +66,11 @@ class TrialSteps:
         return durations_ns(timed(self._kept[-1024:], self.clock))
 
     @property
+    def typical_ns(self) -> float:
+        """Median of the recent steps; 0 without one."""
+        return float(np.median(self.recent[-64:])) if len(self.recent) else 0.0
+
+    @property
     def lack_stamps(self) -> bool:
         """They are those of a device that works asynchronously, and its clock is not seen."""
         if self.clock == "host" or len(self._kept) < UNSTAMPED_STEPS or len(self.recent):

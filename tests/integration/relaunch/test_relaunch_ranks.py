@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch.study.paired_comparison import block
+from autobrrr.relaunch.study.timed_turns import block
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support import relaunch, training
 

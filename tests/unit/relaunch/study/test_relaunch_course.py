@@ -11,9 +11,9 @@ import pytest
 
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
+from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from support.relaunch import parameter

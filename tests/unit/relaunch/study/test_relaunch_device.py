@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from autobrrr.relaunch.study import paired_comparison as duels
-from autobrrr.relaunch.study.paired_comparison import Duel, Rule
+from autobrrr.relaunch.study import timed_turns as duels
+from autobrrr.relaunch.study.timed_turns import Duel, Rule
 from autobrrr.tuner.job_under_test import StepClock
 from support.simulated.virtual_gpu import MS, GpuStep, truth_ns
 from support.simulated.virtual_trials import Machine, VirtualTrial

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.study import paired_comparison as duels
-from autobrrr.relaunch.study.paired_comparison import Duel, Rule, is_telling
+from autobrrr.relaunch.study import timed_turns as duels
+from autobrrr.relaunch.study.timed_turns import Duel, Rule, is_telling
 from autobrrr.relaunch.study.work_per_step import Pairs, Yardstick, by_steps
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.token_adjustment import TokenBlock
@@ -24,7 +24,7 @@ class Simulated:
 
     def __init__(self, step_ms: float, noise: float, ends_after: int = 10**9) -> None:
         self.step_ms, self.noise, self.left = step_ms, noise, ends_after
-        self.steps = SimpleNamespace(recent=np.full(64, step_ms * MS))
+        self.steps = SimpleNamespace(typical_ns=step_ms * MS)
 
 
 def fight(

@@ -12,7 +12,7 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Result, Space, make_space
 from autobrrr.relaunch.study.study import CANDIDATE, Study
-from autobrrr.relaunch.study.study_findings import Baseline, Classes, StudyLedger
+from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger
 from autobrrr.tuner.confidence_sequence import Interval
 
 COMMAND = ["python", "train.py"]
@@ -35,32 +35,32 @@ FAST = space_of("compile.default.random=choice:same,fast")
 
 
 def test_the_widest_class_that_any_process_tells_of_counts() -> None:
-    classes = Classes()
-    assert classes.of(FOREACH, (1,)) == "bitwise"
-    classes.hear((1,), [applied("optimizer.foreach", "bitwise")])
-    assert classes.of(FOREACH, (1,)) == "bitwise"
-    classes.hear((1,), [applied("optimizer.foreach", "stream"), applied("optimizer.foreach", "bitwise")])
-    assert classes.of(FOREACH, (1,)) == "stream"
-    classes.hear((1,), [applied("optimizer.foreach", "bitwise"), {"remedy": "x", "status": "refused"}])
-    assert classes.of(FOREACH, (1,)) == "stream"
-    assert classes.of(FOREACH, FOREACH.base) == "bitwise"
+    ledger = StudyLedger()
+    assert ledger.class_of(FOREACH, (1,)) == "bitwise"
+    ledger.hear((1,), [applied("optimizer.foreach", "bitwise")])
+    assert ledger.class_of(FOREACH, (1,)) == "bitwise"
+    ledger.hear((1,), [applied("optimizer.foreach", "stream"), applied("optimizer.foreach", "bitwise")])
+    assert ledger.class_of(FOREACH, (1,)) == "stream"
+    ledger.hear((1,), [applied("optimizer.foreach", "bitwise"), {"remedy": "x", "status": "refused"}])
+    assert ledger.class_of(FOREACH, (1,)) == "stream"
+    assert ledger.class_of(FOREACH, FOREACH.base) == "bitwise"
 
 
 def test_what_is_heard_never_narrows_what_the_parameters_say() -> None:
-    classes = Classes()
-    classes.hear((1,), [applied("compile.default", "bitwise")])
-    assert classes.of(FAST, (1,)) == "rounding"
+    ledger = StudyLedger()
+    ledger.hear((1,), [applied("compile.default", "bitwise")])
+    assert ledger.class_of(FAST, (1,)) == "rounding"
 
 
 @pytest.mark.parametrize(("allowed", "refused"), [(USUAL, True), ((*USUAL, "stream"), False)])
 def test_a_class_that_only_the_job_shows_needs_leave_too(
     allowed: tuple[ExactnessClass, ...], refused: bool
 ) -> None:
-    classes, space = Classes(), replace(FAST, allowed=allowed)
-    classes.hear((1,), [applied("compile.default", "rounding")])
-    classes.hear((2,), [applied("compile.default", "stream")])
-    assert classes.problem(space, (1,)) is None
-    assert (classes.problem(space, (2,)) is not None) == refused
+    ledger, space = StudyLedger(), replace(FAST, allowed=allowed)
+    ledger.hear((1,), [applied("compile.default", "rounding")])
+    ledger.hear((2,), [applied("compile.default", "stream")])
+    assert ledger.problem(space, (1,)) is None
+    assert (ledger.problem(space, (2,)) is not None) == refused
 
 
 def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
@@ -85,7 +85,7 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
 
 def test_result_trial_and_recipe_tell_the_class_that_was_heard() -> None:
     ledger = StudyLedger()
-    ledger.classes.hear((1,), [applied("optimizer.foreach", "stream")])
+    ledger.hear((1,), [applied("optimizer.foreach", "stream")])
     entry = ledger.enter(FOREACH, Result(point=(1,), value=0.5, kind="measured"), None, 1)
     tuning, recipe = ledger.conclude(FOREACH, BASELINE, (1,), FOUND, [])
     assert recipe is not None
