@@ -35,7 +35,7 @@ SHARE_OF = "share of "  # how the unit of a share begins
 
 def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
     """The verdict, then all that stands behind it and follows from it."""
-    carry = carrying(found)
+    carry, facts = carrying(found), list(verdict_lines(found))
     ranked = sorted(found.evidence, key=lambda each: (each not in carry, each.value is None))
     several = found.ranks if found.ranks is not None and len(found.ranks) > 1 else []
     decide = pm.Line(name="to decide", text=found.decide_with, tone="accent") if found.decide_with else None
@@ -43,7 +43,7 @@ def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
         pm.section(
             "Verdict",
             pm.Line(text=verdict_head(found), tone="head"),
-            pm.LineGroup(lines=list(verdict_lines(found)), shape="facts"),
+            pm.LineGroup(lines=facts, shape="facts") if facts else None,
             *step_bars(found),
             ledger_table(found),
         ),
@@ -243,7 +243,7 @@ def _probe(probe: BatchProbe) -> Iterator[pm.Line | pm.PageTable]:
 def _advice(advice: Sequence[Advice]) -> pm.PageTable:
     return pm.PageTable(
         title="remedies: what the diagnosis advises, and what it predicts",
-        heads=("remedy", "#predicted", "effective", "class", "why"),
+        heads=("remedy", "#predicted", "takes effect", "class", "why"),
         rows=[
             pm.cells(one.remedy, pm.factor(one.expected), one.reach.replace("_", " "), one.class_, one.why)
             for one in advice

@@ -129,6 +129,7 @@ def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
 
     word = EXPLANATIONS.get(found.regime)
+    verdict = replace(verdict, title="Verdict at the end")
     if word is None:
         return verdict
     asked = f"What does “{found.regime}” mean?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report import page_model as pm
@@ -131,6 +130,8 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
 
 
 def _doubt(trial: Trial) -> str:
+    from autobrrr.agent.remedies.families import REGISTRY  # not for --help, nor for a screen's first paint
+
     remedy = REGISTRY.get(trial.remedy)
     return " (unproven)" if remedy is not None and remedy.unproven else ""
 
