@@ -149,10 +149,9 @@ def _mostly(kind: str, measured: Measurements) -> bool:
 
 
 def _persistent(name: str, measured: Measurements) -> str | None:
-    parts = loading_parts(measured)
-    if WORKER_START not in parts or _with_workers(name, measured) is None:
-        return _with_workers(name, measured)
-    start = parts[WORKER_START]
+    start = loading_parts(measured).get(WORKER_START)
+    if start is None or _with_workers(name, measured) is None:
+        return None
     return (
         f"{of_one(start.share)} of the time goes into starting workers anew in each epoch, at {start.where}: "
         "persistent_workers=True keeps them"

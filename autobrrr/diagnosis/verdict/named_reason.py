@@ -125,7 +125,7 @@ def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
     if kind == WORKER_START:
         return f"{workers or 'its'} workers start anew in each epoch, and open what they read{at}"
     if kind == WORKER and workers:
-        return f"{workers} workers are busy{at}"
+        return f"{workers} workers are busy{at}" if workers > 1 else f"its one worker is busy{at}"
     if workers and workers_keep_up(measured):
         return f"the {workers} workers keep up, so the time goes into handing batches over"
     if workers and not queue.abstained and queue.value is not None:

@@ -165,6 +165,7 @@ def test_garbage_that_takes_half_of_the_step_limits_it() -> None:
     [
         ("sampler", "the sampler runs in the training process", ("loader.workers", "loader.prefetch_factor")),
         ("worker start", "workers start anew in each epoch", ("loader.workers",)),
+        ("loader worker", "2 workers are busy", ("loader.persistent_workers",)),
     ],
 )
 def test_what_loading_waits_for_is_said_before_the_queue_is_looked_at(
