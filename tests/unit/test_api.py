@@ -23,6 +23,7 @@ from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
+from support.judged.diagnosis import measured
 from support.screens import tui
 
 TUNED = Tuning(
@@ -53,7 +54,8 @@ class FakeClient:
         if "detach" in self.done:
             raise TargetGone("the session is over")
         pid = self.facts.pid
-        return tui.snapshot(pid=pid, job=tui.job(rank=pid - 8, world_size=2) if pid != 7 else tui.job())
+        job = tui.job(rank=pid - 8, world_size=2) if pid != 7 else tui.job()
+        return tui.snapshot(pid=pid, job=job, anatomy=measured().anatomy)
 
     def snapshots(self, *, every_s: float) -> Iterator[Diagnosis]:
         yield self.snapshot()
@@ -218,8 +220,8 @@ def test_the_ranks_of_a_launcher_are_tuned_by_one_of_them_and_all_sessions_stay(
     launched: dict[int, FakeClient],
 ) -> None:
     assert autobrrr.tune(6) == TUNED
-    assert launched[8].done == ["hold", "unsubscribe", "together", "stay", "tune", "close"]
-    assert launched[9].done == ["hold", "unsubscribe", "together", "stay", "close"]
+    assert launched[8].done == ["together", "hold", "unsubscribe", "stay", "tune", "close"]
+    assert launched[9].done == ["together", "hold", "unsubscribe", "stay", "close"]
 
 
 def test_ranks_that_can_not_switch_together_are_not_tuned(launched: dict[int, FakeClient]) -> None:

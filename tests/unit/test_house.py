@@ -63,7 +63,7 @@ def test_every_fault_of_the_nightly_table_fits_the_code() -> None:
     planted = [
         (file, old) for group in table.values() for file, each in group["mutants"].items() for old, _ in each
     ]
-    assert len(planted) > 70
+    assert len(planted) > 60
     assert [(file, old) for file, old in planted if old not in (ROOT / file).read_text()] == []
     assert [
         one for group in table.values() for one in group["tests"] if not (ROOT / one.split("::")[0]).exists()

@@ -36,7 +36,8 @@ def _diagnosis(view: View, height: int) -> Sequence[ScreenPart]:
     """The diagnosis as a session's page shows it."""
     if view.snapshot is None:
         return [Line(text="nothing is known yet", tone="muted")]
-    return [part for each in diagnosis_sections(view.snapshot) for part in each.parts]
+    shown = [part for each in diagnosis_sections(view.snapshot) for part in each.parts]
+    return [part for part in shown if isinstance(part, ScreenPart)]
 
 
 def _gaps(view: View, height: int) -> Sequence[ScreenPart]:
