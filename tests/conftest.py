@@ -105,7 +105,9 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
-    monkeypatch.setattr("autobrrr.agent.remedies.compile.compile_models.says", lambda pattern: None)
+    monkeypatch.setattr(
+        "autobrrr.agent.remedies.compile.compile_models.second_order_file", lambda modules: None
+    )
 
 
 @pytest.fixture

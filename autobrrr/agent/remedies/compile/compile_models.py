@@ -165,7 +165,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     dynamic = True if options.get("dynamic") is True else None
     if "cpu" in device_types(modules):
         _refuse_without_tools()
-    if (file := says(SECOND_ORDER)) is not None:
+    if (file := second_order_file(sys.modules)) is not None:
         raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
     if not _BEFORE:
         _BEFORE.append((compiled_graphs(), CompilerTraces(torch)))
@@ -288,7 +288,11 @@ def _compiled(
     def call(*args: object, **kwargs: object) -> object:
         return compiled(remembered(), *args, **kwargs)
 
-    return _own_memory(torch, call) if mode == "reduce-overhead" else call
+    if mode != "reduce-overhead":
+        return call
+    map_only: Call = torch.utils._pytree.tree_map_only
+    # Results out of the memory that the next replay of a graph writes to.
+    return lambda *args, **kwargs: map_only(torch.Tensor, torch.clone, call(*args, **kwargs))
 
 
 def _entry(kind: type, budget: object) -> Call:
@@ -308,17 +312,6 @@ def _call_module(module: Module, *args: object, **kwargs: object) -> object:
     return module._call_impl(*args, **kwargs)
 
 
-def _own_memory(torch: ModuleType, below: Call) -> Call:
-    """Results out of the memory that the next replay of a graph writes to."""
-
-    map_only: Call = torch.utils._pytree.tree_map_only
-
-    def call(*args: object, **kwargs: object) -> object:
-        return map_only(torch.Tensor, torch.clone, below(*args, **kwargs))
-
-    return call
-
-
 def _refuse_without_tools() -> None:
     """Refuse where torch would only find out in the training loop that it can't compile for a CPU.
 
@@ -332,12 +325,12 @@ def _refuse_without_tools() -> None:
         raise Refused("Python.h is missing (the package python3-dev), so kernels can't be compiled")
 
 
-def says(pattern: re.Pattern[str], modules: Mapping[str, ModuleType] | None = None) -> str | None:
-    """The first of the job's own source files that matches the pattern, by name; None if none does."""
-    for file in own_files(sys.modules if modules is None else modules)[:MOST_FILES]:
+def second_order_file(modules: Mapping[str, ModuleType]) -> str | None:
+    """The first of the job's own source files that differentiates gradients, by name; None if none does."""
+    for file in own_files(modules)[:MOST_FILES]:
         try:
             with open(file, encoding="utf-8", errors="replace") as text:
-                if pattern.search(text.read(MOST_CHARACTERS)):
+                if SECOND_ORDER.search(text.read(MOST_CHARACTERS)):
                     return os.path.basename(file)
         except OSError:
             continue

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from autobrrr.agent.remedies.compile.compile_models import SECOND_ORDER, says
+from autobrrr.agent.remedies.compile.compile_models import second_order_file
 
 
 def module(file: Path | None, text: str = "") -> ModuleType:
@@ -33,7 +33,7 @@ def test_a_file_that_differentiates_gradients_again_is_found(
     text: str, refused: bool, tmp_path: Path
 ) -> None:
     modules = {"__main__": module(None), "losses": module(tmp_path / "losses.py", text)}
-    assert says(SECOND_ORDER, modules) == ("losses.py" if refused else None)
+    assert second_order_file(modules) == ("losses.py" if refused else None)
 
 
 def test_what_is_installed_or_standard_or_gone_is_not_the_jobs_own(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_what_is_installed_or_standard_or_gone_is_not_the_jobs_own(tmp_path: Pat
     standard = ModuleType("standard")
     standard.__file__ = str(Path(sysconfig.get_paths()["stdlib"]) / "argparse.py")
     installed = module(tmp_path / "site-packages" / "lib" / "losses.py", text)
-    assert says(SECOND_ORDER, {"a": gone, "b": standard, "c": installed}) is None
+    assert second_order_file({"a": gone, "b": standard, "c": installed}) is None
