@@ -191,9 +191,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
             undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
-        applied = undo.pop_all()
-    watch.log.listen()
-    return WatchedUndo(applied.close, watch.trouble, "stream" if fast else None)
+        return WatchedUndo(undo.pop_all().close, watch.trouble)
 
 
 def _layer(job: Job, hooks: list[Mapping[object, object]], compiled: Call, eager: Call) -> Call:

@@ -1,16 +1,15 @@
 """What torch.compile leaves running or set in a process, besides compiled code; and its removal.
 
 Optimizers, `nn.Module`, `torch.jit`, the tracer and distributions have their own attributes back; torch sets
-them anew if ever something else is compiled.
+them anew if ever something else is compiled. The processes that compile end. Idle threads, variables of the
+environment and a higher recursion limit stay: they change nothing.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -21,13 +20,6 @@ _ERROR = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported)\w*: .+", re.MULTILINE
 )  # of a traceback
 _LOGGER = "torch._dynamo.convert_frame"  # says what runs eagerly after all, and why
-SET_BY_TORCH = (
-    "TORCHINDUCTOR_CACHE_DIR",
-    "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
-    "TRITON_CACHE_DIR",
-    "TRITON_LIBDEVICE_PATH",
-    "TRITON_PTXAS_PATH",
-)
 
 
 class CompilerTraces:
@@ -35,9 +27,6 @@ class CompilerTraces:
 
     def __init__(self, torch: ModuleType) -> None:
         self._attributes = [(owner, dict(vars(owner))) for owner in _wrapped_owners(torch)]
-        self._variables = set(os.environ)
-        self._threads = {thread.ident for thread in threading.enumerate()}
-        self._recursion = sys.getrecursionlimit()
 
     def remove(self) -> None:
         """End what torch's compiler has started, and take away what it has set; the job's own stays."""
@@ -52,25 +41,9 @@ class CompilerTraces:
         patcher: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "TorchPatcher", None)
         if patcher is not None:
             patcher.patch.cache_clear()  # it patches once: whoever compiles next needs it done again
-        for name in SET_BY_TORCH:
-            if name not in self._variables:
-                os.environ.pop(name, None)
-        if sys.getrecursionlimit() > self._recursion:
-            sys.setrecursionlimit(self._recursion)
         place: Any = sys.modules.get("torch._inductor.async_compile")
-        new = {thread.name for thread in threading.enumerate() if thread.ident not in self._threads}
-        pool: Any = getattr(getattr(place, "AsyncCompile", None), "pool", None)
-        made = hasattr(pool, "cache_info") and pool.cache_info().currsize
-        if made and any("ThreadPoolExecutor" in name for name in new):
-            pool().shutdown(wait=False)
-            pool.cache_clear()
         if getattr(place, "_pool_set", None):
             place.shutdown_compile_workers()
-        bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
-        monitor = getattr(bars, "monitor", None)
-        if monitor is not None and "tqdm_monitor" in new and not getattr(bars, "_instances", None):
-            monitor.exit()
-            bars.monitor = None
 
 
 def _wrapped_owners(torch: ModuleType) -> Iterator[object]:
@@ -95,6 +68,7 @@ class SaidByCompiler(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self.said: str | None = None
+        logging.getLogger(_LOGGER).addFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
@@ -103,9 +77,6 @@ class SaidByCompiler(logging.Filter):
         if errors and self.said is None:
             self.said = errors[-1][:240]
         return False
-
-    def listen(self) -> None:
-        logging.getLogger(_LOGGER).addFilter(self)
 
     def end(self) -> None:
         logging.getLogger(_LOGGER).removeFilter(self)
