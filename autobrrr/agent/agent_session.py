@@ -350,8 +350,8 @@ class AgentSession:
             }
             loss = self._loop.undo(applied)
             if loss is not None:
-                self._emit(loss.event())
-                self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
+                self._emit(applied.lost(loss))
+                self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss}"})
                 return
             done = {"ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq, **peaks}
             self._emit({"reply": number, **done})

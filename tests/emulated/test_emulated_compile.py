@@ -26,7 +26,7 @@ def test_gradients_accumulate_over_replays_and_lie_outside_their_memory() -> Non
     pytest.importorskip("triton")
     loop = training(device="cuda", model="attention")
     before = picture(loop)["modules"]
-    undo = REGISTRY["compile.reduce_overhead"].apply(loop.job, {"random": "same"})
+    undo = REGISTRY["compile.reduce_overhead"].apply(loop.job, {})
     assert isinstance(undo, WatchedUndo)
     places = set()
     for _ in range(12):

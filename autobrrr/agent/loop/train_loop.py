@@ -24,7 +24,7 @@ from ..phases.phase_clock import PhaseClock
 from ..phases.phase_hooks import PhaseHooks
 from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
-from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
+from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from ..remedies.loader.loader_epochs import EPOCHS
 from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
@@ -243,13 +243,13 @@ class TrainLoop:
         self.hooks_off()
         return self.active.apply(self.job, name, options, allowed=allowed, together=together)
 
-    def undo(self, applied: AppliedRemedy) -> NotUndone | None:
-        """Switch a remedy off, between two steps; the loss where that failed."""
+    def undo(self, applied: AppliedRemedy) -> str | None:
+        """Switch a remedy off, between two steps; why, where that failed."""
         self.hooks_off()
-        loss = self.active.undo(applied)
+        failed = self.active.undo(applied)
         if not self.compiled_by_user and "module.code" in applied.remedy.targets:
             self.check.forget_ours()  # what it compiled does not make the job a compiled one
-        return loss
+        return failed
 
     def is_compiled(self) -> bool:
         """The job runs compiled code, its own or a remedy's: no hooks on modules."""
@@ -260,8 +260,7 @@ class TrainLoop:
         for applied, why in self.active.troubles():
             if applied.bound:
                 continue  # all ranks revert it, or none does
-            loss = self.undo(applied)
-            self._report([loss or NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)])
+            self._emit(applied.lost(self.undo(applied) or why))
 
     def task_ends(self) -> None:
         """Posted work need not wait for the measuring task any more."""
@@ -290,7 +289,8 @@ class TrainLoop:
             self.active.let_go()
             self.active.forget()
         else:
-            self._report(self.active.undo_all())
+            for lost in self.active.undo_all():
+                self._emit(lost)
         self._finish()
         return []
 
@@ -368,10 +368,6 @@ class TrainLoop:
         EPOCHS.leave(self._epoch_begins)
         take_off_all(self._patches)
         at_fork()
-
-    def _report(self, losses: list[NotUndone]) -> None:
-        for loss in losses:
-            self._emit(loss.event())
 
     def _is_ours(self, ident: int) -> bool:
         hot = self.hot

@@ -19,7 +19,7 @@ from ..live_torch.graph_capture import capturing
 from ..live_torch.live_job import Job
 from ..loop.job_watches import job_watches
 from ..loop.train_loop import TrainLoop
-from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
+from ..remedies.active_remedies import AppliedRemedy, told
 from ..remedies.registry import RefusalCode, Refused
 from .shared_log import RegisterLost, SharedLog
 from .switch_protocol import NotReady, RankMember, SwitchOutcome, SwitchPlan, drop, plan_key
@@ -253,7 +253,7 @@ class RankSwitching:
         if applied.cls not in ANY_CLASS_WITH_ALL:
             why = f"its class is {applied.cls} on rank {self.rank}"
         loss = self._loop.undo(applied)
-        return why if loss is None else f"rank {self.rank}: it could not be reverted: {loss.why}"[:200]
+        return why if loss is None else f"rank {self.rank}: it could not be reverted: {loss}"[:200]
 
     def _apply(self, change: Mapping[str, object]) -> AppliedRemedy:
         options, allowed = change.get("options"), change.get("allowed")
@@ -288,10 +288,7 @@ class RankSwitching:
                 continue
             loss = self._loop.undo(applied)
             if loss is not None or (number is None and applied.token in self._own):
-                gone = NotUndone(
-                    token=applied.token, remedy=applied.remedy.name, why="all ranks have reverted it"
-                )
-                self._emit((loss or gone).event())
+                self._emit(applied.lost(loss or "all ranks have reverted it"))
             self._own.discard(applied.token)
         self._tell(number, {})
 

@@ -35,27 +35,22 @@ class AppliedRemedy:
     remedy: Remedy
     options: Mapping[str, object]
     undo: Undo
-    cls: str
     planned: bool  # of the recipe that the job was started with
     together: bool = False  # on in all ranks since one step
 
     @property
+    def cls(self) -> str:
+        """What it does to the numbers."""
+        return self.remedy.cls
+
+    @property
     def bound(self) -> bool:
         """This rank alone without it would drift from the others."""
-        return self.together and self.cls != "bitwise" and not _only_feeds(self.remedy)
+        return self.together and _drifts(self.remedy)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotUndone:
-    """A remedy that could not be undone."""
-
-    token: int
-    remedy: str
-    why: str
-
-    def event(self) -> dict[str, object]:
-        """As the sidecar hears of it."""
-        return {"event": "remedy_lost", "token": self.token, "remedy": self.remedy, "why": self.why}
+    def lost(self, why: str) -> dict[str, object]:
+        """As the sidecar hears that it is off by itself, or can't be undone."""
+        return {"event": "remedy_lost", "token": self.token, "remedy": self.remedy.name, "why": why}
 
 
 class ActiveRemedies:
@@ -138,8 +133,7 @@ class ActiveRemedies:
         if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
         ranks = _ranks(job)
-        alone = ranks > 1 and not planned and not together
-        if alone and not _only_feeds(remedy) and remedy.cls != "bitwise":
+        if ranks > 1 and not planned and not together and _drifts(remedy):
             raise Refused(
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
@@ -172,26 +166,17 @@ class ActiveRemedies:
         release = remedy.release
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
-        widened = undo.cls if isinstance(undo, WatchedUndo) else None
         applied = AppliedRemedy(
             token=self._next,
             remedy=remedy,
             options=dict(options),
             undo=undo,
-            cls=widened or remedy.cls,
             planned=planned,
             together=together,
         )
         self._next += 1
         self.arm += 1
         self._applied.append(applied)
-        try:
-            check_class(applied.cls, allowed)  # with the options as given; no step has run with it
-        except Refused as refused:
-            loss = self.undo(applied)
-            if loss is not None:
-                raise Refused(f"{refused}; it could not be undone: {loss.why}") from None
-            raise
         return applied
 
     def renew(self, job: Job) -> None:
@@ -217,14 +202,14 @@ class ActiveRemedies:
     def may_go(self, job: Job, applied: AppliedRemedy) -> None:
         """Raises Refused where this rank without the remedy would drift from the others, which have it on."""
         ranks = _ranks(job)
-        if ranks > 1 and applied.planned and not _only_feeds(applied.remedy) and applied.cls != "bitwise":
+        if ranks > 1 and applied.planned and _drifts(applied.remedy):
             raise Refused(
                 f"this is one of {ranks} ranks, and the recipe has {applied.remedy.name} on in all of them: "
                 "it does not keep the bits, so without it these weights would drift from the others'"
             )
 
-    def undo(self, applied: AppliedRemedy) -> NotUndone | None:
-        """Undo one; the loss, where that failed (it then counts as gone)."""
+    def undo(self, applied: AppliedRemedy) -> str | None:
+        """Undo one; why, where that failed (it then counts as gone)."""
         self._applied.remove(applied)
         self.memory.reverted()
         self.arm += 1
@@ -232,18 +217,22 @@ class ActiveRemedies:
         with Ours(Exception, told=lambda error: failed.append(f"{type(error).__name__}: {error}")):
             self._undo_more(applied)
             applied.undo()
-        return NotUndone(token=applied.token, remedy=applied.remedy.name, why=failed[0]) if failed else None
+        return failed[0] if failed else None
 
     def _undo_more(self, applied: AppliedRemedy) -> None:
         more = self._more.pop(applied.token, None)
         if more is not None:
             more()
 
-    def undo_all(self) -> list[NotUndone]:
-        """Undo every remedy of the session, the youngest first, and let go of what they kept."""
-        losses = [self.undo(applied) for applied in reversed(self.ours)]
+    def undo_all(self) -> list[dict[str, object]]:
+        """Undo every remedy of the session, the youngest first, and let go of what they kept.
+
+        Returns:
+            An event for each that could not be undone.
+        """
+        tried = [(applied, self.undo(applied)) for applied in reversed(self.ours)]
         self.let_go()
-        return [loss for loss in losses if loss is not None]
+        return [applied.lost(why) for applied, why in tried if why is not None]
 
     @property
     def kept(self) -> list[str]:
@@ -282,7 +271,10 @@ def _ranks(job: Job) -> int:
     return rank_of(job.torch)[1] or 1
 
 
-def _only_feeds(remedy: Remedy) -> bool:
-    """How a rank comes by its batches is its own affair, as long as they are as many and as large."""
-    fed = [target for target in remedy.targets if target.startswith("loader.") and target != BATCH_SIZE]
-    return bool(fed) and len(fed) == len(remedy.targets)
+def _drifts(remedy: Remedy) -> bool:
+    """Whether one rank alone with it, or alone without it, computes other weights than the others.
+
+    How a rank comes by its batches is its own affair, as long as they are as many and as large.
+    """
+    feeds = all(target.startswith("loader.") and target != BATCH_SIZE for target in remedy.targets)
+    return remedy.cls != "bitwise" and not (feeds and remedy.targets)

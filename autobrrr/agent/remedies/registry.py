@@ -64,12 +64,10 @@ class WatchedUndo:
     Attributes:
         undo: As any other.
         trouble: Asked at step boundaries: why the remedy must be undone after all; None while it is well.
-        cls: The class with the options as given, where they widen it.
     """
 
     undo: Undo
-    trouble: Callable[[], str | None] = lambda: None
-    cls: str | None = None
+    trouble: Callable[[], str | None]
 
     def __call__(self) -> None:
         self.undo()
@@ -79,7 +77,7 @@ class WatchedUndo:
 class Option:
     """One option of a remedy.
 
-    `kind` is "int", "float", "bool" or "choice"; `choices` may depend on the machine, then
+    `kind` is "int", "bool" or "choice"; `choices` may depend on the machine, then
     `low`/`high` are the widest range that a recipe may hold.
     """
 
@@ -99,9 +97,8 @@ class Option:
             return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
         if self.kind == "bool":
             return None if isinstance(value, bool) else "must be true or false"
-        kinds = (int,) if self.kind == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            return "must be a whole number" if self.kind == "int" else "must be a number"
+        if isinstance(value, bool) or not isinstance(value, int):
+            return "must be a whole number"
         if self.low is not None and not value >= self.low:
             return f"must be at least {self.low:g}"
         if self.high is not None and not value <= self.high:

@@ -47,32 +47,17 @@ MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torc
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 COMPILER_BYTES = 256 << 20  # for each process that compiles and once more: 750 MiB were seen of two
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
-RANDOM = Option(
-    name="random",
-    kind="choice",
-    default="same",
-    choices=("same", "fast"),
-    doc="Whether dropout draws the numbers it would draw eagerly, or others, faster: another random stream.",
-)
 DYNAMIC = Option(
     name="dynamic",
     kind="bool",
     default=False,
     doc="Compile once for all sizes; without it, for each shape that keeps coming.",
 )
-BUDGET = Option(
-    name="memory_budget",
-    kind="float",
-    default=1.0,
-    low=0.0,
-    high=1.0,
-    doc="Share of the activations that may be kept for backward; the rest is computed again.",
-)
 STORM = 4  # steps with new graphs, after those of the first apply
 RARE = 3  # calls with other shapes, before they are compiled for: the last batch of an epoch is not
 MARK = "_dynamo_static_input_type"  # set on every parameter that a graph reads
 MOST_FILES, MOST_CHARACTERS = 500, 1 << 21  # of the user's source that are searched
-_ENTRIES: dict[tuple[type, object], Call] = {}  # by class and memory budget, of which dynamo does not know
+_ENTRIES: dict[type, Call] = {}  # by class
 _BEFORE: list[tuple[int, CompilerTraces]] = []  # graphs of the job's own, and the process, before we compiled
 
 
@@ -115,7 +100,7 @@ _compiling(
     "compile.default",
     treats=("overhead", "memory", "underfilled"),
     doc="Compile the model with torch.compile: fused kernels, few calls from Python.",
-    options=(DYNAMIC, RANDOM, BUDGET),
+    options=(DYNAMIC,),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
     takes=one_more_step,
@@ -126,7 +111,7 @@ _compiling(
     "compile.regional",
     treats=("overhead", "memory", "underfilled"),
     doc="Compile only the blocks that the model repeats: once for all of them, in a fraction of the time.",
-    options=(DYNAMIC, RANDOM, BUDGET),
+    options=(DYNAMIC,),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
     takes=one_more_step,
@@ -139,7 +124,6 @@ _compiling(
     "compile.reduce_overhead",
     treats=("overhead",),
     doc="Compile the model and replay it as CUDA graphs: no launches from Python at all.",
-    options=(RANDOM,),
     needs=("cuda",),
     unproven=True,
     warm_up_steps=2 * WARM_UP_STEPS,
@@ -150,7 +134,7 @@ _compiling(
     "compile.max_autotune",
     treats=("compute", "memory"),
     doc="Compile the model and try several kernels for each matrix product: takes minutes.",
-    options=(DYNAMIC, RANDOM, BUDGET),
+    options=(DYNAMIC,),
     needs=("cuda",),
     unproven=True,
     warm_up_steps=WARM_UP_STEPS,
@@ -161,7 +145,6 @@ _compiling(
 
 def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mode: str) -> Undo:
     torch = job.torch
-    fast, budget = options.get("random", "same") == "fast", options.get("memory_budget", 1.0)
     dynamic = True if options.get("dynamic") is True else None
     if "cpu" in device_types(modules):
         _refuse_without_tools()
@@ -178,16 +161,13 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         ("torch._functorch.config", "force_non_lazy_backward_lowering", True),
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
-    if isinstance(budget, (int, float)) and budget < 1:
-        settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     watch = CompileWatch(modules)
     with ExitStack() as undo:
         undo.callback(watch.end)
         for module in modules:
             if mode == "reduce-overhead":
                 undo.callback(hold_gradients(module))
-            entry = _entry(type(module), budget)
-            compiled = _compiled(torch, module, entry, mode, dynamic=dynamic, fast=fast)
+            compiled = _compiled(torch, module, mode, dynamic=dynamic)
             undo.callback(lead_through(module, Rank.CODE, partial(_layer, job, hook_dicts(module), compiled)))
         for place in _in_force(settings):
             undo.enter_context(place)
@@ -272,15 +252,13 @@ def _workers() -> int:
     return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
-def _compiled(
-    torch: ModuleType, module: Module, entry: Call, mode: str, *, dynamic: bool | None, fast: bool
-) -> Call:
+def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool | None) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
     options = dict(inductor.list_mode_options(mode)) if mode != "default" else {}
-    options["fallback_random"] = not fast
-    compiled: Call = torch.compile(entry, dynamic=dynamic, options=options)
+    options["fallback_random"] = True  # dropout draws the numbers that it would draw eagerly
+    compiled: Call = torch.compile(_entry(type(module)), dynamic=dynamic, options=options)
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:
@@ -293,17 +271,17 @@ def _compiled(
     return lambda *args, **kwargs: map_only(torch.Tensor, torch.clone, call(*args, **kwargs))
 
 
-def _entry(kind: type, budget: object) -> Call:
+def _entry(kind: type) -> Call:
     """A function that calls a module of this class: dynamo keeps what it compiled with a function's code.
 
     Not torch's own `_call_impl`, at which dynamo looks away, so that a plain Sequential is never compiled.
     Its globals are its own: the cycles that a compilation leaves lead to them, and would keep all of ours.
     """
-    if (kind, budget) not in _ENTRIES:
+    if kind not in _ENTRIES:
         code = _call_module.__code__.replace(co_name=f"call_{kind.__name__}")
         names = {"__name__": code.co_name, "__builtins__": vars(builtins)}
-        _ENTRIES[kind, budget] = FunctionType(code, names, code.co_name)
-    return _ENTRIES[kind, budget]
+        _ENTRIES[kind] = FunctionType(code, names, code.co_name)
+    return _ENTRIES[kind]
 
 
 def _call_module(module: Module, *args: object, **kwargs: object) -> object:

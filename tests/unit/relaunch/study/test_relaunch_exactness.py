@@ -31,7 +31,7 @@ def applied(remedy: str, cls: str) -> dict[str, object]:
 
 
 FOREACH = space_of("optimizer.foreach")
-FAST = space_of("compile.default.random=choice:same,fast")
+DYNAMIC = space_of("compile.default.dynamic=choice:on,off")
 
 
 def test_the_widest_class_that_any_process_tells_of_counts() -> None:
@@ -49,14 +49,14 @@ def test_the_widest_class_that_any_process_tells_of_counts() -> None:
 def test_what_is_heard_never_narrows_what_the_parameters_say() -> None:
     ledger = StudyLedger()
     ledger.hear((1,), [applied("compile.default", "bitwise")])
-    assert ledger.class_of(FAST, (1,)) == "rounding"
+    assert ledger.class_of(DYNAMIC, (1,)) == "rounding"
 
 
 @pytest.mark.parametrize(("allowed", "refused"), [(USUAL, True), ((*USUAL, "stream"), False)])
 def test_a_class_that_only_the_job_shows_needs_leave_too(
     allowed: tuple[ExactnessClass, ...], refused: bool
 ) -> None:
-    ledger, space = StudyLedger(), replace(FAST, allowed=allowed)
+    ledger, space = StudyLedger(), replace(DYNAMIC, allowed=allowed)
     ledger.hear((1,), [applied("compile.default", "rounding")])
     ledger.hear((2,), [applied("compile.default", "stream")])
     assert ledger.problem(space, (1,)) is None
