@@ -1,22 +1,204 @@
-"""A session log read: the last verdict, what was tried, how it ended, and all that as one record."""
+"""A session log read: the last verdict, what was tried, how it ended, and its course on one clock.
+
+In: the lines of a session log or a recording. Out: one record that a page draws and `--json` prints.
+Moments are seconds since the first line. The log's clock is the wall's; a history says only how far back
+its steps lie, so a second may be one too early or too late.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
-from autobrrr.records import SCHEMA, Diagnosis, Record, Reverted, Trial, Tuning
+from autobrrr.records import SCHEMA, CpuTaker, Diagnosis, Record, Reverted, Trial, Tuning
 from autobrrr.records.events import from_entry
-from autobrrr.records.log_lines import NO_MOMENT, LogLines, lines_of
+from autobrrr.records.log_lines import NO_MOMENT, LogLine, LogLines, lines_of
+from autobrrr.records.record_base import TwoNumbers
 from autobrrr.records.tuning_records import after_trials
-from autobrrr.records.wire_answers import SessionEnding
-from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
+from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
+from autobrrr.report.pages.tuning_parts import trial_label
+
+MOST_MARKS = 200
+MOST_ON = 2000  # stretches with a remedy on: the newest
+MOST_SECONDS = 100_000  # that are drawn: the newest
+MEASURED = {"traced": "steps were traced", "probed": "the batch was probed", "window": "steps were profiled"}
+
+
+class TimelineSecond(Record, frozen=True, kw_only=True, array_like=True):
+    """The steps that ended in one second."""
+
+    at_s: float
+    median_ns: int
+    longest_ns: int
+
+
+class TimelineBand(Record, frozen=True, kw_only=True):
+    """A stretch in which a remedy was tried in A/B pairs, or was on."""
+
+    kind: Literal["trial", "on"]
+    from_s: float
+    to_s: float
+    text: str  # the remedy
+    outcome: str | None = None  # of a trial
+    levels_ns: TwoNumbers | None = None  # of a trial: mean step of the blocks without it, and with it
+
+
+class TimelineMark(Record, frozen=True, kw_only=True):
+    """Something that happened at one moment."""
+
+    kind: Literal["measured", "switch", "verdict", "tuned", "ended"]
+    at_s: float
+    text: str
+
+
+class SlowMoment(Record, frozen=True, kw_only=True):
+    """A step that took several times the usual."""
+
+    at_s: float
+    ns: int
+    usual_ns: int
+    why: str | None  # what autobrrr knows of it
+
+
+class SessionTimeline(Record, frozen=True, kw_only=True):
+    """All of it; empty where the log holds none."""
+
+    began_unix_s: float | None = None
+    length_s: float = 0.0
+    seconds: list[TimelineSecond] = []
+    bands: list[TimelineBand] = []
+    marks: list[TimelineMark] = []
+    slow: list[SlowMoment] = []
+    contention: list[CpuTaker] = []  # who took the CPUs, at most, in any snapshot
+
+
+class TimelineReader:
+    """Grows a timeline from the lines of a log."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._now_s = 0.0
+        self._seconds: dict[int, TimelineSecond] = {}
+        self._bands: list[TimelineBand] = []
+        self._marks: list[TimelineMark] = []
+        self._slow: dict[int, SlowMoment] = {}
+        self._takers: dict[int, CpuTaker] = {}
+        self._on: dict[str, float] = {}  # remedy: since when
+        self._regime = "unknown"
+        self._tuning = False
+
+    def take(self, line: LogLine, found: Record | None) -> None:
+        """One line, and what it holds where this version reads it."""
+        if line.at_s is None:
+            return
+        if self._began_s is None:
+            self._began_s = line.at_s
+        self._now_s = now_s = max(self._now_s, line.at_s - self._began_s)
+        if line.kind in MEASURED:
+            self._mark("measured", MEASURED[line.kind])
+        elif isinstance(found, Details):
+            self._take_history(found.history)
+        elif isinstance(found, StepHistory):
+            self._take_history(found)
+        elif isinstance(found, Diagnosis):
+            self._take_snapshot(found)
+        elif isinstance(found, Trial):
+            self._bands.append(
+                TimelineBand(
+                    kind="trial",
+                    from_s=max(0.0, now_s - found.duration_ns / 1e9),
+                    to_s=now_s,
+                    text=trial_label(found),
+                    outcome=found.outcome_word,
+                    levels_ns=_levels_ns(found),
+                )
+            )
+        elif isinstance(found, Tuning):
+            self._tuning = False
+            self._turn_on([*self._on, *found.kept], now_s)
+            self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
+        elif isinstance(found, ActivityLine) and found.active is not None:
+            self._turn_on(found.active, now_s)
+            if not self._tuning:
+                self._mark("switch", found.text)
+        elif isinstance(found, SessionEnding):
+            self._mark("ended", found.why)
+
+    def timeline(self) -> SessionTimeline:
+        """What was read so far."""
+        self._turn_on((), self._now_s)
+        first, *_ = sorted(self._seconds) or [0]
+        seconds = [self._seconds[each] for each in sorted(self._seconds)][-MOST_SECONDS:]
+        if first < 0:  # the job's steps before the first line
+            seconds = [each for each in seconds if each.at_s >= 0]
+        return SessionTimeline(
+            began_unix_s=self._began_s,
+            length_s=round(self._now_s, 3),
+            seconds=seconds,
+            bands=self._some_bands(),
+            marks=self._marks[-MOST_MARKS:],
+            slow=sorted(self._slow.values(), key=lambda each: each.at_s),
+            contention=sorted(self._takers.values(), key=lambda each: -each.share),
+        )
+
+    def _take_history(self, history: StepHistory) -> None:
+        width_s = history.bucket_ns / 1e9
+        for back, (median_ns, longest_ns) in enumerate(
+            zip(reversed(history.median_ns), reversed(history.longest_ns), strict=False)
+        ):
+            number = math.floor((self._now_s - back * width_s) / width_s) if width_s > 0 else 0
+            if median_ns is not None and longest_ns is not None:
+                self._seconds[number] = TimelineSecond(
+                    at_s=round(number * width_s, 3), median_ns=median_ns, longest_ns=longest_ns
+                )
+        for step in history.slow:
+            at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
+            self._slow[step.seq] = SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
+
+    def _take_snapshot(self, found: Diagnosis) -> None:
+        for taker in found.contention:
+            known = self._takers.get(taker.pid)
+            if known is None or known.share < taker.share:
+                self._takers[taker.pid] = taker
+        if found.regime not in (self._regime, "unknown"):
+            self._regime = found.regime
+            self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
+        self._tuning = found.state == "tuning"
+        if not self._tuning:  # a tuner switches with every block
+            self._turn_on(found.active, self._now_s)
+
+    def _turn_on(self, active: Sequence[str], at_s: float) -> None:
+        """From this moment on these remedies are on, and no others."""
+        for remedy in [each for each in self._on if each not in active]:
+            from_s = self._on.pop(remedy)
+            if at_s > from_s:
+                self._bands.append(TimelineBand(kind="on", from_s=from_s, to_s=at_s, text=remedy))
+        for remedy in active:
+            if remedy not in self._on:
+                self._on[remedy] = at_s
+
+    def _some_bands(self) -> list[TimelineBand]:
+        """In their order; of very many blocks of a tuning the newest."""
+        on = [each for each in self._bands if each.kind == "on"][-MOST_ON:]
+        trials = [each for each in self._bands if each.kind == "trial"]
+        return sorted([*trials, *on], key=lambda each: each.from_s)
+
+    def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
+        self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))
+
+
+def _levels_ns(trial: Trial) -> TwoNumbers | None:
+    without_ns, factor = trial.without_ns, trial.achieved
+    return [without_ns, without_ns / factor] if without_ns and factor else None
+
 
 NO_END = "the log stops before the session's end"
 

@@ -19,8 +19,7 @@ from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
-from autobrrr.report.past_session import PastSession, SessionData
-from autobrrr.report.session_timeline import SlowMoment, TimelineBand
+from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
 
 UNSAVED = "fast.toml"  # for a recipe that the session did not write

@@ -19,8 +19,7 @@ from autobrrr.report.pages.side_by_side import (
     compare_sessions,
     comparison_page,
 )
-from autobrrr.report.past_session import SessionData
-from autobrrr.report.session_timeline import SessionTimeline
+from autobrrr.report.past_session import SessionData, SessionTimeline
 from support.pages import read_page
 from support.screens import tui
 from support.trace import Scene

@@ -8,7 +8,7 @@ from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
-from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
+from autobrrr.report.past_session import SessionTimeline, TimelineReader
 from support.screens import tui
 
 S, MS = 1_000_000_000, 1_000_000

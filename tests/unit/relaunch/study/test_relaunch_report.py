@@ -17,8 +17,7 @@ from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import doubled, proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_launch import variables, walls
-from autobrrr.report.html.chart_places import pictures
-from autobrrr.report.html.page_template import page_html
+from autobrrr.report.html.page_template import page_html, pictures
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.study_page import _slices, importance, study_page
 from support.pages import read_page
