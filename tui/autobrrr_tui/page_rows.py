@@ -136,15 +136,18 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
 
 def bar_rows(part: Bar, room: int) -> list[Row]:
     """One bar that sums to the whole, and below it what its parts are; none where nothing was measured."""
+    hues = [name.replace(" ", "_") for name, _ in part.parts]
     known = [
-        (name, value, GLYPHS[hue], hue)
-        for name, value, hue in ((*each, each[0].replace(" ", "_")) for each in part.parts)
-        for hue in (hue if hue in GLYPHS else "other",)
+        (name, value, hue if hue in GLYPHS else "other")
+        for (name, value), hue in zip(part.parts, hues, strict=True)
         if value >= LEAST_SHARE
     ]
-    said = text_bars.legend(known, [share(value) for _, value, _, _ in known])
-    lines = text_bars.flowed(said, room)
-    return [tuple(text_bars.bar(known, room)), *map(tuple, lines)] if known else []
+    widths = text_bars.cells_of([value for _, value, _ in known], room)
+    drawn = [
+        piece(GLYPHS[hue] * cells, hue) for (_, _, hue), cells in zip(known, widths, strict=True) if cells
+    ]
+    legend = [piece(f"{GLYPHS[hue]} {name} {share(value)}", hue) for name, value, hue in known]
+    return [row(*drawn), *text_bars.flowed(legend, room)] if known else []
 
 
 def tone(of: Tone) -> str:

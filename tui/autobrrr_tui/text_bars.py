@@ -1,7 +1,4 @@
-"""Bars, sparklines, columns and a curve of braille dots, as text.
-
-Each part of a bar has a glyph of its own, so that the bar reads without colours.
-"""
+"""Parts of a bar, sparklines, columns, a curve of braille dots, intervals on an axis, as text."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ import statistics
 from collections.abc import Sequence
 
 from autobrrr.report.log_scale import LogScale
-from autobrrr_tui.text_rows import Piece, Tone, piece
+from autobrrr_tui.text_rows import Piece, Row, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of one cell: left and right, from below
 EMPTY = 0x2800
-Part = tuple[str, float, str, Tone]  # name, share, glyph, tone
 
 
 def cells_of(shares: Sequence[float], cells: int) -> list[int]:
@@ -30,24 +26,8 @@ def cells_of(shares: Sequence[float], cells: int) -> list[int]:
     return found
 
 
-def bar(parts: Sequence[Part], cells: int) -> list[Piece]:
-    """One bar whose parts sum to its width."""
-    widths = cells_of([share for _, share, _, _ in parts], cells)
-    return [
-        piece(glyph * width, tone) for (_, _, glyph, tone), width in zip(parts, widths, strict=True) if width
-    ]
-
-
-def legend(parts: Sequence[Part], figure: Sequence[str]) -> list[Piece]:
-    """`▓ forward 25 %  █ backward 30 %`; each piece can stand on a line of its own."""
-    return [
-        piece(f"{glyph} {name} {said}", tone)
-        for (name, _, glyph, tone), said in zip(parts, figure, strict=True)
-    ]
-
-
-def flowed(pieces: Sequence[Piece], cells: int, gap: int = 2) -> list[list[Piece]]:
-    """Pieces over as many lines as they need."""
+def flowed(pieces: Sequence[Piece], cells: int, gap: int = 2) -> list[Row]:
+    """Pieces over as many rows as they need; none for none."""
     lines: list[list[Piece]] = [[]]
     used = 0
     for each in pieces:
@@ -59,7 +39,7 @@ def flowed(pieces: Sequence[Piece], cells: int, gap: int = 2) -> list[list[Piece
             lines[-1].append(piece(" " * gap))
         lines[-1].append(each)
         used += need
-    return lines
+    return [tuple(line) for line in lines if line]
 
 
 def sparkline(values: Sequence[float | None], cells: int) -> str:

@@ -37,7 +37,7 @@ def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Section:
     """What was proven, what was tried, what was not and why."""
     ran = [each for each in trials if each.outcome not in ("refused", "skipped")]
     others = [*_refusals(trials), *_skipped(trials)]
-    ends = [] if tuned is None else _verdict(tuned)
+    ends = [] if tuned is None else tuned_lines(tuned)
     drawn = pm.section("", _gains(trials, tuned), on="page")
     return pm.section(
         "Trials",
@@ -49,10 +49,11 @@ def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Section:
     )
 
 
-def _verdict(tuned: Tuning) -> list[pm.Line]:
+def tuned_lines(tuned: Tuning) -> list[pm.Line]:
+    """What was kept, a note, and what the guard has reverted since."""
     undone = [f"the guard reverted {each.remedy}: {each.why}" for each in tuned.guard_undid]
     return [
-        pm.Line(text=tuned_words(tuned), tone="strong"),
+        pm.Line(text=tuned_words(tuned), tone="better" if tuned.kept else "strong"),
         *([pm.Line(name="note", text=tuned.note, tone="muted")] if tuned.note else []),
         *(pm.Line(text=each, tone="worse") for each in undone),
     ]

@@ -104,8 +104,7 @@ def _said(straggler: LateRank | None, room: int, most: int) -> list[Row]:
 
 
 def _device(found: Diagnosis, room: int) -> list[Row]:
-    words = parts.device_words(found)
-    return [tuple(line) for line in text_bars.flowed([piece(word) for word in words], room)] if words else []
+    return text_bars.flowed([piece(word) for word in parts.device_words(found)], room)
 
 
 def _signals(found: Diagnosis, room: int) -> list[Row]:

@@ -254,7 +254,7 @@ def phase_words(of: Phases, room: int) -> list[Row]:
     """The phases that take most, as many as fit in a line: a bar without its legend means nothing."""
     known = sorted(phase_shares(of), key=lambda part: -part[1])
     words = [piece(f"{name} {share(part)}", name.replace(" ", "_")) for name, part in known if part > 0]
-    return [tuple(text_bars.flowed(words, room)[0])] if words else []
+    return text_bars.flowed(words, room)[:1]
 
 
 def device_words(found: Diagnosis) -> list[str]:

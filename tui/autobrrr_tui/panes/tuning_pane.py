@@ -11,7 +11,7 @@ from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_w
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone, factor, figure
-from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_words
+from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_lines
 from autobrrr_tui.page_rows import ScreenPart
 from autobrrr_tui.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_state import View
@@ -105,15 +105,14 @@ def parts(view: View, height: int) -> Sequence[ScreenPart]:
     ends = [Line(text=view.failed, tone="worse")] if view.failed else []
     kept = view.tuned.kept if view.tuned is not None and not view.tuning else []
     if view.tuned is not None and not view.tuning:
-        ends.append(Line(text=f"tuned: {tuned_words(view.tuned)}", tone="better" if kept else ""))
-        ends += [Line(text=view.tuned.note, tone="muted")] if view.tuned.note else []
+        ends += tuned_lines(view.tuned)
     found = lines(view)
     if not found:
         return [*ends, Line(text="no remedy is known yet for this job", tone="muted")]
     below = [Line(text=_keys(view), tone="accent")] if view.acting else []
     if any(line.interval is not None for line in found):
         said = f"achieved: with the remedy against without it [{SURE}]"
-        said += "; tuned: all kept together against none" if kept else ""
+        said += "; speed-up: all kept together against none" if kept else ""
         below.append(Line(text=said, tone="muted"))
     return [*ends, table(found), *below]
 
