@@ -145,11 +145,18 @@ def _others(data: SessionData) -> pm.Section:
         f"{each.command} (pid {each.pid}): at most {share(each.share)} of a core"
         for each in data.timeline.contention
     ]
-    none, took = "No other program kept the job from a CPU.", "These programs took CPU time while the job "
-    told = [pm.Line(text=f"{took}waited for a CPU:"), pm.listed(seen)] if seen else [_muted(none)]
     busy = busy_words(data.snapshot)
-    now = pm.Line(text=f"At the end the machine was {busy}.", tone="worse") if busy else None
-    return pm.section("Others on the machine", now, *told, beside=True)
+    told: list[pm.Line | pm.LineGroup] = []
+    if busy:
+        told.append(pm.Line(text=f"At the end the machine was {busy}.", tone="worse"))
+    if seen:
+        told += [
+            pm.Line(text="These programs took CPU time while the job waited for a CPU:"),
+            pm.listed(seen),
+        ]
+    if not told:
+        told.append(_muted("No other program kept the job from a CPU."))
+    return pm.section("Others on the machine", *told, beside=True)
 
 
 def _steps(data: SessionData) -> pm.Section:
