@@ -76,7 +76,8 @@ def verdict_lines(found: Diagnosis) -> Iterator[pm.Line]:
 
 def step_bars(found: Diagnosis) -> list[pm.Bar]:
     """Where the step goes; phases say more where operators were not told apart."""
-    spent, phases = parts(found.shares, LEAST_SHARE), phase_shares(found.phases_ns)
+    spent = parts(found.shares, LEAST_SHARE)
+    phases = [each for each in phase_shares(found.phases_ns) if each[1] > 0]
     bars = [pm.Bar(title="shares", parts=spent), pm.Bar(title="phases", parts=phases)]
     return [each for each in (bars if found.shares.overhead is not None else bars[::-1]) if each.parts]
 
