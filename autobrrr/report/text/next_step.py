@@ -29,16 +29,19 @@ def after_diagnosis(found: Diagnosis) -> str:
     if tried:
         command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
         return f"{command}   (tries {_names(tried)}; autobrrr detach reverts all)"
+    word = found.limit if found.regime == "unknown" else found.regime
+    return at_next_start(found) or found.decide_with or f"autobrrr explain {word}"
+
+
+def at_next_start(found: Diagnosis, command: str = STARTED) -> str:
+    """What needs another start of the script: a trial of its own, or an edit; empty where nothing does."""
     at_start = to_start_with(found)
     if at_start:
-        return f"{proving(at_start[0])}   (starts the script again)"
+        return f"{proving(at_start[0], command)}   (starts the script again)"
     edits = [each for each in found.advice if each.reach == "edit"]
     if edits:
         return f"edit the script ({edits[0].remedy}), start it again, then autobrrr diagnose PID"
-    if found.decide_with:
-        return found.decide_with
-    word = found.limit if found.regime == "unknown" else found.regime
-    return f"autobrrr explain {word}"
+    return ""
 
 
 def to_try(found: Diagnosis) -> tuple[list[Advice], str]:

@@ -422,7 +422,6 @@ class FakeSource:
     """Publishes what the test hands it; keeps the requests."""
 
     def __init__(self, first: View) -> None:
-        self.title = "fake"
         self.first = first
         self.requests: list[ViewRequest] = []
         self.asked: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -128,6 +130,12 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     view = advised("loader.workers", "next_epoch")
     assert glance_parts.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
     assert "next epoch" in text_of(glance_parts.gain(view, 60).rows)
+
+
+def test_what_only_an_edit_of_the_script_brings_is_said_to_be_one() -> None:
+    view = advised("edit.no_sync", "edit")
+    view = replace(view, details=tui.details(remedies=[]))
+    assert glance_parts.next_step(view)[0].startswith("edit the script (edit.no_sync), start it again")
 
 
 def test_what_changes_the_training_is_not_proposed_as_the_next_thing_to_do() -> None:

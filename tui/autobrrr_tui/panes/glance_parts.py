@@ -17,7 +17,7 @@ from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_w
 from autobrrr.records.rank_records import late_words
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
 from autobrrr.report.pages.diagnosis_parts import phase_shares, signals_words
-from autobrrr.report.text.next_step import proving, to_start_with, to_try
+from autobrrr.report.text.next_step import STARTED, at_next_start, to_start_with, to_try
 from autobrrr_tui import text_bars
 from autobrrr_tui.page_rows import bar_rows, table_rows
 from autobrrr_tui.panes.job_header import activity
@@ -316,14 +316,14 @@ def next_step(view: View) -> tuple[str, str]:
         return first, ""
     if found.regime == "unknown" and busy_words(found) and found.contention:
         return f"p measures again after {takers_named(found.contention)}", "screen.probe"
-    starts = bool(script and at_start)
-    fits = not starts or any(each.reach == "live" for each in found.advice)
+    fits = not at_start or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.is_live and each.remedy.default]
     if live and fits and (view.tuned is None or view.failed):
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"
-    if starts:
-        return f"{proving(at_start[0], f'python {script}')} starts the script again", ""
+    later = at_next_start(found, f"python {script}" if script else STARTED)
+    if later:
+        return later, ""
     return "d detaches and leaves the job as it was", "screen.detach"
 
 

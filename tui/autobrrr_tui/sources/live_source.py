@@ -49,7 +49,6 @@ class LiveSource:
         siblings: Siblings | None = None,
         rejoin: Callable[[int], Client | None] = join,
     ) -> None:
-        self.title = f"pid {pid}"
         self.error: AutobrrrError | None = None  # what kept it from opening
         self.ending: SessionEnding | None = None
         self._pid, self._open, self._rejoin = pid, open_session, rejoin

@@ -45,8 +45,6 @@ class ViewRequest:
 class Source(Protocol):
     """One session, as screens see it."""
 
-    title: str
-
     def start(self, publish: Publish) -> None:
         """Begin to publish views, from a thread of its own."""
 
