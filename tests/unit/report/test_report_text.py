@@ -17,7 +17,8 @@ from autobrrr.records import (
     Shares,
     Where,
 )
-from autobrrr.report.pages.diagnosis_parts import phase_shares
+from autobrrr.report.page_text import section_text
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, phase_shares
 from autobrrr.report.text.verdict_text import MOST_LINES, live_line, verdict_text, verdict_words
 from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
@@ -59,6 +60,16 @@ def test_the_costliest_line_stands_below_the_headline_and_the_ledger_below_the_s
     golden("verdict-lines.txt", verdict_text(found) + "\n")
     assert "many small parts" not in verdict_text(found)
     assert "no waiting" in verdict_text(found, verbose=True)
+
+
+def test_a_page_and_a_screen_hold_every_line_of_the_ledger_and_all_advice() -> None:
+    found = msgspec.structs.replace(OVERHEAD, where=[GUARD], ledger=ROWS)
+    shown = "\n".join(section_text(each, None) for each in diagnosis_sections(found))
+    for row in ROWS:
+        assert (row.where or "unseen") in shown
+    for advice in found.advice:
+        assert advice.remedy in shown
+    assert shown.count("train.py:22 guard") == 2  # the costliest line, and its row
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS.values(), ids=SNAPSHOTS)
