@@ -6,7 +6,7 @@ In: durations of steps, looks at the process. Out: `records.Trend`s. A slope is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,28 +57,18 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    """Growth at most looks after our measurements, or at nearly all looks: our own memory comes at once.
+    """Growth at most looks after our measurements: our own memory comes at once.
 
-    Before its first step a job imports and loads, and within a long one memory comes and goes.
+    Before its first step a job imports and loads.
     """
-    known = measured.held
-    began_ns = max(known[0][0], measured.measured_ns) if known else 0
-    settled = [one for one in known if one[0] >= began_ns + SETTLED_NS]
-    found = _grows(measured, settled, thresholds.MEMORY_RISES)
-    steps_ns = int(measured.step_ns.sum())
-    known = tuple(one for one in known if one[0] >= known[-1][0] - steps_ns)
-    if found is None and len(measured.step_ns) >= len(known) >= 2 * thresholds.TREND_POINTS:
-        found = _grows(measured, known, thresholds.MEMORY_RISES_ALWAYS)
-    return found
-
-
-def _grows(measured: Measurements, looks: Sequence[tuple[int, int]], rises: float) -> Trend | None:
+    began_ns = max(measured.held[0][0], measured.measured_ns) if measured.held else 0
+    looks = [one for one in measured.held if one[0] >= began_ns + SETTLED_NS]
     if not looks or not len(measured.step_ns):
         return None
     t, held = np.array(looks, dtype=np.float64).T
     a_ns = slope(t, held)
-    grown = a_ns * (t[-1] - t[0])
-    if grown < thresholds.MEMORY_GROWS_BYTES or float(np.mean(np.diff(held) > 0)) < rises:
+    grown, rises = a_ns * (t[-1] - t[0]), float(np.mean(np.diff(held) > 0))
+    if grown < thresholds.MEMORY_GROWS_BYTES or rises < thresholds.MEMORY_RISES:
         return None
     each = a_ns * float(measured.step_ns.mean())
     return Trend(what="memory", kind="grows", per_step=each, first=float(held[0]), last=float(held[-1]))
