@@ -69,6 +69,7 @@ class RankSwitching:
         self._member = self._joined()
         self._wanted: deque[SwitchRequest] = deque()  # filled by both threads
         self._request: SwitchRequest | None = None  # of those the one that is pursued
+        self._leaves = False  # what is wanted is not tried again
         self._last: tuple[int, int] | None = None  # count and step of the last boundary that was looked at
         self._busy_until_s = time.monotonic() + MEETING_S
         self._own: set[int] = set()  # tokens of what our sidecar asked for
@@ -135,12 +136,14 @@ class RankSwitching:
     def leave(self, *, keep: bool, patience_s: float) -> None:
         """Revert on all ranks at one step what is on in all; where that does not come about, all keep it."""
         until_s = time.monotonic() + patience_s
+        self._leaves = True
         while self.on and not keep and time.monotonic() < until_s and self._loop.hot.live:
             if not self.holds:
+                self._leaves = False
                 self._wanted.append(_undo(EVERYTHING))
                 self._loop.hot.poke()
             time.sleep(self.pump() / 1000)
-        self._member.leaving = True
+        self._leaves = self._member.leaving = True
         while self.holds and time.monotonic() < until_s and self._loop.hot.live:
             self._end_held()
             self._loop.hot.poke()
@@ -172,6 +175,8 @@ class RankSwitching:
         if count is None:
             return False
         last, self._last = self._last, (count, self._loop.hot.seq)
+        if self._leaves and self._request is not None and self._request.plan is None:
+            self._give_up(f"rank {self.rank} is leaving")
         if self._request is None and self._wanted:
             self._request = self._wanted.popleft()
         member, plan = self._member, self._member.held

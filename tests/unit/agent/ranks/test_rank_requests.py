@@ -112,3 +112,15 @@ def test_where_the_ranks_can_not_be_asked_the_request_is_refused(monkeypatch: py
     (reply,) = alone.steps(3)
     assert reply["why"] == "the ranks can't be asked: out of reach"
     assert not alone.switching.holds
+
+
+def test_a_rank_that_leaves_tries_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone(monkeypatch)
+    alone.measuring.task = SimpleNamespace(name="traced steps")
+    alone.switching.request(1, UNDO)
+    assert alone.steps(3) == []
+    alone.hot.live = False  # nothing to revert, and nobody to wait for
+    alone.switching.leave(keep=False, patience_s=1.0)
+    (reply,) = alone.steps(1)
+    assert reply["why"] == "rank 0 is leaving"
+    assert not alone.switching.holds
