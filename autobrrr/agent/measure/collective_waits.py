@@ -258,7 +258,7 @@ class CollectiveTask:
             )
         self.cancel()
         names = [name for name in NAMES if all(name in each for each in own)]
-        waits = {
+        waits: dict[str, object] = {
             **columns,
             "status": "ok",
             "calls": calls / steps,

@@ -11,6 +11,7 @@ import os
 import sys
 from _thread import get_ident
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -122,7 +123,8 @@ def read_step(
         pauses: Times in which pauses between operators are looked for.
     """
     names, began, spent, within = list[str](), array("q"), array("q"), array("q")
-    operators, open_ = list[int](), list[int]()
+    operators, open_, where = list[int](), list[int](), bytearray()
+    coming, phase = deque(moves), 0
     inside = 0  # place of the operator that runs, plus one
     held_ns, last, ops = 0, None, (LOADING, "aten::")
     start, first_ns = events[0] if events else None, 0
@@ -147,6 +149,9 @@ def read_step(
             began.append(now)
             spent.append(0)
             within.append(0)
+            while coming and coming[0][0] <= now:
+                phase = coming.popleft()[1]
+            where.append(phase)
         elif kind == "pop" and open_:
             at = open_.pop()
             spent[at], within[at] = now - began[at], len(names) - at - 1
@@ -155,11 +160,6 @@ def read_step(
     if last is not None and step_ns:  # the step's time begins behind our work
         before_ns = step_ns - (last - first_ns)
         held_ns += before_ns if before_ns >= HELD_NS else 0
-    where, move, phase = bytearray(), 0, 0
-    for ns in began:
-        while move < len(moves) and moves[move][0] <= ns:
-            phase, move = moves[move][1], move + 1
-        where.append(phase)
     ran = [(began[at], began[at] + spent[at]) for at in operators]
     return ProfiledStep(
         names=names,

@@ -57,7 +57,7 @@ _DISPATCH = (
 _NO_DISPATCH = ("nn/parallel/",)
 _VALIDATES = ("torch/distributions/constraints.py", "torch/distributions/distribution.py")
 MOST_PLACES = 50
-COUNTS = ("samples", "stayed", "asleep", "in_feed", "in_between", "ns", "long_ns")
+COUNTS = ("samples", "stayed", "asleep", "ns", "long_ns")
 ENOUGH, MOST_S = 60, 6.0  # looks; without so many it goes on for so long
 LONGER = 2.5  # times the usual step: it is a long one
 WORKERS_EVERY = 3  # looks at training for one at a worker
@@ -71,7 +71,7 @@ _LOADING = {  # functions of torch's loader, and what it does there
 
 
 class Place(NamedTuple):
-    """Where a thread stands; with `COUNTS`, the fields of `records.FrameCount`."""
+    """Where a thread stands; with what looks count for, the fields of `records.FrameCount`."""
 
     where: str
     phase: str
@@ -136,7 +136,8 @@ def sample(
     """
     foreign = foreign_folders(torch)
     sleeps = Sleeps(lambda: None if (known := scheduled_ns(tid)) is None else sum(known))
-    taken: list[tuple[StackLook, int, bool, bool, bool]] = []  # with the time since the look before
+    seen: Counter[StackLook] = Counter()
+    taken: list[tuple[Place, tuple[int, ...]]] = []  # what each look counts for, in the order of `COUNTS`
     workers: WorkerLooks | None = None
     looked = empty = 0
     before_ns = time.perf_counter_ns()
@@ -148,9 +149,11 @@ def sample(
             if found is None:
                 break
             now_ns = time.perf_counter_ns()
-            is_long = usual_ns is not None and running_ns() > LONGER * usual_ns
-            taken.append((found, now_ns - before_ns, is_long, *sleeps.see(found.place, now_ns)))
-            before_ns = now_ns
+            took_ns, before_ns = now_ns - before_ns, now_ns
+            long_ns = took_ns * (usual_ns is not None and running_ns() > LONGER * usual_ns)
+            seen[found] += 1
+            slept = map(int, sleeps.see(found.place, now_ns))  # to the sidecar they are numbers
+            taken.append((found.place, (1, *slept, took_ns, long_ns)))
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
@@ -159,20 +162,24 @@ def sample(
                 workers = workers or WorkerLooks(ident, foreign)
                 workers.look(loader.worker_pids())
             time.sleep(every_s)
-    looks = [each for each, *_ in taken]
-    paths: CallPaths = Counter((each.place.phase, each.path) for each in looks)
+    paths: CallPaths = Counter()
+    for (place, path, _), count in seen.items():
+        paths[place.phase, path] += count
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
+    stacks: Stacks = Counter()
+    innermost: Stacks = Counter()
+    validates: Counter[str] = Counter()
     counted: dict[Place, Counter[str]] = {}
-    for (place, path, inner), took_ns, is_long, stayed, asleep in taken:
-        row = counted.setdefault(place, Counter(dict.fromkeys(COUNTS, 0)))
+    for place, counts in taken:
+        counted.setdefault(place, Counter()).update(dict(zip(COUNTS, counts, strict=True)))
+    for (place, path, inner), count in seen.items():
         fed = place.phase == "other" and not feeds.isdisjoint(code for code, _ in path)
-        between = in_library(path, inner, loop_sites, foreign)
-        counts = (1, stayed, asleep, fed, between, took_ns, took_ns * is_long)
-        row.update(dict(zip(COUNTS, counts, strict=True)))
+        counted[place]["in_feed"] += count * fed
+        counted[place]["in_between"] += count * in_library(path, inner, loop_sites, foreign)
+        stacks.update(dict.fromkeys(path, count))
+        innermost.update({at: count for at in path[:1] if at[0] is inner})
+        validates[place.where] += count * inner.co_filename.endswith(_VALIDATES)
     most = sorted(counted.items(), key=lambda item: -item[1]["samples"])[:MOST_PLACES]
-    stacks: Stacks = Counter(at for each in looks for at in set(each.path))
-    innermost: Stacks = Counter(at for each in looks for at in each.path[:1] if at[0] is each.inner)
-    validates = Counter(each.place.where for each in looks if each.inner.co_filename.endswith(_VALIDATES))
     return {
         "samples": len(taken),
         "places": [
@@ -183,7 +190,7 @@ def sample(
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, innermost)
-        + [{"what": "validates", "where": at, "samples": count} for at, count in validates.items()],
+        + [{"what": "validates", "where": at, "samples": count} for at, count in (+validates).items()],
         "paths": paths_of(paths, foreign),
     }
 

@@ -69,7 +69,6 @@ class TraceTask:
         self._kind = ""
         self._turn = self._tries = self._records = 0
         self._taken: list[TakenStep] = []
-        self._told = False
         self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0
 
     @property
@@ -98,8 +97,7 @@ class TraceTask:
             if why is not None:
                 self._finish(why)
                 return None
-            if not self._told and boundary.last_step_ns > SLOW_STEP_NS:
-                self._told = True
+            if not self._records and boundary.last_step_ns > SLOW_STEP_NS:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
             self._records += 1
             self._begin("recorded", boundary)

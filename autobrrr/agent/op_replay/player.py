@@ -8,6 +8,7 @@ lifetimes are as they were there.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from time import thread_time_ns
 from types import ModuleType
@@ -36,17 +37,16 @@ class Sizes:
 
     def __init__(self, batch: int, width: int) -> None:
         self.batch, self.width = batch, width
-        self._seen: dict[Shape, dict[Shape, int]] = {}
+        self._seen: dict[Shape, Counter[Shape]] = {}
 
     def saw(self, before: Shape, now: Shape) -> None:
         """A tensor of the step has this shape now."""
-        counts = self._seen.setdefault(before, {})
-        counts[now] = counts.get(now, 0) + 1
+        self._seen.setdefault(before, Counter())[now] += 1
 
     def like(self, shape: Shape) -> Shape:
         """Whether a tensor from outside the step grows with the batch: like most tensors of its shape."""
         seen = self._seen.get(shape)
-        return max(seen, key=lambda now: seen[now]) if seen else self.grown(shape)
+        return seen.most_common(1)[0][0] if seen else self.grown(shape)
 
     def grown(self, shape: Shape) -> Shape:
         """Of new data: its first dimension that has the size of the batch grows."""

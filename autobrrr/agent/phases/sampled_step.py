@@ -23,7 +23,7 @@ from ..live_torch.torch_types import Tensor
 from .phase_clock import NAMES, PhaseClock
 
 MEMORY_EVERY_NS = 100_000_000  # the allocator's figures are slow to read, and change slowly
-PROCESS, THREAD = 0, 1  # RUSAGE_SELF, RUSAGE_THREAD
+_THREAD = 1  # RUSAGE_THREAD
 _WORDS = (0,) * 18  # struct rusage: two times of two words each, then 14 counts
 _MINOR_FAULTS = 8  # ru_minflt
 FINITE, NOT_FINITE, UNKNOWN = 1, 0, -1
@@ -153,7 +153,7 @@ class Sampling:
 
     def begin(self, now: int) -> None:
         """The step begins."""
-        self._faults = minor_faults(THREAD)
+        self._faults = minor_faults()
         self._garbage.put_on()
         self._phases.begin(now)
 
@@ -167,7 +167,7 @@ class Sampling:
         measured = {"forward": forward_measured, "optimizer": optimizer_measured}
         self.by_name = {name: ns for name, ns in zip(NAMES, spent, strict=True) if measured.get(name, True)}
         _other, data_wait, forward, backward, optimizer = spent
-        faults = minor_faults(THREAD) - self._faults
+        faults = minor_faults() - self._faults
         allocated, reserved = self._memory(now)
         loss, phases.loss = phases.loss, None
         return (
@@ -224,13 +224,9 @@ _getrusage = ctypes.pythonapi["getrusage"]  # by way of Python's own library, wh
 _getrusage.argtypes, _getrusage.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_int
 
 
-def minor_faults(whose: int) -> int:
-    """Page faults that needed no disk, since it began."""
-    return _read(whose)[_MINOR_FAULTS]
-
-
-def _read(whose: int) -> array[int]:
+def minor_faults() -> int:
+    """This thread's page faults that needed no disk, since it began."""
     found = array("l", _WORDS)
-    if _getrusage(whose, found.buffer_info()[0]) != 0:
+    if _getrusage(_THREAD, found.buffer_info()[0]) != 0:
         raise OSError("the kernel tells no usage")
-    return found
+    return found[_MINOR_FAULTS]

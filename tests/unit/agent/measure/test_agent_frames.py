@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from autobrrr.agent.measure import stack_sampler
@@ -25,6 +26,7 @@ from autobrrr.agent.measure.stack_sampler import (
 )
 from autobrrr.agent.phases.loader_watch import LoaderWatch
 from autobrrr.agent.wire.agent_socket import AgentSocket
+from autobrrr.records import FrameSamples
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +187,7 @@ def test_time_counts_where_a_look_comes_late_and_long_steps_are_told_apart() -> 
     places = found["places"]
     assert isinstance(places, list)
     assert sum(each["ns"] for each in places) == found["ns"] > 2_000_000
+    assert msgspec.convert(found, FrameSamples).places, "numbers are numbers"
     assert 0 < sum(each["long_ns"] for each in places) < found["ns"]  # type: ignore[operator]
     assert found["workers"] == []
 
