@@ -23,7 +23,7 @@ from autobrrr.trace.reading.trace_columns import Trace, used
 from autobrrr.trace.reading.trace_reader import read_trace
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.timeline.launches import LaunchCalls, find_calls
-from autobrrr.trace.timeline.trace_steps import OnDevice, StepMark, described, find_steps, step_stats
+from autobrrr.trace.timeline.trace_steps import StepMark, described, find_steps, step_stats
 from autobrrr.trace.trace_records import (
     Analysis,
     DeviceAnalysis,
@@ -118,9 +118,7 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
         events=trace.events,
         json_bytes=trace.bytes_read,
         devices=devices,
-        steps=described(
-            marks, origin, [OnDevice(device=each.label, gpu=each.gpu, gaps=each.gaps) for each in works]
-        ),
+        steps=described(marks, origin, [(each.label, each.gpu, each.gaps) for each in works]),
         step_ns=step_stats(marks) if marks else StepStats(count=0, mean=None, median=None, p99=None),
         limit_reason=_NO_DEVICE,
         regime="unknown",

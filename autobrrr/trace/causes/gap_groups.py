@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from autobrrr.trace.causes.idle_causes import NOT_FOUND, HostTimeline
-from autobrrr.trace.causes.launched_by import in_python, is_users_own, short_place
+from autobrrr.trace.causes.launched_by import is_users_own, short_place
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
-from autobrrr.trace.reading.trace_columns import ANNOTATION, GpuColumns, Trace, coded, used
+from autobrrr.trace.reading.trace_columns import ANNOTATION, PYTHON, GpuColumns, Trace
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
 from autobrrr.trace.trace_records import GapGroup
@@ -41,15 +41,13 @@ class GapGroups(Struct, frozen=True, kw_only=True):
 def group_gaps(trace: Trace, timeline: HostTimeline, gpu: GpuColumns, gaps: Gaps) -> GapGroups:
     """Put the gaps into groups."""
     host, known = trace.host, np.flatnonzero(gaps.call != NO_LAUNCH)
-    marks = host.kind == ANNOTATION
-    marked = [name for name in used(host.name[marks]) if not _STEP.search(trace.names[name])]
     main = np.array([timeline.main_thread(each) for each in range(len(trace.threads))] or [0], np.int64)
     threads, called = main[host.thread[gaps.call[known]]], host.start[gaps.call[known]]
     kernel = gpu.name[gaps.operation].astype(np.int64)
     annotation, python = (np.full(len(gaps), NOT_FOUND, np.int64) for _ in range(2))
     for target, wanted in (
-        (annotation, marks & coded(host.name, marked)),
-        (python, in_python(trace, is_users_own)),
+        (annotation, (host.kind == ANNOTATION) & ~trace.named(host.name, _STEP.search)),
+        (python, (host.kind == PYTHON) & trace.named(host.name, is_users_own)),
     ):
         rows = timeline.around(threads, called, wanted)
         target[known[rows != NOT_FOUND]] = host.name[rows[rows != NOT_FOUND]]

@@ -8,6 +8,7 @@ by that line, so that the causes sum to it exactly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,13 +35,11 @@ from autobrrr.trace.reading.trace_columns import (
     PYTHON,
     Flags,
     Trace,
-    among,
     coded,
-    distinct,
     used,
 )
 from autobrrr.trace.timeline.idle_gaps import Gaps
-from autobrrr.trace.timeline.intervals import joined, union
+from autobrrr.trace.timeline.intervals import Union, joined, union
 from autobrrr.trace.timeline.launches import NO_LAUNCH, first_operations, is_launch
 from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
@@ -78,7 +77,7 @@ class HostTimeline:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         host = trace.host
-        self._launching = np.array([is_launch(name) for name in trace.names], np.bool_)
+        self._launching = (host.kind == CALL) & trace.named(host.name, is_launch)
         self._own = _own_causes(trace, self._launching)
         self._by_thread = np.argsort(host.thread, kind="stable").astype(np.int32)
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
@@ -86,8 +85,6 @@ class HostTimeline:
         self._lines: dict[int, ThreadLine] = {}
         self._marked: dict[int, ThreadLine] = {}
         self._complete: dict[int, ThreadLine] = {}
-        self._begins = np.array(["StreamBeginCapture" in name for name in trace.names], np.bool_)
-        self._ends = np.array(["StreamEndCapture" in name for name in trace.names], np.bool_)
         self._captured_until = _captured_until(trace, self._launching)
         self._overhead = self._overheads()
         self._main = _main_threads(trace)
@@ -140,7 +137,7 @@ class HostTimeline:
         own = self._causes_of(thread)
         main = self.main_thread(thread)
         other = own if main == thread else self._causes_of(main)
-        times = distinct(
+        times = np.unique(
             np.concatenate([own.time, self._overhead.time] + ([other.time] if other is not own else []))
         )
         mine, theirs, overhead = own.at(times), other.at(times), self._overhead.at(times)
@@ -174,10 +171,10 @@ class HostTimeline:
                 continue
             operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
             long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
-            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long].astype(np.int64)))
+            usual = self._usually_long(nesting, self.owners(each), np.unique(owner[long].astype(np.int64)))
             value = np.where(
                 long,
-                np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
+                np.where(np.isin(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
                 value,
             )
         python = value == PYTHON_CODE
@@ -195,9 +192,9 @@ class HostTimeline:
         own = np.zeros(len(nesting), np.int64)
         at, of = owners.value[:-1], np.diff(owners.time)
         np.add.at(own, at[at >= 0], of[at >= 0])
-        launches = nesting.holding((host.kind == CALL)[nesting.row] & self._launching[host.name[nesting.row]])
+        launches = nesting.holding(self._launching[nesting.row])
         like = host.name[nesting.row].astype(np.int64) * 2 + launches
-        usual = {key: np.median(own[like == key]) for key in distinct(like[rows]).tolist()}
+        usual = {key: np.median(own[like == key]) for key in np.unique(like[rows]).tolist()}
         chosen = [row for row in rows.tolist() if usual[int(like[row])] >= host_causes.USUALLY_LONG_NS]
         return np.array(chosen, np.int64)
 
@@ -236,8 +233,11 @@ class HostTimeline:
     def _capturing(self, thread: int, times: Nanoseconds) -> Flags:
         """Whether a thread was capturing a graph at each time: what it launches then does not run."""
         host, rows = self._trace.host, self._rows(thread)
-        begun = np.sort(host.start[rows[self._begins[host.name[rows]]]])
-        ended = np.sort(host.end[rows[self._ends[host.name[rows]]]])
+        begins, ends = (
+            rows[self._trace.named(host.name[rows], re.compile(f"Stream{which}Capture").search)]
+            for which in ("Begin", "End")
+        )
+        begun, ended = np.sort(host.start[begins]), np.sort(host.end[ends])
         return np.searchsorted(begun, times, "right") > np.searchsorted(ended, times, "right")
 
     def _causes_of(self, thread: int) -> ThreadLine:
@@ -284,7 +284,7 @@ class HostTimeline:
 
 
 def _own_causes(trace: Trace, launching: Flags) -> Marks:
-    """Of each host event the cause that its own name tells; `launching`: of each name."""
+    """Of each host event the cause that its own name tells; `launching`: of each event."""
     host = trace.host
     table = np.zeros((len(trace.names) or 1, 9), np.int8)
     pairs = used(host.name.astype(np.int64) * 16 + host.kind)
@@ -295,18 +295,17 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
     if len(host):
         long = (host.end - host.start) >= host_causes.FIRST_USE_NS
         first = trace.gpu.correlation[first_operations(trace.gpu)]
-        loads = (host.kind == CALL) & launching[host.name] & long & among(host.correlation, first)
+        loads = launching & long & np.isin(host.correlation, first)
         slow = (own == host_causes.ALLOCATION) & (host.end - host.start >= host_causes.SLOW_ALLOCATION_NS)
         own[loads | slow] = host_causes.INITIALISATION
     return own
 
 
 def _captured_until(trace: Trace, launching: Flags) -> int | None:
-    """When the last launch was captured into a graph, where many were; `launching`: of each name."""
+    """When the last launch was captured into a graph, where many were; `launching`: of each event."""
     host = trace.host
-    plain = launching & np.array(["Graph" not in name for name in trace.names], np.bool_)
-    rows = np.flatnonzero((host.kind == CALL) & plain[host.name]) if len(host) else host.name[:0]
-    lost = rows[~among(host.correlation[rows], trace.gpu.correlation)]
+    rows = np.flatnonzero(launching & ~trace.named(host.name, re.compile("Graph").search))
+    lost = rows[~np.isin(host.correlation[rows], trace.gpu.correlation)]
     if len(trace.gpu) == 0 or len(lost) <= host_causes.CAPTURED_FROM * len(rows):
         return None
     return int(host.start[lost].max())
@@ -342,24 +341,9 @@ def _main_threads(trace: Trace) -> dict[str, int]:
 def _divide(line: ThreadLine, start: Nanoseconds, end: Nanoseconds) -> NDArray[np.int64]:
     """How long each cause holds in each window [start, end); shape [windows, MARKS]."""
     out = np.zeros((len(start), host_causes.MARKS), np.int64)
-    if len(line.time) == 0:
-        out[:, UNTRACED] = end - start
-        return out
-    length = np.diff(line.time)
-    places = []
-    for times in (start, end):
-        place = np.searchsorted(line.time, times, side="right") - 1
-        places.append((place, np.where(place >= 0, times - line.time[np.maximum(place, 0)], 0)))
-    for cause in range(host_causes.MARKS):
-        holds = line.value == cause
-        if not holds.any():
-            continue
-        before = np.concatenate(([0], np.cumsum(np.where(holds[:-1], length, 0))))
-        amount = []
-        for place, into in places:
-            known = np.maximum(place, 0)
-            amount.append(np.where(place >= 0, before[known] + np.where(holds[known], into, 0), 0))
-        out[:, cause] = amount[1] - amount[0]
-    # What lies before the first event is in nobody's line.
+    for cause in used(line.value[:-1]):
+        holds = np.flatnonzero(line.value[:-1] == cause)
+        out[:, cause] = Union(line.time[holds], line.time[holds + 1]).within(start, end)
+    # What lies before the first event or behind the last is in nobody's line.
     out[:, UNTRACED] += (end - start) - out.sum(axis=1)
     return out

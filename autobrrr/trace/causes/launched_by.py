@@ -7,7 +7,6 @@ older traces number differently.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from autobrrr.trace.causes.idle_causes import NOT_FOUND, HostTimeline
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
-from autobrrr.trace.reading.trace_columns import OPERATOR, PYTHON, Flags, Trace, coded, used
+from autobrrr.trace.reading.trace_columns import OPERATOR, PYTHON, Trace
 from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
 
 _NOT_USERS = re.compile(
@@ -53,18 +52,12 @@ def python_lines(
 
     Falls back to the innermost Python function where none looks like the user's.
     """
-    named = timeline.around(threads, times, in_python(trace, lambda name: _LINE.match(name) is not None))
-    users = timeline.around(threads, times, in_python(trace, is_users_own))
-    rows = np.where(users == NOT_FOUND, named, users).tolist()
-    return [short_place(trace.names[trace.host.name[row]]) if row != NOT_FOUND else None for row in rows]
-
-
-def in_python(trace: Trace, holds: Callable[[str], bool]) -> Flags:
-    """Which host events are Python functions with such a name."""
     host = trace.host
     python = host.kind == PYTHON
-    names = [name for name in used(host.name[python]) if holds(trace.names[name])]
-    return np.asarray(python & coded(host.name, names), np.bool_)
+    named = timeline.around(threads, times, python & trace.named(host.name, _LINE.match))
+    users = timeline.around(threads, times, python & trace.named(host.name, is_users_own))
+    rows = np.where(users == NOT_FOUND, named, users).tolist()
+    return [short_place(trace.names[host.name[row]]) if row != NOT_FOUND else None for row in rows]
 
 
 def is_users_own(name: str) -> bool:

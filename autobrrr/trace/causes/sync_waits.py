@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from autobrrr.trace.causes import host_causes
-from autobrrr.trace.causes.host_causes import SYNCHRONISATION
+from autobrrr.trace.causes.host_causes import SYNCHRONISATION, cause_of_name
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import python_lines
 from autobrrr.trace.reading.trace_columns import CALL, OPERATOR, Trace, coded, used
@@ -46,12 +46,8 @@ def find_waits(
     start, end = gaps.span_start, gaps.span_end
     host = trace.host
     rows = np.flatnonzero((host.kind == CALL) & coded(host.thread, threads))
-    names = [
-        name
-        for name in used(host.name[rows])
-        if host_causes.cause_of_name(trace.names[name], CALL) == SYNCHRONISATION
-    ]
-    rows = rows[coded(host.name[rows], names) & (host.start[rows] < end) & (host.end[rows] > start)]
+    waits = trace.named(host.name[rows], lambda name: cause_of_name(name, CALL) == SYNCHRONISATION)
+    rows = rows[waits & (host.start[rows] < end) & (host.end[rows] > start)]
     if len(rows) == 0:
         return Waits(places=[], blocked=EMPTY, calls=0)
     begin, finish = np.maximum(host.start[rows], start), np.minimum(host.end[rows], end)

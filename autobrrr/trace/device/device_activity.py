@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
 
 from autobrrr.trace.kernels.kernel_classes import is_collective
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, among, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union, joined, overlap_ns, union
 from autobrrr.trace.timeline.launches import first_operations
@@ -48,9 +47,9 @@ class DeviceActivity(Struct, frozen=True, kw_only=True):
 def activity(trace: Trace, gpu: GpuColumns) -> DeviceActivity:
     """The unions."""
     kernel = gpu.kind == KERNEL
-    collective = kernel & _named(trace, gpu, is_collective)
-    copies_in = _named(trace, gpu, lambda name: _HOST_TO_DEVICE.search(name) is not None)
-    copies_out = _named(trace, gpu, lambda name: _DEVICE_TO_HOST.search(name) is not None)
+    collective = kernel & trace.named(gpu.name, is_collective)
+    copies_in = trace.named(gpu.name, _HOST_TO_DEVICE.search)
+    copies_out = trace.named(gpu.name, _DEVICE_TO_HOST.search)
 
     def over(chosen: Flags) -> Union:
         return union(gpu.start[chosen], gpu.end[chosen])
@@ -92,7 +91,7 @@ def unrecorded_until(gaps: Gaps, gpu: GpuColumns) -> int | None:
     """
     order = np.argsort(gpu.start, kind="stable")
     first = order[np.unique(gpu.stream[order], return_index=True)[1]]
-    waited = among(gaps.operation, first) & (gaps.after_launch > LAUNCH_LATENCY_NS)
+    waited = np.isin(gaps.operation, first) & (gaps.after_launch > LAUNCH_LATENCY_NS)
     if not waited.any():
         return None
     last = np.flatnonzero(waited)[-1]  # gaps are in the order of time
@@ -125,10 +124,3 @@ def copies(trace: Trace, gpu: GpuColumns) -> list[Copies]:
 def _direction(name: str) -> str:
     found = _DIRECTION.search(name)
     return found.group(1).replace("hto", "Hto").replace("dto", "Dto") if found else "copy"
-
-
-def _named(trace: Trace, gpu: GpuColumns, holds: Callable[[str], bool]) -> Flags:
-    table = np.zeros(len(trace.names) or 1, np.bool_)
-    for name in used(gpu.name):
-        table[name] = holds(trace.names[name])
-    return np.asarray(table[gpu.name], np.bool_)

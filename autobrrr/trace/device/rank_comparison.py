@@ -20,6 +20,7 @@ from autobrrr.trace.reading.nanoseconds import Nanoseconds
 from autobrrr.trace.reading.trace_columns import KERNEL
 from autobrrr.trace.trace_records import DeviceAnalysis, RankComparison, Straggler, TraceAnalysis
 
+_Arrival = tuple[int | None, int | None, int | None]
 _SAME_COUNT = 0.5  # ranks whose numbers of collectives differ by more are not of one job
 
 
@@ -42,8 +43,7 @@ class Peer(Struct, frozen=True, kw_only=True):
 def collectives_of(device: DeviceWork) -> Collectives:
     """The kernels of communication libraries."""
     gpu, trace = device.gpu, device.trace
-    wanted = np.array([is_collective(name) for name in trace.names] or [False], np.bool_)
-    rows = np.flatnonzero((gpu.kind == KERNEL) & wanted[gpu.name])
+    rows = np.flatnonzero((gpu.kind == KERNEL) & trace.named(gpu.name, is_collective))
     rows = rows[np.argsort(gpu.start[rows], kind="stable")]
     return Collectives(
         name=tuple(trace.names[name] for name in gpu.name[rows].tolist()),
@@ -57,29 +57,21 @@ def compare_ranks(peers: Sequence[Peer]) -> RankComparison | None:
     if len(peers) < 2:
         return None
     arrivals, matched, note = _arrivals([peer.collectives for peer in peers])
-    rows = []
-    for index, peer in enumerate(peers):
-        waiting = late = last = None
-        if arrivals is not None:
-            waiting, late, last = arrivals[index]
-        rows.append(
-            Straggler(
-                rank=peer.device.rank if peer.device.rank is not None else peer.trace.rank,
-                file=peer.trace.file,
-                device=peer.device.device,
-                step_median_ns=peer.trace.step_ns.median,
-                busy_ns=peer.device.busy_ns,
-                communication_ns=peer.device.communication_ns,
-                waiting_ns=waiting,
-                late_ns=late,
-                last_in=last,
-            )
+    rows = [
+        Straggler(
+            rank=peer.device.rank if peer.device.rank is not None else peer.trace.rank,
+            file=peer.trace.file,
+            device=peer.device.device,
+            step_median_ns=peer.trace.step_ns.median,
+            busy_ns=peer.device.busy_ns,
+            communication_ns=peer.device.communication_ns,
+            waiting_ns=waiting,
+            late_ns=late,
+            last_in=last,
         )
-    return RankComparison(
-        matched_collectives=matched,
-        note=note,
-        ranks=rows,
-    )
+        for peer, (waiting, late, last) in zip(peers, arrivals, strict=True)
+    ]
+    return RankComparison(matched_collectives=matched, note=note, ranks=rows)
 
 
 def blame(comparison: RankComparison, own: Straggler) -> str:
@@ -109,27 +101,28 @@ class _Matched(Struct, frozen=True, kw_only=True):
         return self.apart_ns <= 0.2 * median(np.max(self.end - self.start, axis=0)) + 20_000
 
 
-def _arrivals(each: list[Collectives]) -> tuple[list[tuple[int, int, int]] | None, int, str]:
+def _arrivals(each: list[Collectives]) -> tuple[list[_Arrival], int, str]:
     """Of each rank: time spent waiting, time that others waited for it, how often it came last.
 
     Also how many collectives were matched.
     """
+    nobody: list[_Arrival] = [(None, None, None)] * len(each)
     sizes = [len(collectives.start) for collectives in each]
     if min(sizes) == 0:
-        return None, 0, "no collectives in some of the traces"
+        return nobody, 0, "no collectives in some of the traces"
     tried = [_matched(each, from_tail) for from_tail in (True, False)]
     possible = [one for one in tried if one is not None]
     if not possible:
         differ = f"the ranks' collectives differ ({min(sizes)} to {max(sizes)}): they can't be matched"
-        return None, 0, differ
+        return nobody, 0, differ
     best = min(possible, key=lambda one: one.apart_ns)  # of equals the tail: windows end together
     if not best.lines_up:
         apart = "the ends of the collectives do not line up: these are not ranks of one job, or clocks drift"
-        return None, 0, apart
+        return nobody, 0, apart
     last = best.start.max(axis=0)
     waiting = np.clip(np.minimum(last, best.end) - best.start, 0, None)
     who = best.start.argmax(axis=0)
-    found = [
+    found: list[_Arrival] = [
         (
             int(waiting[index].sum()),
             int(waiting[:, who == index].sum() - waiting[index, who == index].sum()),

@@ -6,7 +6,7 @@ Names, threads, devices, grids and shapes are numbers into tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -61,12 +61,6 @@ def used(codes: NDArray[np.integer]) -> list[int]:
     return np.flatnonzero(np.bincount(codes)).tolist() if len(codes) else []
 
 
-def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The values that occur, in order; quick where they come in sorted runs."""
-    ranked = np.sort(values, kind="stable")
-    return ranked[np.concatenate(([True], ranked[1:] != ranked[:-1]))] if len(ranked) else ranked
-
-
 def chosen(columns: Columns, rows: NDArray[np.int64] | Flags) -> Columns:
     """The same columns of some rows; what is no column stays."""
     fields = {name: getattr(columns, name) for name in columns.__struct_fields__}
@@ -82,15 +76,6 @@ def coded(codes: NDArray[np.integer], wanted: Iterable[int]) -> Flags:
     table = np.zeros(int(codes.max()) + 1, np.bool_)
     table[[code for code in wanted if code < len(table)]] = True
     return np.asarray(table[codes], np.bool_)
-
-
-def among(values: NDArray[np.int64], others: NDArray[np.int64]) -> Flags:
-    """Which values occur among the others."""
-    known = distinct(others)
-    if len(known) == 0:
-        return np.zeros(len(values), np.bool_)
-    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.asarray(known[place] == values, np.bool_)
 
 
 class Table(dict[T, int], Generic[T]):
@@ -198,3 +183,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     first_unread: str | None  # where the first of them stands, and what it is
     irregular: list[str]  # what a strict reader would refuse, yet was read
     negative_host: int  # host events with a negative duration
+
+    def named(self, names: Codes, holds: Callable[[str], object]) -> Flags:
+        """Of numbers into the names, which stand for one that holds; each name is asked once."""
+        return coded(names, [name for name in used(names) if holds(self.names[name])])

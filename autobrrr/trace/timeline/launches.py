@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace, distinct
+from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace
 
 Rows = NDArray[np.int64]
 NO_LAUNCH = -1
@@ -40,14 +40,13 @@ def find_calls(trace: Trace) -> LaunchCalls:
     rows = with_id[order]
     ids = host.correlation[rows]
     first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.bool_)
-    named = np.array([is_launch(name) for name in trace.names], np.bool_)
-    launching = (host.kind == CALL) & named[host.name] if len(host) else np.empty(0, np.bool_)
+    launching = (host.kind == CALL) & trace.named(host.name, is_launch)
     return LaunchCalls(correlation=ids[first], row=rows[first], launching=launching)
 
 
 def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.int64]) -> int:
     """Launch calls that share an id with one of these operations. `correlation`: of all host events."""
-    mine = distinct(gpu.correlation[gpu.correlation > 0])
+    mine = np.unique(gpu.correlation[gpu.correlation > 0])
     if len(mine) == 0:
         return 0
     launched = correlation[calls.launching]

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from autobrrr.records import StepStats
 from autobrrr.trace.column_stats import median, quantile
-from autobrrr.trace.reading.trace_columns import KERNEL, GpuColumns, Trace, coded
+from autobrrr.trace.reading.trace_columns import KERNEL, GpuColumns, Trace
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union
 from autobrrr.trace.trace_records import IdleParts, StepDevice, TraceStep
@@ -35,14 +35,6 @@ class StepMark(Struct, frozen=True, kw_only=True):
     pid: str
     source: Literal["profiler", "optimizer"]
     early: bool = False
-
-
-class OnDevice(Struct, frozen=True, kw_only=True):
-    """What steps need of one device."""
-
-    device: int | str
-    gpu: GpuColumns
-    gaps: Gaps
 
 
 def find_steps(trace: Trace) -> list[StepMark]:
@@ -72,10 +64,12 @@ def step_stats(marks: list[StepMark]) -> StepStats:
     )
 
 
-def described(marks: list[StepMark], origin: int, devices: list[OnDevice]) -> list[TraceStep]:
+def described(
+    marks: list[StepMark], origin: int, devices: list[tuple[int | str, GpuColumns, Gaps]]
+) -> list[TraceStep]:
     """Steps with what each device did meanwhile."""
     pids = {mark.pid for mark in marks}
-    figures = [_on_device(marks, device) for device in devices]
+    figures = [_on_device(marks, *device) for device in devices]
     return [
         TraceStep(
             name=mark.name,
@@ -92,9 +86,8 @@ def described(marks: list[StepMark], origin: int, devices: list[OnDevice]) -> li
 
 
 def _named(trace: Trace, pattern: re.Pattern[str]) -> list[tuple[str, int, int, str]]:
-    wanted = [index for index, name in enumerate(trace.names) if pattern.search(name)]
     host = trace.host
-    rows = np.flatnonzero(coded(host.name, wanted))
+    rows = np.flatnonzero(trace.named(host.name, pattern.search))
     return [
         (
             trace.names[host.name[row]],
@@ -135,8 +128,7 @@ def _early_marked(marks: list[StepMark]) -> list[StepMark]:
     return [structs.replace(mark, early=index in early) for index, mark in enumerate(marks)]
 
 
-def _on_device(marks: list[StepMark], device: OnDevice) -> list[StepDevice]:
-    gpu, gaps = device.gpu, device.gaps
+def _on_device(marks: list[StepMark], label: int | str, gpu: GpuColumns, gaps: Gaps) -> list[StepDevice]:
     start = np.array([mark.start for mark in marks], np.int64)
     end = np.array([mark.end for mark in marks], np.int64)
     kernels = np.sort(gpu.start[gpu.kind == KERNEL])
@@ -155,7 +147,7 @@ def _on_device(marks: list[StepMark], device: OnDevice) -> list[StepDevice]:
     idle = np.sum(parts, axis=0)
     return [
         StepDevice(
-            device=device.device,
+            device=label,
             busy_ns=int(span_end[index] - span_start[index] - idle[index]),
             idle=IdleParts(
                 host_late_ns=int(parts[0][index]),

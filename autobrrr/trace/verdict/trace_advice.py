@@ -29,7 +29,7 @@ from autobrrr.trace.causes.host_causes import (
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES, NORMALISATION, POINTWISE, short_name
-from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, coded, used
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, coded
 from autobrrr.trace.trace_records import DeviceAnalysis, GapGroup, Straggler, TraceAdvice
 from autobrrr.trace.verdict.attention_weights import written_attention
 
@@ -155,10 +155,9 @@ def _synchronisations(figures: DeviceAnalysis) -> Saving | None:
 
 
 def _allocation(device: DeviceWork, figures: DeviceAnalysis, ns: int) -> Saving:
-    host, names = device.trace.host, device.trace.names
-    calls = (host.kind == CALL) & coded(host.thread, device.threads)
-    wanted = [name for name in used(host.name[calls]) if names[name] in ("cudaMalloc", "hipMalloc")]
-    count = int(coded(host.name[calls], wanted).sum())
+    host = device.trace.host
+    calls = host.name[(host.kind == CALL) & coded(host.thread, device.threads)]
+    count = int(device.trace.named(calls, ("cudaMalloc", "hipMalloc").__contains__).sum())
     uncached = count >= UNCACHED_FROM * max(figures.kernel_count, 1)
     return Saving(
         "uncached" if uncached else "allocation", ns, {"calls": count, "kernels": figures.kernel_count}
@@ -219,10 +218,7 @@ def _tensor_cores(device: DeviceWork) -> Saving | None:
 
 def _input_copies(device: DeviceWork, figures: DeviceAnalysis) -> Saving:
     gpu, trace = device.gpu, device.trace
-    copied = gpu.kind == MEMCPY
-    pageable = copied & coded(
-        gpu.name, [name for name in used(gpu.name[copied]) if _PAGEABLE.search(trace.names[name])]
-    )
+    pageable = (gpu.kind == MEMCPY) & trace.named(gpu.name, _PAGEABLE.search)
     ns = int((gpu.end - gpu.start)[pageable].sum())
     most = ns > 0.5 * sum(each.ns for each in figures.copies if each.direction == "HtoD")
     row, words = "pageable" if most else "input_copies", {"copies": int(pageable.sum())}
