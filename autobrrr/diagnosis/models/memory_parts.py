@@ -22,7 +22,8 @@ def memory_parts(measured: Measurements) -> list[MemoryPart]:
     Gradients count as large as their parameters: at the end of a backward they are all there.
     """
     on_device = measured.facts is not None and measured.facts.is_asynchronous
-    total = _device_bytes(measured) if on_device else _host_bytes(measured)
+    held = measured.held[-1][1] if measured.held else None
+    total = _device_bytes(measured) if on_device else held
     if not total or measured.anatomy is None or measured.anatomy.parameter_bytes is None:
         return []
     parts = dict(_claimed(measured, on_device))
@@ -58,8 +59,3 @@ def _device_bytes(measured: Measurements) -> int | None:
     seen = [each.job_memory_bytes for each in measured.gpu if each.job_memory_bytes is not None]
     held = None if measured.allocator is None else measured.allocator.reserved_bytes
     return max(seen[-1], held or 0) if seen else held
-
-
-def _host_bytes(measured: Measurements) -> int | None:
-    seen = [each.rss_bytes for each in measured.host if each.rss_bytes is not None]
-    return seen[-1] if seen else None

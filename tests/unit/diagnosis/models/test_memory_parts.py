@@ -34,7 +34,7 @@ def trained(trained_mib: int | None = 16, peak_mib: int = 60) -> Measurements:
         largest_batch=96,
     )
     probe = msgspec.structs.replace(diagnosis.probed(4 * MS, fixed=0.5), memory=held)
-    return diagnosis.measured(build=build, probe=probe)
+    return diagnosis.replaced(diagnosis.measured(build=build, probe=probe), held=((0, 256 * MIB),))
 
 
 def parts(measured: Measurements) -> dict[str, float]:
@@ -72,7 +72,7 @@ def test_a_gpu_job_is_told_by_its_allocator_and_its_driver() -> None:
 
 def test_nothing_is_said_of_what_was_not_read() -> None:
     assert memory_parts(trained(trained_mib=None)) == []
-    assert memory_parts(diagnosis.replaced(trained(), host=())) == []
+    assert memory_parts(diagnosis.replaced(trained(), held=())) == []
     assert memory_parts(diagnosis.replaced(trained(), facts=diagnosis.facts(cuda=True))) == []
 
 
