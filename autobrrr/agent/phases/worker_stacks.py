@@ -26,18 +26,13 @@ MOST_THREADS = 1024
 MOST_TEXT, MOST_TABLE, MOST_CODE = 4096, 1 << 16, 1 << 20
 FIELDS = 24  # words of a small object that are looked through
 STATE_FIELDS = 40
-API = (
-    ("PyInterpreterState_Get", 0),
-    ("PyThreadState_Get", 0),
-    ("PyInterpreterState_ThreadHead", 1),
-    ("PyThreadState_Next", 1),
-)
+API = (("PyInterpreterState_Get", 0), ("PyThreadState_Get", 0), ("PyInterpreterState_ThreadHead", 1))
 WORKER_LOOP = "torch/utils/data/_utils/worker.py"
 FETCH = "torch/utils/data/_utils/fetch.py"
 TAGS = 3  # low bits of a reference that are none of the address
 
 
-class NoStack(Exception):
+class NoStack(ValueError):
     """The interpreter is built in another way, or what stands there is not what it should be."""
 
 
@@ -139,7 +134,7 @@ class WorkerLooks:
         pid = pids[self._turn % len(pids)]
         try:
             stack = stack_of(self._memories.setdefault(pid, Memory(pid=pid)), self._layout)
-        except (NoStack, OSError, ValueError, OverflowError):
+        except (OSError, ValueError, OverflowError):
             return
         if not any(each.file.endswith(WORKER_LOOP) for each in stack):
             return  # it has not come up yet, or is not what it was taken for
@@ -159,7 +154,7 @@ def _below_fetch(stack: list[WorkerFrame], where: WorkerFrame) -> bool:
 
 
 def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:
-    """Frames of the forked thread, innermost first; raises NoStack, OSError, ValueError."""
+    """Frames of the forked thread, innermost first; raises OSError, ValueError, OverflowError."""
     address = layout.state
     for offset in layout.current:
         address = memory.words(address + offset, 1)[0]
@@ -189,8 +184,8 @@ def find_layout(ident: int) -> Layout | None:
     """The layout of this interpreter and the state of a thread of it; None where it is not as expected."""
     frame = sys._getframe()
     try:
-        return _read(ident, frame, frame.f_back) if sys.platform == "linux" else None
-    except (NoStack, OSError, ValueError, LookupError, AttributeError, StopIteration, struct.error):
+        return _read(ident, frame, frame.f_back)
+    except (OSError, ValueError, ArithmeticError, LookupError, AttributeError, StopIteration, struct.error):
         return None
 
 
@@ -269,15 +264,20 @@ def _path(memory: Memory, state: int) -> tuple[int, ...]:
 
 
 def _states(memory: Memory) -> Iterator[tuple[int, int]]:
-    """Threads of this interpreter: (ident, address of the state)."""
-    interpreter, here, head, following = (
+    """Threads of this interpreter: (ident, address of the state).
+
+    The API is not asked for the next one: a thread may end while we look, and with it the state that is read.
+    """
+    interpreter, here, head = (
         ctypes.PYFUNCTYPE(ctypes.c_void_p, *([ctypes.c_void_p] * count))((name, ctypes.pythonapi))
         for name, count in API
     )
-    at = _offset(memory.words(here(), STATE_FIELDS), get_ident())
+    own = memory.words(here(), STATE_FIELDS)
+    ident, following = own.index(get_ident()), own.index(interpreter()) - 1  # after it stands its interpreter
     state = head(interpreter())
     for _ in range(MOST_THREADS):
         if not state:
             return
-        yield memory.words(state + at, 1)[0], state
-        state = following(state)
+        fields = memory.words(state, STATE_FIELDS)
+        yield fields[ident], state
+        state = fields[following]
