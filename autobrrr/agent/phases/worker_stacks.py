@@ -55,8 +55,6 @@ class Layout:
     name: int
     table: int
     first_line: int
-    text: int  # of a string, where its characters begin
-    type_of_code: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,11 +74,11 @@ class Memory:
     def words(self, address: int, count: int) -> tuple[int, ...]:
         return struct.unpack(f"{count}Q", self.read(address, count * WORD))
 
-    def _text(self, layout: Layout, address: int) -> str:
+    def _text(self, address: int) -> str:
         length = self.words(address + 2 * WORD, 1)[0]
         if length > MOST_TEXT:
             raise NoStack("no string")
-        return self.read(address + layout.text, length).decode("ascii")
+        return self.read(address + sys.getsizeof("") - 1, length).decode("ascii")
 
     def code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
         """File, function and lines of a code object; None where something else stands there."""
@@ -89,25 +87,23 @@ class Memory:
         return self._codes[address]
 
     def _read_code(self, layout: Layout, address: int) -> tuple[str, str, CodeType] | None:
-        size = CodeType.__basicsize__ // WORD
         if address % WORD or not address:
             return None
-        words = self.words(address, size)
-        if words[1] != layout.type_of_code or not 0 < words[2] * 2 <= MOST_CODE:
+        words = self.words(address, CodeType.__basicsize__ // WORD)
+        if words[1] != id(CodeType) or not 0 < words[2] * 2 <= MOST_CODE:
             return None
         table = words[layout.table // WORD]
         length = self.words(table + 2 * WORD, 1)[0]
         if length > MOST_TABLE:
             raise NoStack("no table of lines")
-        header = bytes.__basicsize__ - 1
-        lines = self.read(table + header, length)
+        lines = self.read(table + bytes.__basicsize__ - 1, length)
         stand_in = _read.__code__.replace(
             co_code=bytes(2 * words[2]),
             co_linetable=lines,
             co_firstlineno=_whole(words, layout.first_line),
         )
-        file = self._text(layout, words[layout.file // WORD])
-        return file, self._text(layout, words[layout.name // WORD]), stand_in
+        file = self._text(words[layout.file // WORD])
+        return file, self._text(words[layout.name // WORD]), stand_in
 
 
 class WorkerLooks:
@@ -139,18 +135,13 @@ class WorkerLooks:
         if not any(each.file.endswith(WORKER_LOOP) for each in stack):
             return  # it has not come up yet, or is not what it was taken for
         self.looks += 1
-        where = next((each for each in stack if self._is_own(each.file)), None)
-        if any(each.file.endswith(FETCH) for each in stack):
-            shown = where if where is not None and _below_fetch(stack, where) else stack[0]
+        fetching = next((at for at, each in enumerate(stack) if each.file.endswith(FETCH)), None)
+        if fetching is not None:
+            shown = next((each for each in stack[:fetching] if self._is_own(each.file)), stack[0])
             self.busy[f"{os.path.basename(shown.file)}:{shown.line} {shown.function}"] += 1
 
     def _is_own(self, file: str) -> bool:
         return "/site-packages/" not in file and not file.startswith(self._foreign)
-
-
-def _below_fetch(stack: list[WorkerFrame], where: WorkerFrame) -> bool:
-    """Whether a frame is called by the fetcher, and does not call the loader."""
-    return stack.index(where) < next(at for at, each in enumerate(stack) if each.file.endswith(FETCH))
 
 
 def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:
@@ -216,8 +207,6 @@ def _read(ident: int, frame: FrameType, caller: FrameType | None) -> Layout:
         name=_offset(words, id(code.co_name)),
         table=_offset(words, id(code.co_linetable)),
         first_line=first_line,
-        text=sys.getsizeof("") - 1,
-        type_of_code=id(CodeType),
     )
 
 
