@@ -37,11 +37,11 @@ class InSlot:
         theirs: What the job has put there before.
     """
 
-    __slots__ = ("_maker", "_module", "layers", "led", "theirs", "watches")
+    __slots__ = ("_caller", "_module", "layers", "led", "theirs", "watches")
 
     def __init__(self, module: object, theirs: Call | None = None) -> None:
         self._module = cast("Callable[[], Module]", weakref.ref(module))
-        self._maker = get_ident()  # at a boundary: only there may the module's dict get shorter
+        self._caller = get_ident()  # of the module: only in this thread may its dict get shorter
         self.watches: tuple[Watch, ...] = ()
         self.layers: dict[int, Layer] = {}
         self.led: Call | None = None
@@ -68,6 +68,7 @@ class InSlot:
             if vars(called).get(SLOT) is self and vars(called) is not vars(module):
                 _fill(called, call)
             return (called._call_impl if call is None else call)(*args, **kwargs)
+        self._caller = get_ident()
         for one in self.watches:
             if one.enter is not None:
                 one.enter(module, args, kwargs)
@@ -83,8 +84,8 @@ class InSlot:
         """Be in the slot where there is something to do; what the job has put there meanwhile stays.
 
         From any thread: CPython lets no other one run between the last look and what it leads to. The job
-        may iterate over the module's dict in the middle of a step, so another thread than the one that made
-        this leaves None in the slot, which torch takes for nothing there.
+        may iterate over the module's dict in the middle of a step, so another thread than the one that calls
+        the module leaves None in the slot, which torch takes for nothing there.
         """
         module = self.module
         if module is None:
@@ -94,7 +95,7 @@ class InSlot:
         if found is not self and found is not self.theirs:
             return
         wanted = self if self.watches or self.led is not None else self.theirs
-        if wanted is None and get_ident() == self._maker:
+        if wanted is None and get_ident() == self._caller:
             held.pop(SLOT, None)
         elif wanted is not None or SLOT in held:
             held[SLOT] = wanted

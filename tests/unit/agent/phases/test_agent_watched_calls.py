@@ -214,6 +214,16 @@ def test_a_job_may_iterate_over_a_modules_dict_while_its_watch_comes_off() -> No
     assert SLOT not in vars(model)
 
 
+def test_a_watch_that_another_thread_put_on_leaves_nothing_once_training_takes_it_off() -> None:
+    model, made = nn.Linear(4, 4), []
+    thread = threading.Thread(target=lambda: made.append(watch(model, None, None)))
+    thread.start()
+    thread.join()
+    model(torch.ones(2, 4))
+    unwatch(made[0])
+    assert SLOT not in vars(model)
+
+
 class Noted(TorchFunctionMode):
     """A mode of the job's own; the functions that it has seen."""
 
