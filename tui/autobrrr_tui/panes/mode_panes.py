@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autobrrr.quantities import clock
-from autobrrr.report.page_model import Cell, Line, PageTable
+from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable
 from autobrrr.report.pages.diagnosis_parts import diagnosis_sections
 from autobrrr.report.text.window_text import operators_table, window_parts
 from autobrrr_tui.page_rows import Drawn, ScreenPart
@@ -36,8 +36,8 @@ def _diagnosis(view: View, height: int) -> Sequence[ScreenPart]:
     """The diagnosis as a session's page shows it."""
     if view.snapshot is None:
         return [Line(text="nothing is known yet", tone="muted")]
-    shown = [part for each in diagnosis_sections(view.snapshot) for part in each.parts]
-    return [part for part in shown if isinstance(part, ScreenPart)]
+    parts = [part for each in diagnosis_sections(view.snapshot) for part in each.parts]
+    return [part for part in parts if isinstance(part, Line | LineGroup | Bar | PageTable)]
 
 
 def _gaps(view: View, height: int) -> Sequence[ScreenPart]:
