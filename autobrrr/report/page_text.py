@@ -60,7 +60,8 @@ def _section(section: Section, width: int | None) -> list[str]:
 
 def _part(part: Part, width: int | None) -> list[str]:
     if isinstance(part, Line) and part.tone == "code":
-        return [f"  {part.name.rstrip(':')}:", *(f"    {line}" for line in part.text.splitlines())]
+        named = [f"  {part.name.rstrip(':')}:"] if part.name else []
+        return [*named, *(f"    {line}" for line in part.text.splitlines())]
     if isinstance(part, Line):
         return [_line(part)]
     if isinstance(part, LineGroup):
