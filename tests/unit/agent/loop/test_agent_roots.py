@@ -16,6 +16,7 @@ from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop import root_modules
 from autobrrr.agent.loop.root_modules import RootModules
 from autobrrr.agent.loop.step_marks import FallbackMarks
+from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
@@ -243,6 +244,15 @@ def test_a_model_that_is_replaced_later_is_found_again() -> None:
     models[0](torch.ones(2))
     roots.step_ended()
     assert job.roots == models
+
+
+def test_a_loop_of_bare_tensors_settles_and_its_steps_are_sampled(loop: TrainLoop) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    for _ in range(200):
+        (weight * weight).sum().backward()
+    assert loop.steps.source == "backward"
+    assert not loop.roots.searching
+    assert loop.sampled_steps > 0
 
 
 def raised(error: BaseException) -> None:
