@@ -166,7 +166,7 @@ def test_training_goes_on_with_the_same_bits(job: AgentJob) -> None:
 SCHEDULED = """
 begin()
 with own(schedule=torch.profiler.schedule(wait=1000, warmup=1, active=1)) as prof:
-    while ended.locked() and not agent_job.told():
+    while not agent_job.told():  # it may be told after the agent has left
         step()
         prof.step()
 end()
