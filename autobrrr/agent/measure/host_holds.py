@@ -25,7 +25,7 @@ STEP, BACKWARD = "step", "backward"
 HOLDS = (*[STEP] * 4, *[BACKWARD] * 4)  # what a wait for data absorbs later would shorten a neighbour
 MOST_TRIES = 3  # times the steps that it takes
 AWAIT_STEPS, AWAIT_NS = 4, 10_000_000_000  # until the device has come to the last of them
-ORDINARY = (0, ring_layout.PHASES, ring_layout.TRACED, ring_layout.PHASES | ring_layout.TRACED)
+ORDINARY = (ring_layout.TRACED, ring_layout.PHASES | ring_layout.TRACED)
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -96,7 +96,7 @@ class HostSlackTask:
         """What the step that has ended was; one that was none of the ordinary is tried again."""
         hold, self._running = self._running, None
         seq = boundary.seq - 1
-        if not boundary.last_flags & ring_layout.TRACED or boundary.last_flags not in ORDINARY:
+        if boundary.last_flags not in ORDINARY:
             if hold is not None:
                 self._left.insert(0, hold.place)
             self._plain = [] if hold is None else self._plain
