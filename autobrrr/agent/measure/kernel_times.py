@@ -1,13 +1,6 @@
 """What the timed steps of a trace show: the kernels' own time, by phase and by operator, beside plain steps.
 
-In: profiled steps, plain ones. Out: the payload of `traced`.
-
-From what an operator takes goes what it costs before its kernel has anything to do: its own time on a few
-elements. One that takes scalars, or writes in place, or differentiates, has a dearer way to its kernel than a
-plain addition: one floor for all would call that way "kernel work". So the common ones are timed one by one,
-under the same profiler, on tensors of 8 elements, between steps that are timed: a machine runs faster and
-slower, and floors are most of what short operators take. For the rest, and for a call that takes another
-way, the floor follows from how many calls it makes within. Draws no random number, leaves no tensor.
+In: profiled steps, plain ones; the common operators on a few elements. Out: the payload of `traced`.
 """
 
 from __future__ import annotations
@@ -160,7 +153,15 @@ def _width(values: Sequence[float]) -> float:
 
 
 class FloorMeter:
-    """Times the common operators on 8 elements; what is not in another torch keeps the usual floor."""
+    """What operators cost before their kernel has anything to do: their own time on 8 elements.
+
+    One that takes scalars, or writes in place, or differentiates, has a dearer way to its kernel than a plain
+    addition: one floor for all would call that way "kernel work". So the common ones are timed one by one,
+    under the same profiler, between steps that are timed: a machine runs faster and slower, and floors are
+    most of what short operators take. For the rest, for what is not in another torch, and for a call that
+    takes another way, the floor follows from how many calls it makes within. Draws no random number, leaves
+    no tensor.
+    """
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
