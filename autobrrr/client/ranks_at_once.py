@@ -104,9 +104,9 @@ class RanksAtOnce:
             return self._found
 
 
-def await_anatomy(client: Client, for_s: float = MEET_S) -> None:
-    """Wait until a session knows how its job's loop is built, at most so long."""
-    end_s = time.monotonic() + for_s
+def await_anatomy(client: Client, for_s: float | None = None) -> None:
+    """Wait until a session knows how its job's loop is built, at most so long, else as for other ranks."""
+    end_s = time.monotonic() + (MEET_S if for_s is None else for_s)
     while client.snapshot().anatomy is None and time.monotonic() < end_s:
         time.sleep(LOOK_S)
 
