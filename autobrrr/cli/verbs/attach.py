@@ -6,9 +6,10 @@ The session outlives this command; `autobrrr detach` ends it.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -20,7 +21,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
-from autobrrr.client.each_rank import RanksOutcome, entered, for_each
+from autobrrr.client.each_rank import RanksOutcome, entered
 from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, left_behind
@@ -34,6 +35,7 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 JSON_EVERY_S = 0.5
 MEETING_S, MEETING_EVERY_S = 10.0, 0.5
 LINE_EVERY_S = 1.0
+LAST_WORDS_S = 0.1  # of a session that ended before it was looked at: they are here already
 WEB_PORT = 8000
 
 
@@ -92,8 +94,6 @@ def run(args: argparse.Namespace) -> int:
                 f"{flag} one process, and a launcher has several",
                 f"attach to one of them, for example {launched[0]}",
             )
-    if launched and not on_screen:
-        return _all_ranks(args, options, launched)
     if on_screen:
         outcome = entered(launched, options, say_of)
         if launched:
@@ -104,94 +104,87 @@ def run(args: argparse.Namespace) -> int:
         if launched:
             NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
-    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
-    with open_session(pid, options, narrate, foreground=args.foreground) as client:
-        try:
-            if client.facts.metrics is not None:
-                narrate(f"metrics: {client.facts.metrics}")
-            if remedies:
-                _switch_on(client, remedies)
-            interrupted = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
-        finally:
-            if args.foreground and client.started and client.ending is None:
-                for line in left_behind(client.detach()):
-                    narrate(line)
-    return _farewell(pid, client.ending, interrupted, args.foreground and client.started)
-
-
-def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int]) -> int:
-    """Show the ranks of a launcher together: on top the one that the others wait for."""
-    outcome = entered(pids, options, say_of, foreground=args.foreground)
-    say_failures(outcome)
-    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
-    every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
-    at_once = RanksAtOnce(outcome.done, args.for_s)
-    compare_sessions(list(outcome.done), at_once, narrate)
+    say = say_of if launched else (lambda rank: narrate)
+    ranks = entered(launched or [pid], options, say, foreground=args.foreground)
+    say_failures(ranks)
+    clients = ranks.done
     try:
-        interrupted = _watch_all(outcome, args.for_s, every_s, show)
+        if launched:
+            compare_sessions(list(clients), RanksAtOnce(clients, args.for_s), narrate)
+        else:
+            _begin(clients[pid], remedies, narrate)
+        interrupted = _watch(ranks, args, say)
     finally:
-        for pid, client in outcome.done.items():
+        for rank, client in clients.items():
             if args.foreground and client.started and client.ending is None:
                 for line in left_behind(client.detach()):
-                    say_of(pid)(line)
+                    say(rank)(line)
             client.close()
-    endings = [client.ending for client in outcome.done.values()]
-    over = [ending for ending in endings if ending is not None and ending.kind != "detached"]
-    if len(over) == len(endings) and not any(ending.decided for ending in over):
-        raise TargetGone("the ranks ended before they could be diagnosed")
-    if not args.foreground and None in endings:
-        narrate("the sessions continue")
-        NARRATOR.next_step(f"autobrrr detach {args.pid[0]}   (ends them)")
-    return outcome.exit_code(EXIT_INTERRUPTED if interrupted else EXIT_DONE)
+    ends_with_us = args.foreground and all(client.started for client in clients.values())
+    endings = [client.ending for client in clients.values()]
+    return ranks.exit_code(_farewell(pid, endings, interrupted, ends_with_us))
 
 
-def _watch_all(
-    ranks: RanksOutcome[Client],
-    for_s: float | None,
-    every_s: float,
-    show: Callable[[Diagnosis], None],
+def _begin(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None]) -> None:
+    if client.facts.metrics is not None:
+        say(f"metrics: {client.facts.metrics}")
+    if remedies:
+        _switch_on(client, remedies, say)
+
+
+def _watch(
+    ranks: RanksOutcome[Client], args: argparse.Namespace, say: Callable[[int], Callable[[str], None]]
 ) -> bool:
-    """Show all ranks until the time is up, their sessions end, or the user interrupts (true).
+    """Show one process, or all ranks together: on top the one that the others wait for.
+
+    Until the time is up, their sessions end, or the user interrupts (true).
 
     Raises:
         AutobrrrError: none of the sessions answers any more.
     """
     clients, latest, interrupted = ranks.done, dict[int, Diagnosis](), False
     failed: dict[int, AutobrrrError] = {}
-    end_s = None if for_s is None else time.monotonic() + for_s
+    end_s = math.inf if args.for_s is None else time.monotonic() + args.for_s
+    every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
+    is_alone = args.pid[0] in clients  # a launcher is none of its ranks
+
+    def running() -> list[int]:
+        return [pid for pid, each in clients.items() if each.ending is None and pid not in failed]
+
+    def look(pid: int, for_s: float) -> None:
+        """Take in what a session says in this time; how it stands now where there is none."""
+        try:
+            if for_s <= 0:
+                latest[pid] = clients[pid].snapshot()
+            for found in clients[pid].snapshots(for_s=for_s, every_s=every_s, on_activity=say(pid)):
+                latest[pid] = found
+        except AutobrrrError as error:
+            failed[pid] = error
+            if not is_alone:
+                say(pid)(error.message)
 
     def tell(*, final: bool) -> None:
-        if latest:
-            show(msgspec.structs.replace(together(list(latest.values()), ranks.missing), final=final))
+        found = list(latest.values())
+        shown = found[0] if is_alone else together(found, ranks.missing)
+        shown = msgspec.structs.replace(shown, final=final)
+        print(to_json(shown) if args.json else live_line(shown), flush=True)
 
     try:
-        while end_s is None or time.monotonic() < end_s:
-            running = [pid for pid, each in clients.items() if each.ending is None and pid not in failed]
-            if not running:
-                break
-            time.sleep(every_s)
-            looked = for_each(running, lambda pid: _look(clients[pid]), at_once=False)
-            latest |= looked.done
-            failed |= looked.failed
-            for pid, error in looked.failed.items():
-                say_of(pid)(error.message)
-            tell(final=False)
+        while (pids := running()) and (left_s := end_s - time.monotonic()) > 0:
+            before = dict(latest)
+            for pid in pids:
+                look(pid, min(every_s, left_s) / len(pids))
+            if latest != before and running():
+                tell(final=False)
     except KeyboardInterrupt:
         interrupted = True
-    tell(final=True)
+    for pid in clients.keys() - failed.keys():
+        look(pid, 0.0 if clients[pid].ending is None else LAST_WORDS_S)
     if len(failed) == len(clients):
         raise next(iter(failed.values()))
+    if latest:
+        tell(final=True)
     return interrupted
-
-
-def _look(client: Client) -> Diagnosis:
-    """The session at this moment, or as it ended."""
-    try:
-        return client.snapshot()
-    except TargetGone:
-        for last in client.snapshots():
-            return last
-        raise
 
 
 def _on_screen(
@@ -204,14 +197,11 @@ def _on_screen(
 
     def opened(on_wait: Callable[[str], None]) -> Client:
         client = open_session(pid, options, on_wait)
-        if client.facts.metrics is not None:
-            on_wait(f"metrics: {client.facts.metrics}")
-        if remedies:
-            _switch_on(client, remedies, on_wait)
+        _begin(client, remedies, on_wait)
         return client
 
     ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
-    return _farewell(pid, ending, False, False)
+    return _farewell(pid, [ending], False, False)
 
 
 def _words_of(args: argparse.Namespace) -> list[str]:
@@ -229,30 +219,22 @@ def _words_of(args: argparse.Namespace) -> list[str]:
     return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *named]
 
 
-def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float) -> bool:
-    """Show snapshots until the time is up, the session ends, or the user interrupts (true)."""
-    interrupted = False
-    try:
-        for snapshot in client.snapshots(for_s=for_s, every_s=every_s, on_activity=narrate):
-            show(snapshot)
-    except KeyboardInterrupt:
-        interrupted = True
-    if client.ending is None:
-        show(msgspec.structs.replace(client.snapshot(), final=True))
-    return interrupted
-
-
-def _farewell(pid: int, ending: SessionEnding | None, interrupted: bool, ended_with_us: bool) -> int:
-    if ending is not None and not ended_with_us:
-        narrate(f"the session ended: {ending.why}")
-        if ending.kind == "job ended" and not ending.decided:
+def _farewell(
+    pid: int, endings: Sequence[SessionEnding | None], interrupted: bool, ends_with_us: bool
+) -> int:
+    """What is said at the end. Of several ranks one that goes on counts, else one that could be judged."""
+    over = sorted((each for each in endings if each is not None), key=lambda each: not each.decided)
+    if len(over) == len(endings) and not ends_with_us:
+        narrate(f"the session ended: {over[0].why}")
+        if over[0].kind == "job ended" and not over[0].decided:
             raise TargetGone(f"process {pid} ended before it could be diagnosed")
-        if ending.kind in ("link lost", "removed"):
-            raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr attach again")
+        if over[0].kind in ("link lost", "removed"):
+            raise AutobrrrError(f"the agent has left process {pid}: {over[0].why}", "autobrrr attach again")
         return EXIT_DONE
-    if not ended_with_us:
-        narrate("the session continues")
-        NARRATOR.next_step(f"autobrrr detach {pid}   (ends it)")
+    if not ends_with_us:
+        several = len(endings) > 1
+        narrate("the sessions continue" if several else "the session continues")
+        NARRATOR.next_step(f"autobrrr detach {pid}   (ends {'them' if several else 'it'})")
     return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
 
@@ -275,7 +257,7 @@ def live_remedies(path: str, pid: int) -> list[RemedyChoice]:
     return live
 
 
-def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None] = narrate) -> None:
+def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None]) -> None:
     """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
     waiting, until_s = remedies, time.monotonic() + MEETING_S
     while waiting:
@@ -289,13 +271,3 @@ def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str]
         waiting = [each for each in waiting if each.remedy in early]
         if waiting:
             time.sleep(MEETING_EVERY_S)
-
-
-def _show_json(snapshot: Diagnosis) -> None:
-    if snapshot.final is not True:
-        snapshot = msgspec.structs.replace(snapshot, final=False)
-    print(to_json(snapshot), flush=True)
-
-
-def _show_line(snapshot: Diagnosis) -> None:
-    print(live_line(snapshot), flush=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,6 +14,7 @@ import pytest
 from autobrrr.attach import job_roles
 from autobrrr.cli.verbs import attach, detach
 from autobrrr.client import joined_session
+from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.joined_session import open_session, tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
@@ -128,16 +127,15 @@ def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
 def test_what_an_attach_in_the_foreground_leaves_in_the_job_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ending = SessionEnding(kind="detached", why="it waits", left=("the agent",), lost_lines=2)
     client = SimpleNamespace(
-        started=True, ending=None, facts=SimpleNamespace(metrics=None), detach=lambda: ending
+        started=True,
+        ending=None,
+        facts=SimpleNamespace(metrics=None),
+        detach=lambda: ending,
+        close=lambda: None,
     )
-
-    @contextmanager
-    def opened(*_: object, **__: object) -> Iterator[SimpleNamespace]:
-        yield client
-
     said: list[str] = []
     for name, stub in (
-        ("open_session", opened),
+        ("entered", lambda *_, **__: RanksOutcome(done={42: client})),
         ("ranks_of", lambda *_: []),
         ("one_pid", lambda *_: 42),
         ("session_options", lambda *_: None),
