@@ -34,9 +34,8 @@ from autobrrr.trace.trace_records import (
 )
 from autobrrr.trace.verdict.host_limit import host_limit
 from autobrrr.trace.verdict.trace_advice import advise, for_peers
-from autobrrr.trace.verdict.trace_findings import trace_findings
 from autobrrr.trace.verdict.trace_verdict import judge
-from autobrrr.trace.verdict.trace_warnings import trace_warnings
+from autobrrr.trace.verdict.trace_warnings import trace_findings, trace_warnings
 
 _NO_DEVICE = "no GPU operation in the trace"
 _SAID = (  # of a verdict, in the record of a device and of its trace

@@ -94,8 +94,7 @@ class HostTimeline:
     def nesting(self, thread: int) -> Nesting:
         """All events of a thread but the profiler's own overhead, which lies on a lane of its own."""
         if thread not in self._nestings:
-            host = self._trace.host
-            rows = self._rows(thread)
+            host, rows = self._trace.host, self._rows(thread)
             rows = rows[host.kind[rows] != OVERHEAD]
             self._nestings[thread] = nest(rows, host.start[rows], host.end[rows])
         return self._nestings[thread]
@@ -244,12 +243,8 @@ class HostTimeline:
         """The cause that a thread's own events give; 0 where there are none."""
         if thread not in self._marked:
             nesting = self.nesting(thread)
-            line = self.owners(thread)
             marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
-            value = (
-                np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value.astype(np.int8)
-            )
-            self._marked[thread] = ThreadLine(line.time, value)
+            self._marked[thread] = self.owners(thread).marked(marks)
         return self._marked[thread]
 
     def _overheads(self) -> ThreadLine:
@@ -260,10 +255,7 @@ class HostTimeline:
         if len(rows) == 0 or len(busy) > 1:
             return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int8))
         nesting = nest(rows, host.start[rows], host.end[rows])
-        line = nesting.owners()
-        causes = self._own[nesting.row]
-        value = np.where(line.value >= 0, causes[line.value], 0) if len(nesting) else line.value
-        return ThreadLine(line.time, value)
+        return nesting.owners().marked(self._own[nesting.row])
 
     def _unknown(self, thread: int) -> int:
         """What a launching thread did where nothing at all was recorded."""

@@ -34,14 +34,10 @@ class DeviceActivity(Struct, frozen=True, kw_only=True):
     def exposed_communication_ns(self) -> int:
         return self.communication.length_ns() - overlap_ns(self.communication, self.compute)
 
-    def exposed_memcpy_ns(self) -> int:
-        return joined(self.memcpy, self.compute, self.communication).length_ns() - self._kernels_ns()
-
-    def exposed_host_to_device_ns(self) -> int:
-        return joined(self.host_to_device, self.compute, self.communication).length_ns() - self._kernels_ns()
-
-    def _kernels_ns(self) -> int:
-        return joined(self.compute, self.communication).length_ns()
+    def beside_kernels_ns(self, copies: Union) -> int:
+        """How long copies run with no kernel."""
+        kernels = joined(self.compute, self.communication)
+        return copies.length_ns() - overlap_ns(copies, kernels)
 
 
 def activity(trace: Trace, gpu: GpuColumns) -> DeviceActivity:

@@ -169,15 +169,15 @@ def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[n
     """Contractions without tensor cores whose inputs are fp32, by shapes, else by the kernel's name."""
     found = np.zeros(len(gpu), np.bool_)
     rows = np.flatnonzero(contraction(class_))
-    known: dict[tuple[int, int], bool] = {}
+    if len(rows) == 0:
+        return found
     shaped = by.shaped[rows]
     seen = shaped != NOT_FOUND
     shapes = np.full(len(rows), -1, np.int64)
     shapes[seen] = trace.host.shape[shaped[seen]]  # a file may hold no event of the host at all
-    for row, name, shape in zip(rows.tolist(), gpu.name[rows].tolist(), shapes.tolist(), strict=True):
-        if (name, shape) not in known:
-            known[name, shape] = _is_fp32_plain(trace, name, shape)
-        found[row] = known[name, shape]
+    pairs, which = np.unique(np.stack([gpu.name[rows], shapes]), axis=1, return_inverse=True)
+    plain = np.array([_is_fp32_plain(trace, name, shape) for name, shape in pairs.T.tolist()], np.bool_)
+    found[rows] = plain[which.reshape(-1)]
     return found
 
 

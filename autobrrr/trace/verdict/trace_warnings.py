@@ -1,20 +1,26 @@
-"""What a reader of the figures has to know about the trace: one line each, nothing repaired.
+"""What a reader of the figures has to know about the trace, and what stands out in it: one line each.
 
-Totals stay what the file says; every doubt is said here.
+Totals stay what the file says; every doubt is said here, and nothing repaired. Findings are idle time in one
+place, time slices, waiting collectives.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autobrrr.diagnosis.thresholds import LEAST_SHOWN
+from autobrrr.diagnosis import thresholds
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
+from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import PARTS
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
 from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import DeviceAnalysis
+from autobrrr.trace.verdict.trace_advice import group_words
+
+HALF = 0.5  # of the idle time: a group of gaps that holds it is the one to look at
+IDLE_FROM = 0.1  # of the span: less idle time is no finding
 
 
 def trace_warnings(
@@ -131,6 +137,27 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
         ("operators_on_host", device.long_operators_ns),
         ("held_up", device.held_up_ns),
     ):
-        if ns > LEAST_SHOWN * device.span_ns:
+        if ns > thresholds.LEAST_SHOWN * device.span_ns:
             found.append(f"{where}{duration(ns)} of idle: {PARTS[part].words}")
+    return found
+
+
+def trace_findings(figures: DeviceAnalysis, steady: Steady) -> list[str]:
+    """The findings on one device."""
+    found = []
+    idle = figures.idle_ns / max(figures.span_ns, 1)
+    if figures.gap_groups and idle >= IDLE_FROM and figures.gap_groups[0].share >= HALF:
+        group = figures.gap_groups[0]
+        found.append(f"{percent(group.share)} of the idle time lies in one place: {group_words(group)}")
+    if steady.slice_ns is not None:
+        found.append(
+            f"{steady.time_slices} equal gaps of {duration(steady.slice_ns)} begin after the launch, with"
+            " nothing running: another process uses the device in turn"
+        )
+    spread = figures.signals.collective_spread
+    if spread is not None and spread >= thresholds.WAITS_TIMES:
+        found.append(
+            f"one collective takes up to {spread:.0f} times as long as its usual short call: it waits for a"
+            " peer"
+        )
     return found

@@ -45,6 +45,14 @@ def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> No
     assert len(read(target).gpu) == 3
 
 
+def test_members_of_a_compressed_trace_are_read_on_behind_padding(tmp_path: Path) -> None:
+    text = busy_scene(1, 3).text()
+    target = tmp_path / "trace.json.gz"
+    target.write_bytes(gzip.compress(text[:100]) + bytes(20_000) + gzip.compress(text[100:]))
+    trace = read(target)
+    assert (len(trace.gpu), trace.damage) == (3, None)
+
+
 def test_a_cut_file_gives_what_stands_before_the_cut_and_says_so(tmp_path: Path) -> None:
     text = busy_scene(2, 10).text()
     target = tmp_path / "cut.json"
