@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from autobrrr import paths
 from autobrrr.agent.wire import framing
 from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.job_python import job_python
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, InjectionWay, deadline_after, inject
 from autobrrr.attach.target_folder import TargetFolder, sweep
@@ -91,7 +93,11 @@ def enter(
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
         }
-        for name, data in code_bundle.files(entries).items():
+        shipped = dict(code_bundle.files(entries))
+        beside = job_python(pid) if target.python != sys.version_info[:2] else None
+        if beside is not None:
+            shipped["code"] = code_bundle.compiled_by(beside, shipped["source"]) or shipped["code"]
+        for name, data in shipped.items():
             place.write(name, data)
         place.write("boot.json", json.dumps(boot).encode())
         pauses_ns: list[int] = []

@@ -1,7 +1,8 @@
 """What is shipped into the target: the agent's modules, as code objects and as source.
 
-Our own Python makes the code objects. The loader takes them only where the magic number is the target's own,
-else it compiles the source on its thread.
+Our own Python makes the code objects, or the job's beside it where that is of another version. The loader
+takes them only where the magic number is the target's own, else it compiles the source on its thread, which
+keeps the job from running for a fifth of a second.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import functools
 import graphlib
 import marshal
 import re
+import subprocess
 from collections.abc import Container, Mapping
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType
+
+from autobrrr.attach.job_python import JobPython, run_bounded
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
@@ -27,6 +31,18 @@ TRACED = "<autobrrr importlib._bootstrap "
 # Functions of these files dynamo, meeting one in what a job compiles, leaves out and calls as they are. It
 # finds that by the beginning of the name; tracing one it would import a module that has none.
 NOT_TRACED = "<frozen importlib._bootstrap autobrrr "
+
+COMPILE_TIMEOUT_S = 8.0
+# Run by a job's Python; standard input and output are marshalled tuples.
+_COMPILER = f"""
+import marshal, sys, _frozen_importlib_external as external
+made = []
+for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
+    start = {TRACED!r} if name.startswith({REMEDIES!r}) else {NOT_TRACED!r}
+    code = compile(body, start + name + ">", "exec", dont_inherit=True)
+    made.append((name, is_package, marshal.dumps(code)))
+sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), {MARSHAL_VERSION}))
+"""
 
 # Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
 STUB = """
@@ -113,3 +129,18 @@ def files(made: tuple[Entry, ...] | None = None) -> Mapping[str, bytes]:
     """What is shipped, by the names of the files; the agent unless other entries are given."""
     shipped = made or entries()
     return {"code": code(shipped), "source": source(shipped)}
+
+
+def compiled_by(python: JobPython, body: bytes) -> bytes | None:
+    """The file `code`, of the file `source`, by a job's Python; None where it can't be run or fails."""
+    variables = dict(python.variables)
+    # Isolated mode ignores PYTHONHOME; where the job needs it, it is all that it gets.
+    flags = ["-s", "-S", "-B"] if "PYTHONHOME" in variables else ["-I", "-S", "-B"]
+    words = [python.name, *flags, "-c", _COMPILER]
+    try:
+        done = run_bounded(
+            words, input=body, timeout=COMPILE_TIMEOUT_S, executable=python.program, env=variables, cwd="/"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 and len(done.stdout) > 4 else None

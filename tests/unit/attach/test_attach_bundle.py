@@ -50,11 +50,21 @@ def load(entries: tuple[code_bundle.Entry, ...], kind: str) -> object:
     return bundle_loader.load("_autobrrr_test", kind, entries[1:], pause=lambda seconds: None)
 
 
-@pytest.mark.parametrize("kind", ["source", "code"])
+@pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
+def test_a_python_that_can_not_compile_means_source(program: str) -> None:
+    assert code_bundle.compiled_by(JobPython(program=program, name=program), b"x") is None
+
+
+@pytest.mark.parametrize("kind", ["source", "code", "compiled beside the job"])
 def test_the_agent_is_loaded_and_has_no_name_left(kind: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
     if kind == "code":
         entries = marshal.loads(code_bundle.code(entries)[4:])
+    elif kind == "compiled beside the job":
+        python = JobPython(program=sys.executable, name=sys.executable)
+        made = code_bundle.compiled_by(python, code_bundle.source(entries))
+        assert made is not None
+        entries, kind = marshal.loads(made[4:]), "code"
     start = load(entries, kind)
     assert callable(start)
     assert not [name for name in sys.modules if "_autobrrr" in name]
