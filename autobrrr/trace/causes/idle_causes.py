@@ -35,7 +35,9 @@ from autobrrr.trace.reading.trace_columns import (
     PYTHON,
     Flags,
     Trace,
+    among,
     coded,
+    distinct,
     used,
 )
 from autobrrr.trace.timeline.idle_gaps import Gaps
@@ -136,7 +138,7 @@ class HostTimeline:
         own = self._causes_of(thread)
         main = self.main_thread(thread)
         other = own if main == thread else self._causes_of(main)
-        times = np.unique(
+        times = distinct(
             np.concatenate([own.time, self._overhead.time] + ([other.time] if other is not own else []))
         )
         mine, theirs, overhead = own.at(times), other.at(times), self._overhead.at(times)
@@ -170,10 +172,10 @@ class HostTimeline:
                 continue
             operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
             long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
-            usual = self._usually_long(nesting, self.owners(each), np.unique(owner[long].astype(np.int64)))
+            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long].astype(np.int64)))
             value = np.where(
                 long,
-                np.where(np.isin(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
+                np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
                 value,
             )
         python = value == PYTHON_CODE
@@ -193,7 +195,7 @@ class HostTimeline:
         np.add.at(own, at[at >= 0], of[at >= 0])
         launches = nesting.holding(self._launching[nesting.row])
         like = host.name[nesting.row].astype(np.int64) * 2 + launches
-        usual = {key: np.median(own[like == key]) for key in np.unique(like[rows]).tolist()}
+        usual = {key: np.median(own[like == key]) for key in distinct(like[rows]).tolist()}
         chosen = [row for row in rows.tolist() if usual[int(like[row])] >= host_causes.USUALLY_LONG_NS]
         return np.array(chosen, np.int64)
 
@@ -287,7 +289,7 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
     if len(host):
         long = (host.end - host.start) >= host_causes.FIRST_USE_NS
         first = trace.gpu.correlation[first_operations(trace.gpu)]
-        loads = launching & long & np.isin(host.correlation, first)
+        loads = launching & long & among(host.correlation, first)
         slow = (own == host_causes.ALLOCATION) & (host.end - host.start >= host_causes.SLOW_ALLOCATION_NS)
         own[loads | slow] = host_causes.INITIALISATION
     return own
@@ -297,7 +299,7 @@ def _captured_until(trace: Trace, launching: Flags) -> int | None:
     """When the last launch was captured into a graph, where many were; `launching`: of each event."""
     host = trace.host
     rows = np.flatnonzero(launching & ~trace.named(host.name, re.compile("Graph").search))
-    lost = rows[~np.isin(host.correlation[rows], trace.gpu.correlation)]
+    lost = rows[~among(host.correlation[rows], trace.gpu.correlation)]
     if len(trace.gpu) == 0 or len(lost) <= host_causes.CAPTURED_FROM * len(rows):
         return None
     return int(host.start[lost].max())

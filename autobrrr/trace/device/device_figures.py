@@ -29,7 +29,7 @@ from autobrrr.trace.kernels.kernel_classes import (
     uses_tensor_cores,
 )
 from autobrrr.trace.kernels.kernel_table import contraction
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
 from autobrrr.trace.timeline.idle_gaps import idle_parts
 from autobrrr.trace.timeline.launches import NO_LAUNCH
 from autobrrr.trace.trace_records import (
@@ -227,10 +227,10 @@ def _signals(device: DeviceWork) -> DeviceSignals:
     length = gpu.end - gpu.start
     span = max(gaps.span_end - gaps.span_start, 1)
     matched = np.flatnonzero((device.call != NO_LAUNCH) & kernel)
-    calls = np.unique(device.call[matched])
+    calls = distinct(device.call[matched])
     per_call = np.bincount(np.searchsorted(calls, device.call[matched]), minlength=len(calls))
     many = calls[per_call > 1]
-    alone = matched[~np.isin(device.call[matched], many)]
+    alone = matched[~among(device.call[matched], many)]
     delay = gpu.start[alone] + device.clock.shift_ns - trace.host.end[device.call[alone]]
     counted = work.ideal_ns > 0
     counted_ns = int(length[work.counted].sum())
@@ -274,7 +274,7 @@ def _collective_spread(device: DeviceWork) -> float | None:
     rows = np.flatnonzero(device.work.class_ == CLASSES.index(COMMUNICATION))
     length, found = (gpu.end - gpu.start)[rows], None
     keys = gpu.name[rows].astype(np.int64) << 32 | gpu.grid[rows].astype(np.int64) + 1
-    for key in np.unique(keys).tolist():
+    for key in distinct(keys).tolist():
         own = length[keys == key]
         short = float(np.quantile(own, 0.1))
         if len(own) >= _SAME_COLLECTIVES and short > 0:

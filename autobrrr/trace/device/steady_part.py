@@ -26,7 +26,7 @@ from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_activity import activity, first_use_ns, unrecorded_until
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.device.time_parts import time_parts_ns
-from autobrrr.trace.reading.trace_columns import Flags, GpuColumns, chosen
+from autobrrr.trace.reading.trace_columns import Flags, GpuColumns, among, chosen
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.trace_steps import StepMark
 
@@ -119,7 +119,7 @@ def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | 
         return None
     copied = device.activity.host_to_device.start
     ends = gaps.end - device.clock.shift_ns
-    hit = np.isin(ends, copied)
+    hit = among(ends, copied)
     return int(loading[hit].sum()) / total
 
 

@@ -175,9 +175,9 @@ def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[n
     seen = shaped != NOT_FOUND
     shapes = np.full(len(rows), -1, np.int64)
     shapes[seen] = trace.host.shape[shaped[seen]]  # a file may hold no event of the host at all
-    pairs, which = np.unique(np.stack([gpu.name[rows], shapes]), axis=1, return_inverse=True)
-    plain = np.array([_is_fp32_plain(trace, name, shape) for name, shape in pairs.T.tolist()], np.bool_)
-    found[rows] = plain[which.reshape(-1)]
+    pairs, which = np.unique(gpu.name[rows].astype(np.int64) << 32 | shapes + 1, return_inverse=True)
+    plain = [_is_fp32_plain(trace, pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in pairs.tolist()]
+    found[rows] = np.array(plain, np.bool_)[which]
     return found
 
 

@@ -7,6 +7,7 @@ A stretch that the decoder refuses goes a slow way, event by event, and only it.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Generator, Iterable, Iterator
 
@@ -22,7 +23,7 @@ _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*")
 _START = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _LONGEST_START = 1 << 10  # bytes of a start that may stand across two blocks
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
-_LOOKED_THROUGH = 1 << 16  # bytes from the end, for a boundary: events are much smaller
+_LOOKED_THROUGH = 1 << 14  # bytes from the end, for a boundary: events are much smaller
 _TRIES = 3  # boundaries that may lie inside an event before the slow way is taken
 _PHASE = re.compile(rb'"ph"\s*:')
 _BETWEEN = b" \t\r\n,"
@@ -33,7 +34,7 @@ _HINT = "analyze reads what torch.profiler's export_chrome_trace writes, .json o
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Events that stood together, with their text and its place in the document."""
+    """Events that stood together; `text` begins with theirs, at `offset` in the document."""
 
     events: list[object]
     text: bytes
@@ -114,7 +115,7 @@ class Splitter:
                 text, self._offset, self.passed_over, self.mended, final=final
             )
             if events:
-                yield Batch(events=events, text=text[:used], offset=self._offset)
+                yield Batch(events=events, text=text, offset=self._offset)
             enough = 0 if used else 2 * len(text)
             self._offset += used
             text = text[used:]
@@ -123,13 +124,13 @@ class Splitter:
         """The events up to one of the last boundaries, and their bytes; None where none proves right."""
         found = _BOUNDARY.finditer(text, max(0, len(text) - _LOOKED_THROUGH))
         for cut in reversed([each.start() + 1 for each in found][-_TRIES:]):
-            piece = text[:cut]
+            piece = memoryview(text)[:cut]
             try:
-                events = EVENTS.decode(b"[%b]" % piece)
+                events = EVENTS.decode(b"".join((b"[", piece, b"]")))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             try:  # the decoder does not look at what it skips
-                piece.decode()
+                codecs.utf_8_decode(piece)
             except UnicodeDecodeError as error:
                 self.mended.add(self._offset + error.start, NOT_UTF8)
             return events, cut

@@ -61,6 +61,21 @@ def used(codes: NDArray[np.integer]) -> list[int]:
     return np.flatnonzero(np.bincount(codes)).tolist() if len(codes) else []
 
 
+def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values that occur, in order; quicker than numpy's where they come in sorted runs."""
+    ranked = np.sort(values, kind="stable")
+    return ranked[np.concatenate(([True], ranked[1:] != ranked[:-1]))] if len(ranked) else ranked
+
+
+def among(values: NDArray[np.int64], others: NDArray[np.int64]) -> Flags:
+    """Which values occur among the others."""
+    known = distinct(others)
+    if len(known) == 0:
+        return np.zeros(len(values), np.bool_)
+    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.asarray(known[place] == values, np.bool_)
+
+
 def chosen(columns: Columns, rows: NDArray[np.int64] | Flags) -> Columns:
     """The same columns of some rows; what is no column stays."""
     fields = {name: getattr(columns, name) for name in columns.__struct_fields__}

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace
+from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace, among
 
 Rows = NDArray[np.int64]
 NO_LAUNCH = -1
@@ -47,7 +47,7 @@ def find_calls(trace: Trace) -> LaunchCalls:
 def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.int64]) -> int:
     """Launch calls that share an id with one of these operations. `correlation`: of all host events."""
     mine = gpu.correlation[gpu.correlation > 0]
-    return int(np.isin(correlation[calls.launching], mine).sum())
+    return int(among(correlation[calls.launching], mine).sum())
 
 
 def first_operations(gpu: GpuColumns) -> Rows:

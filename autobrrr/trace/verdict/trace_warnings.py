@@ -13,7 +13,7 @@ from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import PARTS
-from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
+from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
 from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import DeviceAnalysis
@@ -79,7 +79,7 @@ def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) ->
     if len(launching) == 0:
         return []
     ids = trace.host.correlation[launching]
-    lost = int((~np.isin(ids, trace.gpu.correlation)).sum())
+    lost = int((~among(ids, trace.gpu.correlation)).sum())
     graphs = sum(device.signals.graph_launches for device in devices)
     if lost <= 0.01 * len(launching) or lost < 3:
         return []
