@@ -38,6 +38,7 @@ from autobrrr.tuner.job_under_test import JobUnderTest, LongEpochs, RemedyLost, 
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Decision, PairStanding, StopRule
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
+ALPHA = 0.02  # chance that one comparison's interval is ever wrong, both sides together
 LONGEST_SLICE_NS = 500_000_000
 SHORTEST_SLICE_NS = 100_000_000
 SILENCE_NS = 10_000_000_000
@@ -82,7 +83,6 @@ class Comparing:
     without: Arm
     with_it: Arm
     rule: StopRule
-    alpha: float
     deadline_ns: int
     step_ns: float
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
@@ -394,8 +394,8 @@ class _Run:
         return steps * self.step_ns + 2 * self.switch_ns
 
     def standing(self) -> PairStanding:
-        throughput = mean_interval(self.throughput, self.asked.alpha, winsorise=False)
-        typical = mean_interval(self.typical, self.asked.alpha)
+        throughput = mean_interval(self.throughput, ALPHA, winsorise=False)
+        typical = mean_interval(self.typical, ALPHA)
         return PairStanding(
             pairs=len(self.typical),
             interval=throughput if self.rare else typical,

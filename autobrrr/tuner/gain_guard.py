@@ -15,7 +15,6 @@ from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied
 from autobrrr.tuner.stop_rules import proof
 
 CHECK_NS = 10_000_000_000
-ALPHA = 0.02  # of one check
 
 
 def undo_losses(
@@ -37,7 +36,6 @@ def undo_losses(
         without=(),
         with_it=on,
         rule=proof(0.0, math.inf),
-        alpha=ALPHA,
         deadline_ns=bench.now_ns() + budget_ns,
         step_ns=step_ns,
     )

@@ -46,7 +46,7 @@ from autobrrr.tuner.job_under_test import (
     durations_ns,
     timed,
 )
-from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, PairStanding, proof, times_as_fast
+from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
@@ -408,8 +408,7 @@ class _LiveTuning:
             Comparing(
                 without=without,
                 with_it=with_it,
-                rule=PRECISION if stage == "final" else proof(settings.worthwhile, settings.horizon_ns),
-                alpha=settings.alpha,
+                rule=PRECISION if stage == "final" else proof(WORTHWHILE, settings.horizon_ns),
                 deadline_ns=deadline_ns,
                 slot_ns=slot_ns,
                 may_lose_ns=math.inf if stage == "final" else self.budget.limit_ns(surely),

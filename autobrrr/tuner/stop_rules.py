@@ -15,6 +15,7 @@ Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "canc
 """`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held;
 `unmeasured`: it computes on a device whose clock was not seen, so that nothing can be claimed."""
 
+WORTHWHILE = 0.01  # smallest gain worth having
 FEWEST_PAIRS = 6
 MOST_PAIRS = 600
 NARROW = 0.01  # half of an interval
@@ -79,5 +80,4 @@ PRECISION = proof(0.0, math.inf, fewest=2 * FEWEST_PAIRS, precise=True)
 
 def times_as_fast(interval: Interval) -> str:
     """The interval for people: `1.03x [1.02–1.04]`; it holds logarithms of factors on speed."""
-    mean, low, high = (math.exp(min(x, 50.0)) for x in (interval.mean, interval.low, interval.high))
-    return gain_words(mean, [low, high])
+    return gain_words(interval.factor, interval.speed())

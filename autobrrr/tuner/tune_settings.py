@@ -37,11 +37,5 @@ class TuneSettings:
     only: tuple[str, ...] = ()
     """Names of remedies; empty for all."""
 
-    alpha: float = 0.02
-    """Chance that one comparison's interval is ever wrong, both sides together."""
-
-    worthwhile: float = 0.01
-    """Smallest gain worth having."""
-
     seed: int = 0
     """Of the order of blocks."""

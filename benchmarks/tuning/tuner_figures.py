@@ -16,11 +16,9 @@ import numpy as np
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
-from autobrrr.tuner.stop_rules import proof
+from autobrrr.tuner.stop_rules import WORTHWHILE, proof
 from support.simulated.tuner import Effect, SimulatedJob
 
-ALPHA = 0.02
-WORTHWHILE = 0.01
 MINUTES_NS = 60_000_000_000
 CHOICE = Choice(remedy="optimizer.fused")
 MOST_STEPS = 2000
@@ -66,7 +64,6 @@ def run(kind: Kind, speed: float, seed: int) -> Comparison:
             without=(),
             with_it=(CHOICE,),
             rule=proof(WORTHWHILE, 30 * MINUTES_NS),
-            alpha=ALPHA,
             deadline_ns=job.now_ns() + 60 * MINUTES_NS,
             step_ns=kind.base_ns,
             seed=seed,

@@ -32,12 +32,11 @@ from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel, available_bytes
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.stop_rules import times_as_fast
+from autobrrr.tuner.stop_rules import WORTHWHILE, times_as_fast
 
 BUDGET_NS = 600_000_000_000
 MINUTE_NS = 60_000_000_000
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
-WORTHWHILE = 0.01
 WAIT_S = 1.0  # until other workers are looked at again
 
 

@@ -17,7 +17,6 @@ from autobrrr.relaunch.trial.live_trial import LiveTrial
 from support import relaunch
 
 pytestmark = pytest.mark.integration
-IPC_PRIVATE, IPC_STAT, IPC_RMID, IPC_CREAT = 0, 2, 0, 0o1000
 WAYS = r"""
 import ctypes, mmap, os, shutil, signal, socket, subprocess, sys, time
 HOME, SHARED = sys.argv[1:3]

@@ -102,7 +102,6 @@ def compared(
             without=(),
             with_it=(CHOICE,),
             rule=proof(0.01, HORIZON_NS),
-            alpha=0.02,
             deadline_ns=int(120_000 * MS),
             step_ns=truth_ns(scenario.without, 50),
             seed=seed,
