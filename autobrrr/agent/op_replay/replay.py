@@ -284,7 +284,7 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: fl
 
     Both are of one step, so that whatever else the machine had to do then lengthens both.
     """
-    more = sum(
+    more: float = sum(
         call[1] * (now / before - 1)
         for call, before, now in zip(step.calls, base, times, strict=True)
         if before and now
