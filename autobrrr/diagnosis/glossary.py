@@ -9,7 +9,6 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from autobrrr.agent.op_replay import replay
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Option, Remedy
 from autobrrr.diagnosis import thresholds
@@ -18,6 +17,7 @@ from autobrrr.diagnosis.signals import host_slack, uneven_steps
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, TIMELINE
 from autobrrr.errors import UsageError
+from autobrrr.op_replay import replay
 from autobrrr.records.wire_answers import Explained
 
 KINDS = (

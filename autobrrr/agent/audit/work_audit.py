@@ -25,9 +25,8 @@ from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.job_signals import Ours
 from ..live_torch.patches import first, patched
 from ..loop.root_modules import make_hook
-from ..op_replay import op_flops
 from ..phases.batch_shapes import batch_size, token_count
-from . import tensor_digests
+from . import op_flops, tensor_digests
 
 SEED = 1729
 FLOPS_EVERY = 4  # steps; operators are watched in one of so many, and the others run as they would

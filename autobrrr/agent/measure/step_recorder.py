@@ -16,8 +16,8 @@ from ..live_torch.dispatch_modes import unwatched
 from ..live_torch.torch_log import RECORDER, quiet
 from ..live_torch.torch_types import Tensor
 from ..loop.train_loop import TrainLoop
-from ..op_replay.step_record import STATE, WEIGHTS, Times
 from ..phases.phase_clock import NAMES
+from ..wire.recording import STATE, WEIGHTS, Times
 from .cpu_profiler import ProfiledStep, StepWatch
 from .kernel_times import Floors
 

@@ -22,8 +22,11 @@ from autobrrr.records import OpWork, ShadowProbe
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.sidecar.session.window_reader import Call, no_trace
 
-MODULES = ("op_flops", "step_record", "call_work", "player", "replay")  # each after what it imports
-ROOM = code_bundle.PACKAGE / "agent" / "op_replay"
+MODULES = (  # each after what it imports
+    "agent.wire.recording",
+    "agent.audit.op_flops",
+    *(f"op_replay.{name}" for name in ("step_record", "call_work", "player", "replay")),
+)
 TIMEOUT_S = 90.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 # What decides how torch computes and takes memory there.
@@ -54,13 +57,19 @@ Replay = Callable[[Mapping[str, object], int | None, OnReplay], None]
 _PROGRAM = """
 import marshal, sys, types
 given = sys.stdin.buffer
-package = sys.modules["op_replay"] = types.ModuleType("op_replay")
-package.__path__ = []
-for name, body in marshal.loads(given.read(int(given.readline()))):
-    module = sys.modules["op_replay." + name] = types.ModuleType("op_replay." + name)
-    module.__package__ = "op_replay"
+def made(name, body=""):
+    above, _, last = name.rpartition(".")
+    package = above and (sys.modules.get(above) or made(above))
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__package__ = above if body else name
+    module.__path__ = []
     exec(compile(body, "<autobrrr " + name + ">", "exec", dont_inherit=True), vars(module))
-sys.modules["op_replay.replay"].main()
+    if above:
+        setattr(package, last, module)
+    return module
+for name, body in marshal.loads(given.read(int(given.readline()))):
+    last = made("autobrrr." + name, body)
+last.main()
 """
 
 
@@ -133,7 +142,11 @@ def replayed(
     if python is None:
         return _abstained("the job's own Python can't be run from here")
     modules = marshal.dumps(
-        [(name, (ROOM / f"{name}.py").read_bytes()) for name in MODULES], code_bundle.MARSHAL_VERSION
+        [
+            (name, code_bundle.PACKAGE.joinpath(*name.split(".")).with_suffix(".py").read_bytes())
+            for name in MODULES
+        ],
+        code_bundle.MARSHAL_VERSION,
     )
     variables = {name: str(value.raw) for name, value in procfs.environ(pid, VARIABLES).items()}
     done = run_bounded(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from autobrrr.agent.op_replay.step_record import STATE, WEIGHTS
+from autobrrr.agent.wire.recording import STATE, WEIGHTS
 
 
 def recorded(

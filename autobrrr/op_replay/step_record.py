@@ -13,17 +13,13 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from ..agent.wire.recording import STATE, WEIGHTS
+
 LOADING = "enumerate(DataLoader)"
 STEPPING = "Optimizer.step#"
-WEIGHTS, STATE = (
-    "autobrrr weights",
-    "autobrrr state",
-)  # ranges of the recorder: what they touch was the job's own
 NO_WORK = ("profiler::", "c10d::")  # collectives move gradients, whose size no batch changes
 _OBSERVER = "[pytorch|profiler|"  # nodes of its own
 _NONE = "<None>"
-# What began in a step, in order: its name, nanoseconds, those of a kernel, and its phase.
-Times = list[tuple[str, int, int, str]]
 NOT_TIMED = ("", 0, 0, "other")
 MOST_LEFT, LEFT_OUT = 3, 0.1  # calls in a row that may not have been recorded; of all, at most
 _DTYPES = {

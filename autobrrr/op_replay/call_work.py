@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from . import op_flops
+from ..agent.audit import op_flops
 from .step_record import StepCall, StepValue, tensors_in
 
 TOP = 96

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from autobrrr.agent.op_replay import replay
-from autobrrr.agent.op_replay.player import CallPlayer, ReplayedStep, Sizes
-from autobrrr.agent.op_replay.step_record import read
+from autobrrr.op_replay import replay
+from autobrrr.op_replay.player import CallPlayer, ReplayedStep, Sizes
+from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
 Step = Callable[[], object]

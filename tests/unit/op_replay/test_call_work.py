@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.op_replay import replay
+from autobrrr.op_replay import replay
 from support.agent.recorded_steps import recorded
 
 FLOAT = 4

@@ -1,0 +1,8 @@
+"""What the agent and the replay of a recorded step both know of a recording."""
+
+from __future__ import annotations
+
+# Ranges of the recorder: what they touch was the job's own.
+WEIGHTS, STATE = "autobrrr weights", "autobrrr state"
+# What began in a step, in order: its name, nanoseconds, those of a kernel, and its phase.
+Times = list[tuple[str, int, int, str]]
