@@ -47,7 +47,7 @@ class PhaseClock:
         self.backwards = 0
         self.fires = 0
         self.quiet_calls = 0
-        self.samples = -1
+        self.samples, self.guessed = -1, False  # by a call without gradients
         self._tokens_loaded = 0
         self._tokens_of: tuple[int, int] = (0, 0)  # the root whose calls show tokens, and how many
         self.loss: object = None  # what the last backward was called on

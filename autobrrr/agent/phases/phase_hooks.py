@@ -210,9 +210,10 @@ def make_root(
             return
         with ours:
             door()
-            if phases.samples < 0 and not phases.loading:
-                phases.samples = batch_shapes.batch_size(args, kwargs)
             grad = grad_enabled()
+            # A call without gradients may act on one observation: the batch is what the step learns from.
+            if not phases.loading and (phases.samples < 0 or (grad and phases.guessed)):
+                phases.samples, phases.guessed = batch_shapes.batch_size(args, kwargs), not grad
             if phases.wants_tokens(key, grad=grad):
                 phases.tokens_called(key, batch_shapes.token_count(args, kwargs))
             phases.root_enter(key, perf_counter_ns(), grad=grad)

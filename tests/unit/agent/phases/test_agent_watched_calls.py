@@ -32,6 +32,19 @@ class OwnState(nn.Linear):
         return self.__dict__.copy()
 
 
+def test_the_batch_is_what_a_step_learns_from_not_what_it_acts_on() -> None:
+    model = nn.Linear(4, 3)
+    clock, take_off = by_phase_hooks(model)
+    clock.begin(0)
+    with torch.no_grad():
+        model(torch.ones(4))
+    assert clock.samples == 4
+    for rows in (2, 8):
+        model(torch.ones(rows, 4))
+        assert clock.samples == 2
+    take_off()
+
+
 def fail(error: BaseException) -> None:
     raise error
 
