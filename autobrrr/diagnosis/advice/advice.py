@@ -32,6 +32,7 @@ from autobrrr.records import (
 )
 
 CHANGES: Final = "changes-training"
+MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark")  # much, or nothing
 WORTH_SAYING = 1.03
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 
@@ -66,8 +67,8 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
     edits = ledger_edits(measured)
     edits += [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
     # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
-    first = [one for one in settings if one.expected is None]
-    rest = [one for one in settings if one.expected is not None] + edits + found
+    first = [one for one in settings if one.expected is None and one.remedy not in MAY_COST]
+    rest = [one for one in settings if one not in first] + edits + found
     sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST

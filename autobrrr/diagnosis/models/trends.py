@@ -57,10 +57,7 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    """Growth at most looks after our measurements: our own memory comes at once.
-
-    Before its first step a job imports and loads.
-    """
+    """Growth at most looks after our measurements: our own memory comes at once."""
     began_ns = max(measured.held[0][0], measured.measured_ns) if measured.held else 0
     looks = [one for one in measured.held if one[0] >= began_ns + SETTLED_NS]
     if not looks or not len(measured.step_ns):

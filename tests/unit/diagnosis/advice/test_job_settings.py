@@ -69,6 +69,12 @@ def test_compiling_anew_for_half_of_the_time_limits_the_step() -> None:
     assert judge(having(measured(), "recompiles", 0.4, detail=detail)).verdict.limit != "recompilation"
 
 
+def test_a_switch_that_may_cost_nothing_stands_behind_what_has_a_figure() -> None:
+    advice = judge(having(optimizer_bound(), "deterministic")).verdict.advice
+    assert advice[0].expected is not None
+    assert "edit.deterministic" in {one.remedy for one in advice}
+
+
 def test_predictions_of_edits_and_remedies_stand_in_one_order() -> None:
     job = having(optimizer_bound(), "denormals", 0.9)
     advice = judge(job).verdict.advice
