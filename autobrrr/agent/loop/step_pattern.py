@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 CYCLES = 3
 SETTLING_STEPS = 6
-PATIENCE = 32  # fires until what has not come three times by then is left out
+PATIENCE = 33  # fires until what has not come three times is left out: a step is what happens in between
 MOST_KNOWN = 1024  # a job may make an optimizer in each step
-RARE = 16  # what fires less often than once in so many is an exception: a step is what happens in between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ def find_pattern(fires: Sequence[int], known: Collection[int]) -> Pattern | None
     counts = {who: counted[who] for who in known}
     if min(counts.values()) < CYCLES and len(fires) < PATIENCE:
         return None
-    counts = {who: n for who, n in counts.items() if n * RARE >= len(fires)} or counts
+    counts = {who: n for who, n in counts.items() if n >= CYCLES} or counts
     rarest = min(counts.values())
     # Fires begin and end anywhere in a round, so equals may differ by one.
     anchor = [who for who, n in counts.items() if n <= rarest + 1][-1]

@@ -75,6 +75,10 @@ def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
     closings(steps, [A] * 20 + [B] + [A] * 40)
     assert steps.anchor == A
     assert closings(steps, [A, B, A]) == [True, False, True]
+    for usual, anchor in ((15, B), (16, A), (30, A)):
+        steps = StepPattern()
+        closings(steps, ([A] * usual + [B]) * 9)
+        assert steps.anchor == anchor
 
 
 def test_of_many_optimizers_the_last_closes_the_step() -> None:
