@@ -143,7 +143,8 @@ class FallbackMarks:
         cuda = getattr(self._torch, "cuda", None)
         self._watch("replay", getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay))
         self._watch("loader", loader_iterator_class(), "__next__", first(self._before_batch))
-        self._roots.step_ended()
+        if self._job.roots:
+            self._roots.stop()
         self._compiles |= compiled or self._roots.compiles
         if self._compiles:
             self._leave_modules()

@@ -175,6 +175,15 @@ class Waits:
         raise Refused("no module has been called yet")
 
 
+def test_scouts_wait_for_a_module_however_long_none_is_called(scouts: FallbackMarks) -> None:
+    for _ in range(2 * root_modules.TRIES):
+        scouts.put_on_rest(compiled=False)
+    model = Net()
+    model(torch.ones(1, 2))
+    scouts.put_on_rest(compiled=False)
+    assert (len(scouts._watches), dict(HOOKS)) == (1, {})
+
+
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecipeStartup]:
     step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
