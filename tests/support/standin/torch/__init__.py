@@ -42,6 +42,7 @@ class _C:
         return 0
 
     _len_torch_function_stack = _len_torch_dispatch_stack
+    _get_dispatch_stack_at = _get_function_stack_at = None  # there is none to get
 
 
 def get_num_threads():
