@@ -59,6 +59,10 @@ def test_convolution_weights_are_laid_out_and_back_with_their_values() -> None:
     assert torch.equal(fresh.model[1].weight, before)
     with pytest.raises(Refused, match="no 2-D convolution"):
         switched_on("layout.channels_last", training())
+    fresh.model.share_memory()
+    with pytest.raises(Refused, match="memory that other processes write"):
+        switched_on("layout.channels_last", fresh)
+    assert all(each.is_shared() for each in fresh.model.parameters())
 
 
 class DoublesHalf(nn.Linear):

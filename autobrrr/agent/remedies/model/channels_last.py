@@ -33,6 +33,8 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     weights = [(part, _weight(part)) for part in found if _weight(part) is not None]
     if not weights:
         raise Refused("the model has no 2-D convolution")
+    if any(str(each.device) == "cpu" and each.is_shared() for _, each in weights):
+        raise Refused("the parameters lie in memory that other processes write")  # each would get its own
     innermost = torch.channels_last
     todo = weakref.WeakSet(part for part, each in weights if not each.is_contiguous(memory_format=innermost))
     if not todo:
