@@ -21,8 +21,8 @@ from .registry import Remedy
 MARGIN = 1.2  # blocks that are free in the allocator are not all of the size that is wanted
 FLOOR = 0.1  # so much of each limit on the host's memory stays free
 LOOK_MS, RARE_LOOK_MS = 50, 250  # 0.1 to 0.2 ms of CPU a look, half of it without the GIL
-UNWATCHED_MS = 2000  # while nothing is on
 PLENTY_BYTES = 4 << 30  # so much can't be half taken between two rare looks: pages come at some GiB a second
+SETTLED_S = 2.0  # after a revert: what the remedy took may be given back late
 ANOTHER_S = 1.0  # after a revert, before an older remedy goes too
 
 
@@ -109,22 +109,25 @@ class MemoryWatch:
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
         self.root = root
         self._clock = clock
-        self._limits: list[tuple[MemoryLimit, int]] = []  # each with what it left before the newest remedy
-        self._due_s = self._patient_until_s = 0.0
-        self.every_ms = UNWATCHED_MS
+        # Each with the least that the job alone left of it: between steps, as remedies go on, it leaves most.
+        self._limits: list[tuple[MemoryLimit, int]] = []
+        self._due_s = self._settled_s = self._patient_until_s = 0.0
+        self.every_ms = RARE_LOOK_MS
         self.trouble: str | None = None
         self.peak_bytes: int | None = None  # of the job since `begin`
 
     def begin(self) -> None:
         """A remedy is about to go on."""
-        left = [(limit, limit.left()) for limit in host_limits(self.root)]
-        self._limits = [(limit, now) for limit, now in left if now is not None]
-        self.trouble, self.peak_bytes, self._due_s = None, None, 0.0
+        self._due_s = 0.0
+        self.look(on=False)
+        self.peak_bytes, self._due_s = None, 0.0
 
     def reverted(self) -> None:
         """A remedy is off: what it took is given back soon."""
+        now_s = self._clock()
+        self._settled_s = now_s + SETTLED_S
         if self.trouble is not None:
-            self.trouble, self._patient_until_s = None, self._clock() + ANOTHER_S
+            self.trouble, self._patient_until_s = None, now_s + ANOTHER_S
 
     def look(self, *, on: bool) -> bool:
         """Look where it is time; whether a remedy must be reverted now.
@@ -133,15 +136,19 @@ class MemoryWatch:
             on: A remedy of the session is on.
         """
         now_s = self._clock()
-        if not on:
-            self.trouble, self.every_ms = None, UNWATCHED_MS
-            return False
         if now_s < self._due_s:
             return False
+        if not self._limits:
+            self._limits = [(limit, limit.total_bytes) for limit in host_limits(self.root)]
         found = [(limit, before, now) for limit, before in self._limits if (now := limit.left()) is not None]
         is_plenty = all(now > PLENTY_BYTES for _, _, now in found)
-        self.every_ms = RARE_LOOK_MS if is_plenty else LOOK_MS
+        self.every_ms = LOOK_MS if on and not is_plenty else RARE_LOOK_MS
         self._due_s = now_s + self.every_ms / 1000
+        if not on:
+            self.trouble = None
+            if now_s >= self._settled_s:
+                self._limits = [(limit, min(before, now)) for limit, before, now in found]
+            return False
         used = [limit.total_bytes - now for limit, _, now in found if limit.of_group]
         if not used:
             used = [1024 * (figure(self.root / "proc/self/status", "VmRSS") or 0)]

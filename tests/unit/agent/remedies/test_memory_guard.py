@@ -11,7 +11,7 @@ import torch
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
-from autobrrr.agent.remedies.device_headroom import ANOTHER_S, MemoryWatch
+from autobrrr.agent.remedies.device_headroom import ANOTHER_S, SETTLED_S, MemoryWatch
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
 from autobrrr.agent.wire.ring_writer import StepRing
@@ -84,8 +84,10 @@ def test_a_recipe_needs_no_more_than_its_remedies_take(tmp_path: Path) -> None:
 def test_a_remedy_that_takes_half_of_what_was_free_is_reverted(tmp_path: Path) -> None:
     root = MemoryRoot(tmp_path, limit_mib=1000)
     active, clock = guarded(root, remedy())
-    root.use(400)
-    assert not active.look_at_memory()
+    for used_mib in (200, 400, 200):  # the job alone swings
+        root.use(used_mib)
+        clock.now_s += 1
+        assert not active.look_at_memory()
     applied = active.apply(Job(bare_torch()), "a", {})
     for used_mib, is_short in ((400, False), (690, False), (710, True)):
         root.use(used_mib)
@@ -131,6 +133,20 @@ def test_the_newest_remedy_goes_first_and_an_older_one_only_if_that_did_not_help
         clock.now_s += ANOTHER_S / 2
         assert not active.look_at_memory()
         clock.now_s += ANOTHER_S
+
+
+def test_what_a_remedy_still_holds_after_its_revert_is_not_taken_for_the_jobs_own(tmp_path: Path) -> None:
+    root = MemoryRoot(tmp_path, limit_mib=1000)
+    active, clock = guarded(root, remedy())
+    applied = active.apply(Job(bare_torch()), "a", {})
+    root.use(450)
+    active.undo(applied)
+    clock.now_s += SETTLED_S / 2
+    assert not active.look_at_memory()
+    active.apply(Job(bare_torch()), "a", {})
+    root.use(510)
+    clock.now_s += 0.1
+    assert active.look_at_memory()
 
 
 def test_without_a_memory_group_the_peak_is_that_of_the_process(tmp_path: Path) -> None:
