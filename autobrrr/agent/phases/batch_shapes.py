@@ -34,9 +34,13 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 
 def byte_count(batch: object) -> int:
     """Bytes of the tensors and arrays of a batch, as far as it shows them."""
+    found = 0
     with unseen():
-        sizes = [getattr(each, "nbytes", None) for each, _ in _arrays(batch, _DEEP)]
-        return sum(size for size in sizes if type(size) is int)
+        for each, _ in _arrays(batch, _DEEP):
+            with ANY:  # a sparse tensor raises
+                size = getattr(each, "nbytes", None)
+                found += size if type(size) is int else 0
+    return found
 
 
 def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
@@ -51,7 +55,7 @@ def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> in
 
 def _arrays(thing: object, deep: int) -> Iterator[tuple[object, tuple[int, ...]]]:
     """What has a shape in there, and its shape."""
-    shape: object = None
+    shape: object = ()
     with ANY:  # a nested tensor has no sizes, a property may raise anything
         shape = getattr(thing, "shape", None) if _is_array(thing) else None
     if isinstance(shape, tuple):

@@ -66,3 +66,5 @@ def test_a_step_in_which_training_begins_an_epoch_is_marked_and_one_with_an_eval
 def test_a_batch_is_as_large_as_what_it_holds() -> None:
     batch = {"x": torch.zeros(2, 8), "y": [torch.zeros(4, dtype=torch.int64), "text"]}
     assert batch_shapes.byte_count(batch) == 64 + 32
+    unlike = torch.eye(4).to_sparse(), torch.nested.nested_tensor([torch.ones(2), torch.ones(4)])
+    assert batch_shapes.byte_count([*unlike, torch.ones(2)]) == unlike[1].nbytes + 8
