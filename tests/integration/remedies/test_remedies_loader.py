@@ -140,6 +140,22 @@ def test_where_torch_can_not_start_workers_the_epoch_begins_without(monkeypatch:
     undo()
 
 
+def test_in_mid_epoch_the_iterator_shows_the_settings_of_a_loader_that_nobody_has_seen() -> None:
+    job, loader = Job(torch), DataLoader(Numbers(), batch_size=4)
+    job.saw_iterator(reading := iter(loader))
+    undos = apply(job, {**WORKERS, "batch.larger": {"factor": 2}})
+    assert (len(list(reading)), len(list(loader)), loader.num_workers) == (6, 3, 2)
+    for undo in undos:
+        undo()
+    assert (len(list(loader)), loader.num_workers) == (6, 0)
+    job.saw_iterator(busy := iter(DataLoader(Numbers(), batch_size=4, num_workers=2)))
+    with pytest.raises(Refused, match="has 2 workers already"):
+        apply(job, WORKERS)
+    with pytest.raises(Refused, match="has prefetch_factor=2 already"):
+        apply(job, {"loader.prefetch_factor": {"batches": 2}})
+    assert len(list(busy)) == 6
+
+
 def test_a_loader_that_is_made_anew_gets_workers_and_one_that_evaluation_reads_does_not() -> None:
     model = torch.nn.Linear(3, 1)
     first = DataLoader(Numbers(), batch_size=4)

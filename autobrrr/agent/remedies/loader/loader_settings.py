@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 from ...live_torch.live_job import Job
@@ -97,16 +98,24 @@ def _settled(settle: Settle, loader: Any) -> Mapping[str, object]:
     return settings
 
 
+def _shown_by(iterator: object) -> object:
+    """The settings of a loader that nobody has seen, as its iterator keeps them: behind a `_`."""
+    state = vars(iterator)
+    plain = {name.removeprefix("_"): value for name, value in state.items()}
+    return SimpleNamespace(**{"prefetch_factor": None, **plain, **state, "_iterator": iterator})
+
+
 def set_loaders(job: Job, settle: Settle) -> WatchedUndo:
     """Change the loaders of the job from their next epoch on.
 
     Raises:
         Refused: no loader is known, or the settings fit none of those that are; with every reason.
     """
-    if not job.loaders:
+    found = job.loaders or [_shown_by(each) for each in [job.iterator] if each is not None]
+    if not found:
         raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
     reasons: dict[str, RefusalCode] = {}
-    for loader in job.loaders:
+    for loader in found:
         try:
             _settled(settle, loader)
             break
