@@ -251,6 +251,7 @@ class RankSwitching:
         if change.get("do") == "undo":
             return None
         try:
+            refuse_sharded(self._loop.job)  # where steps are long it was not known when the ranks met
             applied = self._apply(change)
         except Refused as refused:
             return f"rank {self.rank}: {refused}"[:200]

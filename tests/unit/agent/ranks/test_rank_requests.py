@@ -53,6 +53,7 @@ class Alone:
             active=active,
             hot=self.hot,
             measuring=self.measuring,
+            job=SimpleNamespace(updated=[]),
             step_ns=10_000_000,
         )
         self.switching = RankSwitching(
@@ -103,6 +104,16 @@ def test_a_rank_that_is_being_measured_is_asked_again(
     assert reply["ok"] is ok
     assert ok or reply["why"] == "rank 0 is busy with traced steps"
     assert len([key for key in alone.register.kept if key.endswith(PLAN)]) <= MOST_TRIES
+
+
+def test_ranks_whose_parameters_were_seen_to_be_sharded_only_after_they_met_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = Alone(monkeypatch)
+    alone.switching._loop.job.updated.append(SimpleNamespace(device_mesh="of two"))
+    alone.switching.request(1, {"do": "apply", "remedy": "optimizer.fused"})
+    (reply,) = alone.steps(2000)
+    assert (reply["ok"], reply["why"]) == (False, "rank 0: the job's parameters are sharded over the ranks")
 
 
 def test_where_the_ranks_can_not_be_asked_the_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
