@@ -36,6 +36,7 @@ TREND_POINTS = 10
 ALONE_AT = 0.2  # cores that others take at most, for longer steps to be the job's own doing
 GROWS_AT = 0.10  # of a step, over the steps that were seen
 MEMORY_GROWS_BYTES, MEMORY_RISES = 16 << 20, 0.6  # over the looks; of them, those that find more than before
+MEMORY_RISES_ALWAYS = 0.9  # the same, if looks during our measurements count too
 PERIODIC_TIMES, PERIODS, REGULAR_AT = (
     1.4,
     3,

@@ -6,7 +6,7 @@ In: durations of steps, looks at the process. Out: `records.Trend`s. A slope is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,15 +57,26 @@ def _steps(measured: Measurements) -> Trend | None:
 
 
 def _memory(measured: Measurements) -> Trend | None:
-    """Growth at most looks after our measurements: our own memory comes at once."""
-    began_ns = max(measured.held[0][0], measured.measured_ns) if measured.held else 0
-    looks = [one for one in measured.held if one[0] >= began_ns + SETTLED_NS]
+    """Growth at most looks after our measurements, or at nearly all looks: our own memory comes at once.
+
+    Before its first step a job imports and loads, and within a long one memory comes and goes.
+    """
+    held, count = measured.held, len(measured.step_ns)
+    began_ns = max(held[0][0], measured.measured_ns) + SETTLED_NS if held else 0
+    found = _grows(measured, [one for one in held if one[0] >= began_ns], thresholds.MEMORY_RISES)
+    looks = [one for one in held if one[0] >= held[-1][0] - int(measured.step_ns.sum())]
+    if found is None and count >= len(looks) >= 2 * thresholds.TREND_POINTS:
+        found = _grows(measured, looks, thresholds.MEMORY_RISES_ALWAYS)
+    return found
+
+
+def _grows(measured: Measurements, looks: Sequence[tuple[int, int]], least: float) -> Trend | None:
     if not looks or not len(measured.step_ns):
         return None
     t, held = np.array(looks, dtype=np.float64).T
     a_ns = slope(t, held)
     grown, rises = a_ns * (t[-1] - t[0]), float(np.mean(np.diff(held) > 0))
-    if grown < thresholds.MEMORY_GROWS_BYTES or rises < thresholds.MEMORY_RISES:
+    if grown < thresholds.MEMORY_GROWS_BYTES or rises < least:
         return None
     each = a_ns * float(measured.step_ns.mean())
     return Trend(what="memory", kind="grows", per_step=each, first=float(held[0]), last=float(held[-1]))

@@ -69,10 +69,20 @@ def test_memory_that_comes_at_once_does_not_grow() -> None:
     assert trends(job(noise(1, 300, 0.01), [500.0] * 20 + [900.0] * 30)) == []
 
 
-def test_memory_that_grows_while_it_is_measured_may_be_ours() -> None:
-    growing = job(noise(1, 1900, 0.01), [500.0 + 3 * at for at in range(40)])
-    for at, told in ((10, 1), (30, 0)):
-        assert len(trends(dataclasses.replace(growing, measured_ns=growing.held[at][0]))) == told
+def test_memory_that_grows_while_it_is_measured_is_ours_unless_it_grows_all_the_time() -> None:
+    def seen(rss: list[float], steps: int = 1900, each: float = 1.0, measured_at: int = 24) -> list[str]:
+        growing = job(noise(1, steps, 0.01) * each, rss)  # 15.2 s of steps, in 15 s of looks
+        measured_ns = growing.held[measured_at][0]
+        return [one.what for one in trends(dataclasses.replace(growing, measured_ns=measured_ns))]
+
+    always = [500.0 + 3 * at for at in range(30)]
+    assert seen(always) == ["memory"]
+    assert seen(always, steps=19, each=100.0) == []  # in long steps it may come and go
+    assert seen(always, steps=300) == []  # most of the time there was no step
+    assert seen(always[:25] + [always[24]] * 5) == []
+    at_times = [held - 20 * (at % 5 == 4) for at, held in enumerate(500.0 + 6 * at for at in range(30))]
+    assert seen(at_times) == []
+    assert seen(at_times, measured_at=2) == ["memory"]
 
 
 def test_long_steps_at_a_period_are_told_and_those_that_come_as_they_like_are_not() -> None:
