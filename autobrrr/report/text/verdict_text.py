@@ -25,6 +25,7 @@ from autobrrr.report.pages.diagnosis_parts import (
 MOST_LINES = 16
 MOST_ADVICE = 3
 MOST_ROWS = 5
+LATER = ("over time", "memory", "ranks")  # below the lines that have the step's time
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
 SHORT = {
     "data wait": "data",
@@ -38,14 +39,16 @@ SHORT = {
 def verdict_text(found: Diagnosis, *, verbose: bool = False) -> str:
     """What a person wants to know after `diagnose`: who limits, your costliest line, what to do."""
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
-    busy = busy_words(found)
-    told = [Line(name="machine", text=busy)] if busy else []
-    told += verdict_lines(found)
+    busy, facts = busy_words(found), list(verdict_lines(found))
+    later = [one for one in facts if one.name in LATER and one.text != found.adds]
+    told = [one for one in facts if one not in later]
+    told += [Line(name="machine", text=busy)] if busy else []
     told += [
         Line(name="spent", text=", ".join(f"{name} {share(part)}" for name, part in bar.parts))
         for bar in step_bars(found)[:1]
     ]
-    told += _ledger_lines(found, None if verbose else MOST_ROWS)
+    room = MOST_LINES - 3 - len(told) - len(later)  # beside the head, one piece of advice and the cost
+    told += [*_ledger_lines(found, None if verbose else max(1, min(MOST_ROWS, room))), *later]
     evidence = found.evidence if verbose else [] if found.ledger else carrying(found)
     told += [Line(name=each.signal, text=each.note) for each in evidence]
     told += [_advised(each) for each in (found.advice if verbose else found.advice[:MOST_ADVICE])]

@@ -12,9 +12,11 @@ from autobrrr.quantities import duration
 from autobrrr.records import (
     Advice,
     Diagnosis,
+    LateRank,
     LedgerRow,
     Phases,
     Shares,
+    Trend,
     Where,
 )
 from autobrrr.report.page_text import section_text
@@ -70,6 +72,18 @@ def test_a_page_and_a_screen_hold_every_line_of_the_ledger_and_all_advice() -> N
     for advice in found.advice:
         assert advice.remedy in shown
     assert shown.count("train.py:22 guard") == 2  # the costliest line, and its row
+
+
+def test_a_full_verdict_keeps_its_costliest_lines_and_the_first_advice() -> None:
+    grows = Trend(what="step", kind="grows", per_step=1e3, first=1e6, last=2e6)
+    late = LateRank(rank=1, pid=7)
+    found = msgspec.structs.replace(
+        OVERHEAD, where=[GUARD], ledger=ROWS, trends=[grows] * 3, straggler=late, regime="memory", adds="adds"
+    )
+    names = [line[2:15].strip() for line in verdict_text(found).splitlines()[1:]]
+    assert names[:5] == ["your line", "memory", "step", "spent", "where"]
+    assert names.index("where") < names.index("over time") < names.index("ranks") < names.index("remedy")
+    assert len(names) < MOST_LINES
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS.values(), ids=SNAPSHOTS)
