@@ -99,6 +99,9 @@ class Blocks:
         while packed := packed or self._stream.read(_FED_BYTES):
             if not inside:
                 packed, inflater = packed.lstrip(b"\0"), isal_zlib.decompressobj(wbits=_GZIP)  # after padding
+                if self.bytes_read and packed and packed[0] != 0x1F:
+                    self.damage = "behind the compressed stream stands something else, which is not read"
+                    return
             if packed:
                 yield inflater.decompress(packed, self._block_bytes)
                 inside = not inflater.eof

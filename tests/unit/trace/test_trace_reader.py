@@ -51,6 +51,10 @@ def test_members_of_a_compressed_trace_are_read_on_behind_padding(tmp_path: Path
     target.write_bytes(gzip.compress(text[:100]) + bytes(20_000) + gzip.compress(text[100:]))
     trace = read(target)
     assert (len(trace.gpu), trace.damage) == (3, None)
+    target.write_bytes(gzip.compress(text) + b"more")
+    trace = read(target)
+    assert len(trace.gpu) == 3
+    assert "behind the compressed stream stands something else" in (trace.damage or "")
 
 
 def test_a_cut_file_gives_what_stands_before_the_cut_and_says_so(tmp_path: Path) -> None:
