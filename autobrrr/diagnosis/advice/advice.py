@@ -21,15 +21,7 @@ from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.records import (
-    LIMIT_OF_REGIME,
-    NAMES_NOBODY,
-    Advice,
-    Diagnosis,
-    ExactnessClass,
-    Reach,
-    Verdict,
-)
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
 
 CHANGES: Final = "changes-training"
 MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark")  # much, or nothing

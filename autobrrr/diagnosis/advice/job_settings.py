@@ -60,9 +60,8 @@ def _update(measured: Measurements, fact: SettingFact) -> float | None:
     parts = step_parts(measured)
     share = None if parts is None else parts.phase.get("optimizer")
     dearer = DENORMAL_TIMES * fact.value
-    return (
-        None if share is None else share * (dearer / (1 + dearer) if fact.name == "denormals" else fact.value)
-    )
+    part = dearer / (1 + dearer) if fact.name == "denormals" else fact.value
+    return None if share is None else share * part
 
 
 def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:

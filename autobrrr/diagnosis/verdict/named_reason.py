@@ -11,12 +11,7 @@ from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
-from autobrrr.diagnosis.models.sampled_frames import (
-    busiest,
-    in_collective,
-    in_loading,
-    in_own_code,
-)
+from autobrrr.diagnosis.models.sampled_frames import busiest, in_collective, in_loading, in_own_code
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading

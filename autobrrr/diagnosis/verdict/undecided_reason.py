@@ -95,11 +95,7 @@ def _foreign(case: JudgedCase) -> Undecided | None:
 def _busy(case: JudgedCase) -> Undecided | None:
     if case.busy < thresholds.BUSY_AT or (case.busy < thresholds.WITHHELD_AT and not _shaken(case)):
         return None
-    return (
-        "unknown",
-        Sentence(adds=WITHHELD),
-        _again(case),
-    )
+    return "unknown", Sentence(adds=WITHHELD), _again(case)
 
 
 def _shaken(case: JudgedCase) -> bool:
