@@ -414,13 +414,7 @@ class TrainLoop:
         self.step_ns = max(1, (now - self._looked_at_ns) // max(1, steps))
         hot.seq = self._looked_at_seq = seq + 1
         hot.flags = 0
-        boundary = Boundary(
-            job=self.job,
-            seq=seq + 1,
-            now_ns=now,
-            last_step_ns=last_ns,
-            last_flags=flags,
-        )
+        boundary = Boundary(job=self.job, seq=seq + 1, now_ns=now, last_step_ns=last_ns, last_flags=flags)
         self._heard = hot.knocks
         self._work(boundary)
         if not hot.live:
@@ -431,10 +425,7 @@ class TrainLoop:
     def _finish_sample(self, now: int, extra: int) -> int:
         fires = 0 if extra or self.steps.source != "optimizer" else 1
         fields = self._sampling.finish(
-            now,
-            fires=fires,
-            forward_measured=self.hooks.roots_on,
-            optimizer_measured=self.hooks.updates_on,
+            now, fires=fires, forward_measured=self.hooks.roots_on, optimizer_measured=self.hooks.updates_on
         )
         self._pages.write_sampled(self.hot.seq, fields)
         self.sampled_steps += 1

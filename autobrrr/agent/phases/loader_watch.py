@@ -88,10 +88,7 @@ def _whole(value: object) -> int | None:
 
 
 def make_next(
-    original: Callable[..., object],
-    phases: PhaseClock,
-    watch: LoaderWatch,
-    ours: Ours,
+    original: Callable[..., object], phases: PhaseClock, watch: LoaderWatch, ours: Ours
 ) -> Callable[..., object]:
     """`_BaseDataLoaderIter.__next__`, timed."""
 

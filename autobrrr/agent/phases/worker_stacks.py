@@ -98,9 +98,7 @@ class Memory:
             raise NoStack("no table of lines")
         lines = self.read(table + bytes.__basicsize__ - 1, length)
         stand_in = _read.__code__.replace(
-            co_code=bytes(2 * words[2]),
-            co_linetable=lines,
-            co_firstlineno=_whole(words, layout.first_line),
+            co_code=bytes(2 * words[2]), co_linetable=lines, co_firstlineno=_whole(words, layout.first_line)
         )
         file = self._text(words[layout.file // WORD])
         return file, self._text(words[layout.name // WORD]), stand_in
