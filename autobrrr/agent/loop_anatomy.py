@@ -35,11 +35,6 @@ def _read(loop: TrainLoop) -> dict[str, object]:
     optimizers = job.optimizers
     tensors, elements, size = _count(job.updated)
     _, _, state_size = _count(_states(optimizers))
-    notes: list[str] = []
-    if loop.roots.scripted:
-        notes.append("TorchScript modules")
-    if loop.steps.relearned:
-        notes.append(f"the step pattern changed {loop.steps.relearned} times")
     return {
         "source": loop.steps.source,
         "optimizers": [type(optimizer).__name__ for optimizer in optimizers],
@@ -53,7 +48,7 @@ def _read(loop: TrainLoop) -> dict[str, object]:
         "compiled": loop.check.compiled(job.roots),
         "loader_workers": loop.loader.workers,
         "loader_prefetch": loop.loader.prefetch,
-        "notes": notes,
+        "notes": ["TorchScript modules"] if loop.roots.scripted else [],
         "train_tid": loop.train_tid or None,
         "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
         "uneven": _uneven(job.roots),
