@@ -144,7 +144,7 @@ class RankSwitching:
                 self._loop.hot.poke()
             time.sleep(self.pump() / 1000)
         self._leaves = self._member.leaving = True
-        while self.holds and time.monotonic() < until_s and self._loop.hot.live:
+        while self._member.held is not None and time.monotonic() < until_s and self._loop.hot.live:
             self._end_held()
             self._loop.hot.poke()
             time.sleep(BUSY_MS / 1000)

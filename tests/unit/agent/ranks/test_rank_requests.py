@@ -135,3 +135,13 @@ def test_a_rank_that_leaves_tries_nothing_again(monkeypatch: pytest.MonkeyPatch)
     (reply,) = alone.steps(1)
     assert reply["why"] == "rank 0 is leaving"
     assert not alone.switching.holds
+
+
+def test_a_rank_that_leaves_waits_for_no_request_while_training_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = Alone(monkeypatch)
+    alone.switching.request(1, UNDO)
+    alone.switching.leave(keep=True, patience_s=1.0)  # there is no sleep in this clock
+    (reply,) = alone.steps(3)
+    assert reply["why"] == "rank 0 is leaving"
