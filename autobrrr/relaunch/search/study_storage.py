@@ -144,6 +144,7 @@ def connect(place: Address) -> Storage:
             raise AutobrrrError(f"{place.shown}: {error}") from None
         except (SQLAlchemyError, StorageInternalError) as error:
             raced = isinstance(_innermost(error), IntegrityError | ProgrammingError)
+            raced = raced or "already exists" in str(error)  # as SQLite says it
             final = any(each in str(error) for each in ("permission denied", "connection option"))
             if not raced or final or attempt == RACES - 1:
                 raise unusable(place, error) from None

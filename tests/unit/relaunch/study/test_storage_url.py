@@ -98,3 +98,18 @@ def test_a_server_that_does_not_answer_ends_the_worker_with_one_line() -> None:
         with pytest.raises(AutobrrrError, match="used: server closed") as told, opened.answering():
             raise error
         assert told.value.exit_code == 1
+
+
+def test_a_worker_that_made_the_tables_of_a_file_at_the_same_time_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers: list[object] = [refused("table studies already exists"), None]
+
+    def opened(place: study_storage.Address) -> object:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(study_storage, "_open", opened)
+    study_storage.connect(study_storage.address(f"sqlite:///{tmp_path}/study.db"))
+    assert answers == []
