@@ -15,6 +15,7 @@ from autobrrr.trace.reading.trace_events import EVENT
 
 NOT_UTF8 = "a byte that is no UTF-8"
 _GAP = re.compile(r"[ \t\r\n,]*")
+_OBJECT = re.compile(r'\{[ \t\r\n]*"')  # with a member: a parser's error costs a walk through all before it
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN = json.JSONDecoder(strict=False, parse_float=str, parse_int=str, parse_constant=str)  # digits are kept
 
@@ -79,7 +80,8 @@ def one_by_one(
 
 def _next_event(text: str, at: int) -> int:
     """Where the next object with a phase begins; the end of the text where there is none."""
-    while (at := text.find("{", at)) >= 0:
+    while (found := _OBJECT.search(text, at)) is not None:
+        at = found.start()
         try:
             value, _ = _PLAIN.raw_decode(text, at)
         except (ValueError, RecursionError):
