@@ -193,7 +193,9 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
             say(verdict_line(await_verdict(client, before_tuning(for_s), say)))
         return client.snapshot()
 
-    return clients[together(list(_of_all(clients, ready).values())).pid]
+    judged = list(_of_all(clients, ready).values())
+    _of_all(clients, lambda pid: clients[pid].hold())  # a rank that measures can't switch
+    return clients[together(judged).pid]
 
 
 def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:

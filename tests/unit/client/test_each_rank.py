@@ -73,3 +73,30 @@ def test_ranks_that_can_not_switch_together_are_refused_before_anything_is_measu
     clients = {100 + number: Sharded() for number in range(2)}
     with pytest.raises(AutobrrrError, match="sharded"):
         each_rank.ready_to_tune(clients, 60.0, lambda pid: print)  # type: ignore[arg-type]
+
+
+def test_ranks_measure_nothing_more_once_they_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Met:
+        started = False
+
+        def snapshot(self) -> Diagnosis:
+            return msgspec.structs.replace(rank(0), pid=100, anatomy=as_record(anatomy(), Anatomy))
+
+        def together(self, log: str = "") -> str:
+            done.append("meets")
+            return "log"
+
+        def hold(self) -> None:
+            done.append("holds")
+
+    class Compared:
+        def __init__(self, *_: object) -> None: ...
+
+        def take_part(self, *_: object) -> None:
+            done.append("is timed")
+
+    monkeypatch.setattr(each_rank, "RanksAtOnce", Compared)
+    each_rank.ready_to_tune({100: Met(), 101: Met()}, 60.0, lambda pid: print)  # type: ignore[dict-item]
+    assert done == ["meets"] * 2 + ["is timed"] * 2 + ["holds"] * 2
