@@ -65,7 +65,6 @@ def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
             folder=folder,
             environment={"PATH": os.defpath, "HOME": str(place)},
             runtime=place / "r",
-            cache=place / "c",
         ) as factory:
 
             def account(**files: Path) -> list[RunAccount]:
