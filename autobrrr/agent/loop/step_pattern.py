@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 CYCLES = 3
 SETTLING_STEPS = 6
-PATIENCE = 33  # fires until what has not come three times is left out: a step is what happens in between
+PATIENCE = 48  # fires until what has not come three times is left out: a step is what happens in between
 MOST_KNOWN = 1024  # a job may make an optimizer in each step
 
 
@@ -84,7 +84,9 @@ class StepPattern:
             self.start_over("optimizer")
         is_new = who not in self._known
         if is_new:
-            self.relearned += self.pattern is not None
+            if self.pattern is not None:
+                self.relearned += 1
+                self._known.clear()  # it may have come in place of them; who fires on is met again
             self._forget()
             self._known[who] = None
             if len(self._known) > MOST_KNOWN:

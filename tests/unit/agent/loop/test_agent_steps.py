@@ -72,7 +72,7 @@ def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None
 
 def test_an_optimizer_that_fires_now_and_then_is_no_step() -> None:
     steps = StepPattern()
-    closings(steps, [A] * 20 + [B] + [A] * 40)
+    closings(steps, [A] * 20 + [B] + [A] * 50)
     assert steps.anchor == A
     assert closings(steps, [A, B, A]) == [True, False, True]
     for usual, anchor in ((15, B), (16, A), (30, A)):
@@ -98,6 +98,13 @@ def test_a_new_optimizer_makes_it_learn_anew() -> None:
     closings(steps, [B] * 40)
     assert steps.anchor == B
     assert not steps.settling
+
+
+def test_optimizers_that_come_in_place_of_others_settle_as_soon_as_the_first() -> None:
+    steps = StepPattern()
+    closings(steps, [A, B] * 20)
+    closings(steps, [3, 4] * 4)
+    assert steps.anchor == 4
 
 
 def test_an_anchor_that_stops_firing_is_given_up() -> None:
