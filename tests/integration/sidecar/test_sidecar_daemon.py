@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -250,7 +249,6 @@ def test_a_session_with_the_tuner_at_work_can_be_ended(job: FakeJob) -> None:
         worker = threading.Thread(target=tune)
         worker.start()
         eventually(lambda: other.snapshot().state == "tuning")
-        time.sleep(1)
         assert other.detach().left == ()
         worker.join(20)
         # The tuner may have come to its end before the session did, or not.

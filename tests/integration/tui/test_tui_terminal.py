@@ -46,7 +46,7 @@ def test_a_person_looks_around_leaves_comes_back_and_detaches(
     screen = terminal("attach", str(target.pid))
     screen.until(lambda s: regime(s) == "measuring")
     screen.until(lambda s: "median" in s.text and "phases" in s.text and "cost" in s.text)
-    for key, word in (("1", "median step of each second"), ("2", "evidence"), ("3", "optimizer.fused")):
+    for key, word in (("1", "median step of each second"), ("2", "shares"), ("3", "optimizer.fused")):
         screen.press(key)
         screen.until(lambda s, word=word: word in s.text)
     screen.resize(60, 16)
