@@ -220,8 +220,8 @@ def test_the_ranks_of_a_launcher_are_tuned_by_one_of_them_and_all_sessions_stay(
     launched: dict[int, FakeClient],
 ) -> None:
     assert autobrrr.tune(6) == TUNED
-    assert launched[8].done == ["together", "hold", "unsubscribe", "stay", "tune", "close"]
-    assert launched[9].done == ["together", "hold", "unsubscribe", "stay", "close"]
+    assert launched[8].done == ["together", "hold", "unsubscribe", "hold", "stay", "tune", "close"]
+    assert launched[9].done == ["together", "hold", "unsubscribe", "hold", "stay", "close"]
 
 
 def test_ranks_that_can_not_switch_together_are_not_tuned(launched: dict[int, FakeClient]) -> None:
