@@ -103,7 +103,7 @@ def enter(
         pauses_ns: list[int] = []
 
         def ask(way: InjectionWay) -> None:
-            """Have the agent loaded; where that fires too late it does nothing."""
+            """Load the agent. A call that fires too late does nothing."""
             stub = code_bundle.stub(place.path)
             taken = inject(pid, stub, folder=place.path, way=way, program=target.program)
             pauses_ns.append(taken.pause_ns)

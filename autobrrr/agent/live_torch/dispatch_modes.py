@@ -68,8 +68,8 @@ def foreign_mode(torch: ModuleType) -> str | None:
             # What `torch.set_default_device` puts on only says where tensors are made.
             home = str(type(mode).__module__).partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
-                return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
-    return "hooks of the job's own on saved tensors are active" if saves_by_hooks(torch) else None
+                return f"your script has a torch {kind} mode on ({type(mode).__name__})"
+    return "your script has hooks on saved tensors" if saves_by_hooks(torch) else None
 
 
 @functools.lru_cache(maxsize=1)

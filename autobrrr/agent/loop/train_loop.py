@@ -244,7 +244,7 @@ class TrainLoop:
         return self.active.apply(self.job, name, options, allowed=allowed, together=together)
 
     def undo(self, applied: AppliedRemedy) -> str | None:
-        """Switch a remedy off, between two steps; why, where that failed."""
+        """Undo a remedy between two steps. Returns why it failed, or None."""
         self.hooks_off()
         failed = self.active.undo(applied)
         if not self.compiled_by_user and "module.code" in applied.remedy.targets:

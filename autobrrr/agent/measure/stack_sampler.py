@@ -99,7 +99,7 @@ class Sleeps:
     """Whether a look finds the thread where it was before, and whether it slept in between.
 
     Args:
-        clock: How long it has run and waited for a CPU; None where that can't be read.
+        clock: How long the thread ran and waited for a CPU, or None if unreadable.
     """
 
     def __init__(self, clock: Callable[[], int | None]) -> None:

@@ -67,7 +67,7 @@ class GarbageClock:
 def loss_finite(loss: object) -> int:
     """FINITE or NOT_FINITE of a plain scalar tensor on the CPU, read from its memory, else UNKNOWN.
 
-    Operators would be dispatched: a mode of ours or of the job would see them.
+    An operator would be dispatched, and any active torch mode would see it.
     """
     kind, at = "", 0
     with OF_TORCH:  # a wrapper may have no storage

@@ -214,7 +214,7 @@ class RankSwitching:
             request.plan = plan
 
     def _conclude(self, request: SwitchRequest, plan: SwitchPlan) -> None:
-        """A plan of ours has been dropped."""
+        """Our plan was dropped."""
         kind, why = self._member.refusal(plan)
         request.tries, request.plan = request.tries + 1, None
         request.after_ns = time.perf_counter_ns() + (LEAD_NS << request.tries)

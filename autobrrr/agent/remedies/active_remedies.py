@@ -209,7 +209,7 @@ class ActiveRemedies:
             )
 
     def undo(self, applied: AppliedRemedy) -> str | None:
-        """Undo one; why, where that failed (it then counts as gone)."""
+        """Undo one remedy. Returns why it failed; the remedy counts as gone either way."""
         self._applied.remove(applied)
         self.memory.reverted()
         self.arm += 1

@@ -1,8 +1,8 @@
 """What is shipped into the target: the agent's modules, as code objects and as source.
 
-Our own Python makes the code objects, or the job's beside it where that is of another version. The loader
-takes them only where the magic number is the target's own, else it compiles the source on its thread, which
-keeps the job from running for a fifth of a second.
+Our own Python compiles the code objects. If the job runs another version, the job's Python compiles them in a
+process of its own. The loader takes them only if the magic number matches. Otherwise it compiles the source
+on the agent's thread, which stops the job for a fifth of a second.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def _refuse_without_tools() -> None:
 
 
 def second_order_file(modules: Mapping[str, ModuleType]) -> str | None:
-    """The first of the job's own source files that differentiates gradients, by name; None if none does."""
+    """Name of the user's first source file that differentiates gradients, or None."""
     for file in own_files(modules)[:MOST_FILES]:
         try:
             with open(file, encoding="utf-8", errors="replace") as text:

@@ -203,9 +203,9 @@ class Sees(TorchFunctionMode):
     ("watch", "why"),
     [
         (torch.autograd.profiler.profile, "a profiler of the job's own is recording"),
-        (lambda: FlopCounterMode(display=False), "a torch dispatch mode of the job's own"),
-        (Sees, "a torch function mode of the job's own"),
-        (torch.autograd.graph.save_on_cpu, "hooks of the job's own on saved tensors"),
+        (lambda: FlopCounterMode(display=False), "your script has a torch dispatch mode on"),
+        (Sees, "your script has a torch function mode on"),
+        (torch.autograd.graph.save_on_cpu, "your script has hooks on saved tensors"),
     ],
 )
 def test_posted_work_waits_while_the_job_watches_but_not_for_ever(
