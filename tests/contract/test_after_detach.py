@@ -63,7 +63,6 @@ def told() -> Iterator[Ask]:
 
         def ask(kind: str, *asked: dict[str, object]) -> list[object]:
             process = job(kind)
-            assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write("".join(json.dumps(each) + "\n" for each in asked))
             process.stdin.flush()

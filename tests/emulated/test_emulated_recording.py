@@ -41,7 +41,6 @@ def test_gradients_do_not_stay_in_a_graphs_memory() -> None:
                     return gradient.detach()
 
             Replayed.apply(parameter).backward()
-            assert parameter.grad is not None
             assert (parameter.grad.data_ptr() == gradient.data_ptr()) == (not copied)
         undo()
         assert all(parameter._backward_hooks is None for parameter in module.parameters())

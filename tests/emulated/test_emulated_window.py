@@ -126,7 +126,6 @@ def test_a_stream_that_runs_ahead_of_a_full_queue_makes_no_idle_device(tmp_path:
         window = read_window(*next_window(peer))
         assert (window.status, window.why) == ("ok", None)
         assert window.gaps[0].busy_ns < 0.9 * window.gaps[0].span_ns  # what was queued before it is not seen
-        assert window.verdict is not None
         assert window.verdict.limit == "kernels", window.verdict.limit_reason
         peer.ask("detach", keep=False)
         job.output()

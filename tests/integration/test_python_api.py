@@ -66,7 +66,6 @@ def test_a_session_that_others_use_goes_on_without_its_program(job: Callable[...
     attached = job("plain")
     with autobrrr.attach(attached.pid, probe=False) as session:
         other = join(attached.pid)
-        assert other is not None
         next(other.events())
     assert session.started
     other.snapshot()
@@ -80,11 +79,9 @@ def test_peaks_are_measured_with_the_jobs_own_interpreter_and_torch(
 ) -> None:
     attached = job("plain")
     way = measuring_python(attached.pid)
-    assert way is not None
     assert way.site is not None
     assert (Path(way.site) / "torch").is_dir()
     found = quick_peaks(1, tmp_path / "peaks", way.program, version=way.version, site=way.site)
-    assert found is not None
     assert found.torch == way.version
     assert Calibrations(tmp_path / "peaks").peaks(1, way.version) == found
     attached.finish()

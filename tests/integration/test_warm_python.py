@@ -35,7 +35,6 @@ sys.exit(7)
 def seen(words: list[str], folder: Path, given: dict[str, str]) -> tuple[dict[str, object], list[object]]:
     """What the process says of itself, and what `/proc` says of it."""
     child = warm_python.start(words, given, folder=str(folder), stdin=subprocess.PIPE)
-    assert child.stdout is not None
     said = json.loads(child.stdout.readline())
     shown = psutil.Process(child.pid)
     outside = [shown.cmdline(), shown.environ(), shown.exe(), shown.name(), shown.ppid(), shown.cwd()]

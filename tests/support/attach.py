@@ -134,7 +134,6 @@ def child(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate()
         time.sleep(0.05)  # out of the print, into the work
         yield Child(process)

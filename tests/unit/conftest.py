@@ -1,9 +1,10 @@
-"""What several unit tests of the agent use."""
+"""What several unit tests use."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.wire.ring_writer import StepRing
 from support import examples
+from support.machines.fake_proc import FakeProc
 
 examples.load()
 
@@ -37,3 +39,9 @@ def loop() -> Iterator[TrainLoop]:
         made.close_door()
         made.take_down(keep=False, at_boundary=False)
     pages.release()
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    """A made-up /proc without a process."""
+    return FakeProc(tmp_path)

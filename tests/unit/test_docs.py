@@ -25,8 +25,6 @@ BIG_ROOM, MOST_LINES = 3000, 20
 @pytest.fixture(scope="module")
 def generate() -> ModuleType:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -70,7 +70,6 @@ def test_root_keeps_nothing_where_somebody_else_decides_what_lies_there(way: str
         os.chown(tmp_path / "real", 23456, 23456)
         theirs.symlink_to(tmp_path / "real")
     own = paths.home_of(0)
-    assert own is not None
     env = {"XDG_STATE_HOME": str(theirs), "XDG_RUNTIME_DIR": str(theirs), "HOME": str(theirs)}
     assert paths.state_dir(env) == own / ".local/state/autobrrr"
     assert paths.cache_dir(env) == own / ".cache/autobrrr"

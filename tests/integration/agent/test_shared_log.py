@@ -41,14 +41,11 @@ def test_processes_agree_on_what_was_first_though_one_is_killed() -> None:
     ]
     try:
         for writer in writers:
-            assert writer.stdout is not None
             assert writer.stdout.readline() == "open\n"
         for writer in writers:
-            assert writer.stdin is not None
             writer.stdin.write("go\n")
             writer.stdin.flush()
         first = writers[0].stdout
-        assert first is not None
         first.readline()
         writers[0].kill()
         heard = [writer.communicate(timeout=120)[0].split() for writer in writers[1:]]

@@ -130,7 +130,6 @@ def test_an_interrupted_wait_is_waited_to_its_end(wait: str, way: InjectionWay) 
     with child("waits", source=f"{source}\nimport signal; signal.pause()") as target:
         for _ in range(4):
             inject(target.pid, "pass", way=way)
-        assert target.process.stdout is not None
         assert float(target.process.stdout.readline()) >= 1.5
 
 
@@ -152,7 +151,6 @@ def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path
     )
     answer = tmp_path / "answer"
     with child("held", source=source) as target:
-        assert target.process.stdout is not None
         assert target.process.stdout.readline() == "holds\n"
         inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=InjectionWay.NEW_THREAD)
         assert not answer.exists()
@@ -184,7 +182,6 @@ def test_code_that_fails_is_not_noticed(tmp_path: Path) -> None:
         runs_what_is_injected(target, tmp_path)
         assert target.alive()
         target.process.kill()
-        assert target.process.stderr is not None
         assert target.process.stderr.read() == ""
 
 
@@ -195,7 +192,6 @@ def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) 
         "signal.signal(signal.SIGUSR1, more)\nprint('armed', flush=True)\nwhile True: beats += 1"
     )
     with child("handler", source=source) as target:
-        assert target.process.stdout is not None
         assert target.process.stdout.readline() == "armed\n"
         for turn in range(6):
             os.kill(target.pid, signal.SIGUSR1)
@@ -247,7 +243,6 @@ while True: beats += 1
 
 def test_a_thread_that_waits_to_map_memory_is_waited_for(tmp_path: Path) -> None:
     with child("maps_much", source=_MAPS_MUCH) as target:
-        assert target.process.stdout is not None
         assert target.process.stdout.readline() == "maps\n"
         time.sleep(0.05)
         with contextlib.suppress(CannotAttach):  # where it takes longer than is tried
@@ -315,7 +310,6 @@ def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(t
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            assert attacher.stdout is not None
             attacher.stdout.readline()
             time.sleep(0.05 + 0.007 * turn)
             os.killpg(attacher.pid, signal.SIGINT if turn % 2 else signal.SIGTERM)
@@ -327,7 +321,6 @@ def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(t
 def test_a_process_that_may_execute_no_new_memory_is_left_as_it_was() -> None:
     source = "import ctypes, time\nprint(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0))\ntime.sleep(1000)"
     with child("no new code", source=source) as target:  # PR_SET_MDWE
-        assert target.process.stdout is not None
         if target.process.stdout.readline() != "0\n":
             pytest.skip("this kernel has no PR_SET_MDWE")
         eventually(lambda: procfs.status(target.pid)["State"].startswith("S"))

@@ -38,7 +38,6 @@ def trains(first: str = "", *, real: bool = False) -> Iterator[Child]:
     before, loop = (REAL, "train()") if real else ("import torch", KINDS["training"])
     source = f"{before}\n{first}\nprint('works', flush=True)\n{loop}"
     with child("refused", source=source, standin=not real, real=real) as target:
-        assert target.process.stdout is not None
         assert target.process.stdout.readline() == "works\n"
         yield target
         assert target.alive()
@@ -192,7 +191,6 @@ def test_ctrl_c_in_the_first_seconds_leaves_nothing(tmp_path: Path, job: Callabl
             text=True,
             env=environment(tmp_path),
         )
-        assert command.stdout is not None
         assert command.stdout.readline() == "up\n"
         time.sleep(wait_s)
         command.send_signal(signal.SIGINT)

@@ -76,7 +76,6 @@ def preloaded(
         [python, *words], env=prepared.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert started.stdout is not None
         assert started.stdout.readline() == "ready\n", started.communicate()
         yield started, prepared
     finally:
@@ -206,7 +205,6 @@ def test_a_signal_to_run_reaches_the_command_once_and_leaves_no_folder(tmp_path:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert started.stdout is not None
     with started.stdout:
         assert started.stdout.readline() == "ready\n"
     time.sleep(0.2)

@@ -242,7 +242,6 @@ def test_a_process_of_two_users_is_refused(theirs: Path) -> None:
     set_uid.chmod(0o4755)
     words = [*BECOMES, str(USER), str(set_uid), "-c", "print(flush=True)\nwhile True: pass"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as both:
-        assert both.stdout is not None
         both.stdout.readline()
         done = subprocess.run(
             [sys.executable, "-m", "autobrrr", "doctor", str(both.pid)],
@@ -261,7 +260,6 @@ def test_a_process_that_shows_nothing_to_its_own_user_is_named(theirs: Path) -> 
         f"import os, torch\nos.setgid({USER}); os.setuid({USER})\nprint('set', flush=True)\nwhile True: pass"
     )
     with child("set", source=source, standin=True) as target:
-        assert target.process.stdout is not None
         assert target.process.stdout.readline() == "set\n"
         done = behind_the_door(target.pid, "from autobrrr.cli import main\nmain(['doctor', sys.argv[1]])")
         assert "shows its memory to root alone" in done.stdout, done.stderr

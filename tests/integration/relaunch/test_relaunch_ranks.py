@@ -41,11 +41,9 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp
             assert trial.warm_up(), trial.ending
             trial.pause()
         for trial in trials:
-            assert trial.witnesses.facts is not None
             assert (trial.witnesses.facts.rank, trial.witnesses.facts.world_size) == (0, 2)
             assert trial.samples == 12
             found = block(trial)
-            assert found is not None
             assert len(found.steps) >= 4
             assert len(trial.family) >= 3
             assert (trial.taken().memory or 0) > 1 << 20

@@ -86,14 +86,12 @@ ENDINGS = {
 def test_every_way_to_end_has_its_name_and_reason(kind: str, tmp_path: Path, start: Start) -> None:
     trial = start(inline(tmp_path, ENDINGS[kind]))
     assert not trial.warm_up()
-    assert trial.ending is not None
     assert trial.ending.kind == kind, trial.ending
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path, start: Start) -> None:
     trial = start(TrialLaunch(command=("/no/such/program",), environment={}, folder=tmp_path))
     assert not trial.warm_up()
-    assert trial.ending is not None
     assert (trial.ending.kind, trial.ending.why) == (
         "no_start",
         "/no/such/program: No such file or directory",
@@ -107,7 +105,6 @@ def test_what_never_comes_on_is_not_measured(tmp_path: Path, start: Start) -> No
     planned = replace(inline(tmp_path, body), plan=plan, remedies=(name,))
     trial = start(planned, replace(LIMITS, settle_s=1))
     assert not trial.warm_up()
-    assert trial.ending is not None
     assert (trial.ending.kind, trial.ending.why) == (
         "not_applied",
         f"{name}: it was not applied within 1 s of steps",
@@ -134,7 +131,6 @@ def test_a_script_that_never_trains_is_given_up_and_one_that_ignores_term_is_kil
     )
     trial = start(inline(tmp_path, text), Limits(first_step_s=1.0, grace_s=0.3))
     assert not trial.warm_up()
-    assert trial.ending is not None
     assert trial.ending.kind == "no_steps"
     assert len(relaunch.alive(tmp_path / "run")) >= 1
     trial.close()  # which the sleep would outlast
@@ -153,7 +149,6 @@ def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Star
         )
     )
     assert not trial.warm_up()
-    assert trial.ending is not None
     assert trial.ending.kind == "not_applied"
     assert trial.ending.why.startswith("optimizer.fused: ")
 

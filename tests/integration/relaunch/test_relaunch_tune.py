@@ -49,7 +49,6 @@ def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Pa
     loaded = recipe.load(file)
     assert dict(loaded.args) == {"--num-workers": 1}
     assert loaded.match.script == "train.py"
-    assert loaded.evidence is not None
     assert loaded.evidence.interval == (low, high)
     assert "<svg" in page.read_text()
     assert "--num-workers=1" in page.read_text()
@@ -116,7 +115,6 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
     file = relaunch.script(tmp_path / "user")
     (tmp_path / "hand_over").write_text(HAND_OVER)
     with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
-        assert daemon.stdout is not None
         handed = (sys.executable, str(tmp_path / "hand_over"), daemon.stdout.readline().strip())
         words = ("--param", "gc.freeze", "--allow-writes")
         done = relaunch.tuned(tmp_path, *words, command=(*handed, sys.executable, str(file)))
@@ -151,7 +149,6 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     relaunch.script(tmp_path / "user")
     words = ("--param", "--num-workers=int:0..2", "--allow-writes", "--json")
     first = relaunch.tuning(tmp_path, *words)
-    assert first.stderr is not None
     said = iter(first.stderr.readline, "")
     assert any("--num-workers=1: " in line and "x [" in line for line in said)
     os.kill(first.pid, signal.SIGKILL)

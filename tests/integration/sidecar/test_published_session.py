@@ -25,7 +25,6 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, str(FAKE)], stdout=subprocess.PIPE, text=True, env=environment(tmp_path)
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "training\n"
         yield process
         process.kill()

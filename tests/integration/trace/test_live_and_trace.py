@@ -67,7 +67,6 @@ def running(kind: str, folder: Path) -> Iterator[tuple[int, Path]]:
     script.write_text(LOOP)
     command = [sys.executable, str(script), kind, str(trace)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(folder)) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == "traced\n"
         yield job.pid, trace
         job.kill()

@@ -112,7 +112,6 @@ class Peer:
 
     def steps(self) -> list[Step]:
         """Everything written before this call; the job goes on writing while it is read."""
-        assert self.memory is not None
         before = read_ring(self.memory[:])
         return [step for step in read_ring(self.memory[:]) if before and step.seq <= before[-1].seq]
 
@@ -193,7 +192,6 @@ class AgentJob:
         return Peer.accept(self.server)
 
     def tell(self, line: str = "go") -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 

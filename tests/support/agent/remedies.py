@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.agent.remedies.registry import Remedy
+from autobrrr.agent.remedies.registry import Remedy, Undo
 from support.agent.remedy_models import MODELS
 
 UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]
+Apply = Callable[[Job, Mapping[str, object]], Undo]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
@@ -119,6 +120,14 @@ def pairs() -> list[object]:
         for remedy in UNDONE.values()
         for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
     ]
+
+
+def remedy(name: str = "a", apply: Apply = lambda job, options: lambda: None, **more: object) -> Remedy:
+    """One that changes nothing of its own accord."""
+    made = Remedy(
+        name=name, apply=apply, treats=("overhead",), reach="live", cls="bitwise", doc="", targets=(name,)
+    )
+    return replace(made, **more)
 
 
 def options_of(remedy: Remedy) -> dict[str, object]:

@@ -422,6 +422,14 @@ def worked(
     )
 
 
+def an_op(
+    op: str, kernel_ns: float, count: float = 10, *, phase: str = "forward", shapes: str = "64x64 64x64"
+) -> OpWork:
+    """An operator whose work was not counted."""
+    taken = worked(op, 1.0, kernel_ns, count=count, phase=phase)
+    return msgspec.structs.replace(taken, shapes=shapes, flops=None, bytes=None)
+
+
 def kernel_bound(
     *work: OpWork,
     step_ns: float = 20.0 * MS,
@@ -511,7 +519,6 @@ def crowded_threads(
         step_ns=step_ns,
         peaks=peaks_of_machine(min(threads, cores)),
     )
-    assert job.traced is not None
     trace = msgspec.structs.replace(job.traced, run_delay_share=0.25, foreign_cores=foreign_cores)
     host = machine(run_delay_share=0.28, foreign_cores=foreign_cores)
     return replaced(job, traced=trace, host=host, facts=facts(threads=threads), cores=cores)

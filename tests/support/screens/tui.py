@@ -18,6 +18,7 @@ from autobrrr.records import (
     Evidence,
     HostSample,
     JobFacts,
+    JobLine,
     LateRank,
     OpTime,
     Phases,
@@ -161,6 +162,19 @@ def job(**changes: object) -> JobFacts:
         threads=1,
     )
     return msgspec.structs.replace(facts, **changes)
+
+
+def job_line(pid: int, **more: object) -> JobLine:
+    """One process that a session may go to."""
+    usual = {
+        "script": "train.py",
+        "rank": None,
+        "torch": "2",
+        "attached": False,
+        "attachable": True,
+        "why": None,
+    }
+    return JobLine(pid=pid, **{**usual, **more})  # type: ignore[arg-type]
 
 
 def history(step_ns: int = 4_200_000, seconds: int = 40) -> StepHistory:

@@ -306,7 +306,6 @@ def main() -> None:
     parser.add_argument("--for-s", type=float, default=120.0)
     args = parser.parse_args()
     me = stat(os.getpid())
-    assert me is not None
     folder = paths.make_private(paths.runtime_dir())
     name = folder / f"agent-{os.getpid()}-{me.start_ticks}.sock"
     listener = socket.socket(socket.AF_UNIX)

@@ -7,18 +7,13 @@ import errno
 import re
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from autobrrr.attach import enter, load_failure
+from autobrrr.attach import load_failure
 from autobrrr.attach.load_failure import Complaint, Part
 from autobrrr.attach.ptrace.injector import FAILED, TAKEN, compose
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
-from autobrrr.attach.target_folder import TargetFolder
-from autobrrr.attach.triage import AttachTarget
-from autobrrr.errors import CannotAttach
 from support.attach import eventually
 from support.machines.fake_proc import FakeProc
 
@@ -110,15 +105,3 @@ def test_a_session_that_is_not_found_is_said_with_the_command_that_ends_it(folde
     lies = f" (its socket lies in {folder})" if folder else ""
     assert f"can't be found from here{lies}: it was started" in said.message
     assert said.hint.startswith(f"autobrrr detach {PID} ends it")
-
-
-def test_a_complaint_in_the_private_folder_is_raised(tmp_path: Path) -> None:
-    (tmp_path / str(PID) / "root" / "tmp").mkdir(parents=True, mode=0o1777)
-    (tmp_path / str(PID) / "root" / "tmp").chmod(0o1777)
-    target = cast("AttachTarget", SimpleNamespace(pid=PID))
-    with TargetFolder(PID, proc=tmp_path) as place:
-        file = tmp_path / str(PID) / "root" / place.path.lstrip("/") / FAILED
-        enter._raise_complaint(place, target)
-        file.symlink_to("ring\nOSError\n1\nnot permitted")
-        with pytest.raises(CannotAttach, match="memfd_create"):
-            enter._raise_complaint(place, target)

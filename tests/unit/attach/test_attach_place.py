@@ -28,6 +28,8 @@ def enter(proc: Path, **options: object) -> TargetFolder:
 
 
 def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
     with enter(tmp_path) as place:
         folder = root / place.path.lstrip("/")
         place.write("boot.json", b"{}")
@@ -38,7 +40,11 @@ def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> No
         assert place.said("failed") is None
         (folder / "failed").symlink_to("why\nit failed")
         assert place.said("failed") == "why\nit failed"
+        (folder / "taken").write_text("no link")
+        assert place.said("taken") is None
+        (folder / "source").symlink_to(precious)
     assert list((root / "tmp").iterdir()) == []
+    assert precious.read_text() == "kept"
 
 
 def test_a_link_where_tmp_should_be_leads_nowhere_outside(tmp_path: Path, root: Path) -> None:
@@ -82,18 +88,3 @@ def test_a_place_in_use_and_what_is_none_of_ours_are_not_swept(tmp_path: Path, r
         before = sorted(os.listdir(root / "tmp"))
         assert sweep(42, tmp_path) == []
         assert sorted(os.listdir(root / "tmp")) == before
-
-
-def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folder(
-    tmp_path: Path, root: Path
-) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("kept")
-    with enter(tmp_path) as place:
-        folder = root / place.path.lstrip("/")
-        (folder / "failed").symlink_to(precious)
-        (folder / "taken").write_text("no link")
-        assert place.said("failed") == str(precious)
-        assert place.said("taken") is None
-    assert list((root / "tmp").iterdir()) == []
-    assert precious.read_text() == "kept"

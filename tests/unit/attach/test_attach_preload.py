@@ -13,12 +13,9 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
-from autobrrr.recipe import with_flags
 from support.machines.fake_proc import FakeProc
 
 _spec = importlib.util.spec_from_file_location("preload_site", preloaded_agent.SITE)
-assert _spec is not None
-assert _spec.loader is not None
 site = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(site)
 
@@ -69,21 +66,6 @@ def test_a_forked_child_is_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watcher not in sys.meta_path
 
 
-@pytest.mark.parametrize(
-    ("flags", "became"),
-    [
-        ({"--lr": 0.1}, ["train.py", "--lr", "0.1", "--workers=2", "--amp"]),
-        ({"--workers": 8}, ["train.py", "--lr", "1", "--workers=8", "--amp"]),
-        ({"--new": "x"}, ["train.py", "--lr", "1", "--workers=2", "--amp", "--new", "x"]),
-        ({"--fused": True}, ["train.py", "--lr", "1", "--workers=2", "--amp", "--fused"]),
-        ({"--amp": False}, ["train.py", "--lr", "1", "--workers=2"]),
-        ({"--amp": True, "--gone": False}, ["train.py", "--lr", "1", "--workers=2", "--amp"]),
-    ],
-)
-def test_flags_of_a_recipe_replace_or_follow(flags: dict[str, object], became: list[str]) -> None:
-    assert with_flags(["train.py", "--lr", "1", "--workers=2", "--amp"], flags) == became
-
-
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     file = tmp_path / "outcome-0-77"
     told = preload_outcome.PreloadOutcome(tmp_path, 77)
@@ -122,9 +104,7 @@ def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> Non
         door.bind(f"/proc/self/fd/{fd}/agent-42-777.sock")
         door.listen(1)
         found = preloaded_agent.listening(42, proc.root, runtime)
-        assert found is not None
         link = found.connect()
-        assert link is not None
         link.close()
     assert found.connect(sleep=lambda seconds: None) is None
     os.close(fd)

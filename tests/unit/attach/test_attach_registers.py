@@ -63,30 +63,23 @@ EINTR, RESTART = -4, -512
 FUTEX_WAIT_PRIVATE, WAIT_BITSET_PRIVATE, WAIT_BITSET_CLOCK = 128, 137, 393
 
 
-def waits(call: int, rax: int, operation: int = 0) -> bool:
+@pytest.mark.parametrize(
+    ("call", "rax", "operation", "waits"),
+    [
+        (EPOLL_WAIT, EINTR, 0, True),
+        (FUTEX, RESTART, WAIT_BITSET_PRIVATE, True),
+        (FUTEX, RESTART, WAIT_BITSET_CLOCK, True),
+        (219, -516, 0, True),  # goes on with a timeout
+        (FUTEX, RESTART, FUTEX_WAIT_PRIVATE, False),  # before a mutex, as malloc's
+        *((call, RESTART, 0, False) for call in (MADVISE, BRK, READ, 9, 11)),  # of malloc or the linker
+        *((EPOLL_WAIT, rax, 0, False) for rax in (0, 1, 5, -11)),  # it has ended
+    ],
+)
+def test_a_thread_waits_in_epoll_or_for_a_semaphore_and_in_no_other_call(
+    call: int, rax: int, operation: int, waits: bool
+) -> None:
     block = registers(orig_rax=call & NO_SYSCALL, rax=rax & NO_SYSCALL, rsi=operation)
-    return x86_64.waits(block)
-
-
-def test_a_thread_waits_in_epoll_or_for_a_semaphore_or_goes_on_with_a_timeout() -> None:
-    assert waits(EPOLL_WAIT, EINTR)
-    assert waits(FUTEX, RESTART, WAIT_BITSET_PRIVATE)
-    assert waits(FUTEX, RESTART, WAIT_BITSET_CLOCK)
-    assert waits(219, -516)
-
-
-@pytest.mark.parametrize("call", [MADVISE, BRK, READ, 9, 11])
-def test_a_thread_in_a_call_of_malloc_or_the_linker_does_not_wait(call: int) -> None:
-    assert not waits(call, RESTART)
-
-
-def test_a_thread_before_a_mutex_as_mallocs_does_not_wait() -> None:
-    assert not waits(FUTEX, RESTART, FUTEX_WAIT_PRIVATE)
-
-
-@pytest.mark.parametrize("rax", [0, 1, 5, -11])
-def test_a_thread_whose_call_has_ended_does_not_wait(rax: int) -> None:
-    assert not waits(EPOLL_WAIT, rax)
+    assert x86_64.waits(block) is waits
 
 
 def test_results_on_the_stack_lie_below_the_red_zone_and_above_the_frame() -> None:

@@ -23,11 +23,6 @@ CPYTHON = mapped_python.MappedPython(
 )
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
-
-
 def case(proc: FakeProc, **changes: object) -> triage.TriageCase:
     outside: dict[str, object] = {
         "pid": PID,
@@ -255,7 +250,6 @@ def test_every_check_has_an_objection_that_is_tested(tmp_path: Path) -> None:
     met = {"process"}
     for number, (make, _, _) in enumerate(REFUSALS.values()):
         found = triage.refusal(make(FakeProc(tmp_path / str(number))))
-        assert found is not None
         met.add(found[0].name)
     assert met == {check.name for check in triage.CHECKS}
 

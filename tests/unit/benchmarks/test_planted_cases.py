@@ -19,7 +19,6 @@ ALL = [*CASES, *GPU_CASES, *HELD_OUT]
 def knobs_of(module: str) -> set[str]:
     """The knobs that a script declares, read from its source without importing torch."""
     spec = importlib.util.find_spec(module)
-    assert spec is not None
     assert spec.origin is not None
     for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "planted_job":

@@ -59,7 +59,6 @@ def test_rows_sum_to_the_step(drawn: list[tuple[int, str, int, int]]) -> None:
     places = [place(f"a.py:{line} f", phase, samples, ns=ns) for line, phase, samples, ns in drawn]
     rows = ledger(job(stacks(*places)))
     phases = sampled(8 * MS, SHARES)
-    assert phases is not None
     assert sum(row.ns for row in rows) == phases.step_ns
     assert all(row.ns > 0 for row in rows)
 
@@ -136,7 +135,6 @@ def test_waiting_for_workers_is_told_by_what_they_do() -> None:
 
 def collected(share: float, code: list[CodeSite]) -> Measurements:
     found = job(msgspec.structs.replace(GUARDED, code=code))
-    assert found.phases is not None
     figures = dataclasses.replace(found.phases, garbage_ns=share * found.phases.step_ns)
     return dataclasses.replace(found, phases=figures)
 

@@ -72,7 +72,6 @@ def proc(tmp_path: Path) -> FakeProc:
 
 def test_the_first_sample_has_no_shares_yet(proc: FakeProc) -> None:
     sample = proc.device(10).sample()
-    assert sample is not None
     assert (sample.cpu_share, sample.run_delay_share, sample.steal_share) == (None, None, None)
     assert (sample.rss_bytes, sample.threads) == (256 * 4096, 7)
 
@@ -87,7 +86,6 @@ def test_shares_are_of_the_time_since_the_sample_before(proc: FakeProc) -> None:
     proc.machine = [100, 0, 0, 200, 0, 0, 0, 100, 0, 0]
     proc.stat()
     sample = device.sample()
-    assert sample is not None
     assert sample.cpu_share == pytest.approx(1.5)
     assert sample.run_delay_share == pytest.approx(0.25)
     assert sample.steal_share == pytest.approx(0.25)
@@ -143,7 +141,6 @@ def test_how_long_workers_had_no_cpu_is_of_the_time_that_they_were_ready(proc: F
     proc.process(21, 200)
     proc.now_ns += 2 * SECOND_NS
     sample = device.sample()
-    assert sample is not None
     assert sample.children_delay_share == pytest.approx(0.25)
 
 
@@ -160,8 +157,6 @@ def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> 
     early = device.sample()
     proc.now_ns += SECOND_NS
     late = device.sample()
-    assert early is not None
-    assert late is not None
     assert early.children_cpu_share is None
     assert late.children_cpu_share == pytest.approx(1.5)
 
@@ -180,7 +175,6 @@ def test_what_the_kernel_does_not_tell_is_not_measured(proc: FakeProc) -> None:
     device.sample()
     proc.now_ns += SECOND_NS
     sample = device.sample()
-    assert sample is not None
     assert (sample.run_delay_share, sample.steal_share) == (None, None)
     assert sample.cpu_share == 0
 
@@ -198,7 +192,6 @@ def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> 
     proc.throttled(10, periods=9, microseconds=400_000)
     proc.now_ns += SECOND_NS
     sample = device.sample()
-    assert sample is not None
     assert sample.throttled_share == pytest.approx(0.3)
 
 
@@ -219,7 +212,6 @@ def test_others_are_what_runs_on_the_job_s_cpus_besides_it(proc: FakeProc) -> No
     proc.process(10, 300)  # one core
     proc.stat(c0=300, c1=900, c2=250, c3=30)  # 380 ticks in 2 s on the three that are allowed
     sample = device.sample()
-    assert sample is not None
     assert sample.foreign_cores == pytest.approx(1.9 - 1.0)
 
 

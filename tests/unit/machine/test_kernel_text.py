@@ -16,11 +16,6 @@ from support.machines.fake_proc import FakeProc
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [("0", 0), ("12\n", 12), ("-1", -1), ("18446744073709551615", 2**64 - 1), (b"7", 7)],

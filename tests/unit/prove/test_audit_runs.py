@@ -52,7 +52,6 @@ def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) ->
         home = folder
 
         def begin(self, launch: TrialLaunch) -> Started:
-            assert launch.audit is not None
             assert all(each.closed for each in begun)
             begun.append(starts[len(begun)](launch.audit.file))
             return begun[-1]

@@ -45,7 +45,6 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence() -> None:
         "optimizer.fused": {},
         "threads.intra_op": {"threads": 1},
     }
-    assert made.evidence is not None
     assert made.evidence.speedup == tuning.speedup
     assert made.evidence.at_least, "no fresh start was measured"
     assert made.evidence.measured_on == "2 cores, torch 2.13.0"
@@ -102,14 +101,6 @@ def test_what_does_not_fit_is_said_line_by_line() -> None:
     assert "line 7" in lines[-1]
     assert recipe.misfits(found, Here()) == []
     assert recipe.misfits(found, Here(script="x/train.py", device="cuda", torch="1.13", cores=64)) == []
-
-
-def test_what_needs_a_new_run_is_left_out_of_a_running_one_and_said() -> None:
-    found = recipe.parse('schema = 1\n[remedies]\n"optimizer.fused" = true\n[args]\n"--workers" = 2')
-    live, said = recipe.live_remedies(found)
-    assert [(each.remedy, each.options) for each in live] == [("optimizer.fused", {})]
-    assert len(said) == 1
-    assert "--workers" in said[0]
 
 
 def test_new_and_cp_never_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

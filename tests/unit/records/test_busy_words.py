@@ -8,6 +8,7 @@ import pytest
 from autobrrr.records import CpuTaker, Evidence, HostSample
 from autobrrr.records.busy_words import busy_words, crowd_words, takers_named, takers_words
 from autobrrr.report.text.verdict_text import verdict_text
+from support.judged.diagnosis import machine
 from support.judged.verdicts import OVERHEAD
 
 TAKERS = [CpuTaker(pid=pid, command=f"fit{pid}.py", share=0.5) for pid in (7, 8, 9)]
@@ -53,18 +54,8 @@ def test_a_verdict_in_words_says_it_once() -> None:
 def sampled(
     at_s: float, waits: float | None, foreign: float | None, ranks: float | None = None
 ) -> HostSample:
-    return HostSample(
-        t_ns=int(at_s * 1e9),
-        cpu_share=1.0,
-        rss_bytes=None,
-        threads=2,
-        run_delay_share=waits,
-        steal_share=None,
-        children_cpu_share=None,
-        foreign_cores=foreign,
-        ranks_cpu_share=ranks,
-        takers=TAKERS[:1],
-    )
+    look = machine(waits, foreign_cores=foreign)[0]
+    return msgspec.structs.replace(look, t_ns=int(at_s * 1e9), ranks_cpu_share=ranks, takers=TAKERS[:1])
 
 
 def test_a_crowd_counts_while_it_was_there_and_as_far_as_it_ran() -> None:

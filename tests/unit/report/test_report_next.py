@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
-from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, JobLine, Reach, Tuning
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, Reach, Tuning
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
@@ -22,6 +22,7 @@ from autobrrr.report.text.next_step import (
 from autobrrr.report.text.run_text import begun_with, speed_reached
 from support.judged.verdicts import OVERHEAD
 from support.proofs import proof, refused
+from support.screens import tui
 
 
 def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Advice:
@@ -131,21 +132,15 @@ def test_what_was_kept_leads_to_the_next_run() -> None:
     [(True, "autobrrr diagnose 7"), (False, "autobrrr doctor 7   (says why it is not ready)")],
 )
 def test_a_list_leads_to_a_job_that_is_ready(attachable: bool, line: str) -> None:
-    job = JobLine(
-        pid=7, script="a.py", rank=None, torch=None, attached=False, attachable=attachable, why=None
-    )
-    assert after_listing([job]) == line
+    assert after_listing([tui.job_line(7, attachable=attachable)]) == line
     assert after_listing([]).startswith("autobrrr run")
 
 
 def test_of_a_list_the_row_that_uses_most_cpu_is_suggested() -> None:
     rows = [
-        JobLine(
-            pid=pid, script=script, rank=None, torch="2", attached=False, attachable=True, why=None,
-            age_ns=100, cpu_ns=cpu_ns,
-        )
+        tui.job_line(pid, script=script, age_ns=100, cpu_ns=cpu_ns)
         for pid, script, cpu_ns in ((7, "eval.py", 9), (8, "notebook.py", 2), (9, "train.py", 97))
-    ]  # fmt: skip
+    ]
     assert after_listing(rows) == "autobrrr diagnose 9"
     assert after_listing(rows[:1]) == "autobrrr diagnose 7"
 
@@ -193,7 +188,6 @@ def test_after_a_proof_comes_what_would_decide_it_or_what_it_means() -> None:
     assert after_proof(proof()) == "autobrrr explain proven"
     assert after_proof(refused()) == "autobrrr explain less_evaluation"
     speed = proof().speed
-    assert speed is not None
     unclear = msgspec.structs.replace(speed, interval=(0.9, 1.1))
     said = after_proof(proof(verdict="not_proven", speed=unclear, elapsed_ns=120 * 10**9))
     assert said.startswith("the same command with --for 8m")

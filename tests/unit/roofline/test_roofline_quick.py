@@ -51,7 +51,6 @@ def peaks(
 def test_the_first_call_measures_and_the_second_remembers(tmp_path: Path) -> None:
     python = roofline.interpreter(tmp_path, answer())
     first = peaks(tmp_path, python)
-    assert first is not None
     assert (first.threads, first.torch, first.matmul_n) == (2, "2.9.1", 512)
     assert (first.matmul_flops, first.triad_bytes_per_s, first.measured_at_unix_s) == (90e9, 20e9, 100.0)
     assert peaks(tmp_path, python, now_s=1e9) == first
@@ -114,13 +113,11 @@ def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
     file = cached_file(tmp_path / "cache", "full", device=roofline.MACHINE.title, torch="2.9.1", threads=2)
     keep(file, roofline.measured(2))
     found = peaks(tmp_path, python)
-    assert found is not None
     assert roofline.calls(tmp_path) == 0
     assert [point.n for point in found.curve] == [64, 256, 1024]
     assert (found.matmul_n, found.matmul_flops, found.triad_bytes_per_s) == (1024, 200e9, 44e9)
     keep(file, roofline.measured(2, waited_share=0.4))
     again = peaks(tmp_path, python)
-    assert again is not None
     assert again.curve == []
 
 
@@ -135,7 +132,6 @@ def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
 @given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))
 def test_the_curve_never_leaves_its_range_and_knows_no_order_of_sizes(sizes: tuple[int, int, int]) -> None:
     found = CURVED.matmul_flops_at(*sizes)
-    assert found is not None
     assert 1e9 * (1 - 1e-9) <= found <= 20e9 * (1 + 1e-9)
     assert math.isclose(found, CURVED.matmul_flops_at(*reversed(sizes)) or 0.0, rel_tol=1e-9)
 
@@ -151,8 +147,6 @@ def test_a_calibration_that_is_torn_or_of_another_version_is_said_and_measured_a
     (file,) = (tmp_path / "cache" / "roofline").glob("quick-*.json")
     file.write_bytes(spoilt)
     anew = quick_peaks(2, tmp_path / "cache", python, machine=roofline.MACHINE, say=said.append)
-    assert anew is not None
-    assert known is not None
     assert anew.matmul_flops == known.matmul_flops
     assert said == [f"{file} is torn or of another version: what it held is measured anew"]
     assert roofline.calls(tmp_path) == 2

@@ -58,9 +58,7 @@ def test_clients_find_the_session_and_each_side_knows_the_other(
     listener = endpoint.listen()
     assert connect(me, {"XDG_RUNTIME_DIR": "/no/such"}) is None
     link = connect(me, env)
-    assert link is not None
     client = endpoint.accept()
-    assert client is not None
     assert peer_uid(client) == peer_uid(link) == os.getuid()
     assert endpoint.accept() is None
     link.close()
@@ -90,7 +88,6 @@ def test_the_socket_of_a_dead_session_is_replaced(me: SessionTarget, env: dict[s
     endpoint = SessionSocket(me, env)
     endpoint.listen()
     link = connect(me, env)
-    assert link is not None
     link.close()
     endpoint.close()
 
@@ -130,7 +127,6 @@ def played_by(uid: int, folder: Path, name: str, mode: int) -> Iterator[None]:
         stdout=subprocess.PIPE,
     )
     try:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
     finally:
@@ -155,7 +151,6 @@ def test_a_socket_that_somebody_else_planted_is_no_session(
         endpoint = SessionSocket(target, {})
         endpoint.listen()
         link = connect(target, {})
-        assert link is not None
         assert peer_uid(link) == os.geteuid()
         link.close()
         endpoint.close()
@@ -179,7 +174,6 @@ def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], 
         stranger = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", code, str(door)], stdout=subprocess.PIPE, text=True
         )
-        assert stranger.stdout is not None
         stranger.stdout.readline()
         assert endpoint.accept() is None
         assert stranger.communicate(timeout=20)[0] == "b''\n"

@@ -155,24 +155,16 @@ def test_a_short_time_in_a_loader_is_not_said_to_be_none() -> None:
     assert notes["host_in_loader"] == "main thread under 1 % of the span inside a data loader"
 
 
-def waiting_device() -> DeviceAnalysis:
+def test_a_wait_is_named_by_call_operator_and_line_and_is_the_price_of_the_gap_that_began_in_it() -> None:
     scene = Scene()
     scene.python(-9_000, 40_000, "train.py(40): loop")
     scene.python(-8_000, 30_000, "torch/_tensor.py(90): item")
     scene.operator(-7_000, 12_000, "aten::_local_scalar_dense")
     scene.call(-6_000, 8_000, "cudaStreamSynchronize")
     gap(scene)
-    return analyse_trace(as_trace(scene)).devices[0]
-
-
-def test_a_wait_is_named_by_call_operator_and_the_user_s_line() -> None:
-    place = waiting_device().synchronisations[0]
+    device = analyse_trace(as_trace(scene)).devices[0]
+    place = device.synchronisations[0]
     assert (place.call, place.operator) == ("cudaStreamSynchronize", "aten::_local_scalar_dense")
     assert place.python == "train.py:40 loop"
     assert (place.count, place.blocked_ns) == (1, 3_000)  # within the device's span
-
-
-def test_a_gap_that_began_in_a_wait_is_the_price_of_that_wait() -> None:
-    device = waiting_device()
-    assert device.host_late_after_synchronisation_ns == 10_000
-    assert device.synchronisations[0].idle_ns == 10_000
+    assert device.host_late_after_synchronisation_ns == place.idle_ns == 10_000

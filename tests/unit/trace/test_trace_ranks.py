@@ -48,7 +48,6 @@ def job(
 
 def test_the_rank_that_comes_last_keeps_the_others_waiting(tmp_path: Path) -> None:
     found = job(tmp_path, [0, 0, 600, 0]).ranks
-    assert found is not None
     assert found.matched_collectives == 30
     assert [each.last_in for each in found.ranks] == [0, 0, 30, 0]
     assert [each.waiting_ns for each in found.ranks] == [18_000_000, 18_000_000, 0, 18_000_000]
@@ -57,13 +56,11 @@ def test_the_rank_that_comes_last_keeps_the_others_waiting(tmp_path: Path) -> No
 
 def test_clocks_that_differ_between_ranks_are_aligned_by_the_ends_of_the_collectives(tmp_path: Path) -> None:
     found = job(tmp_path, [0, 600], clocks_ns=[0, 7_000_000_000]).ranks
-    assert found is not None
     assert [each.waiting_ns for each in found.ranks] == [18_000_000, 0]
 
 
 def test_windows_that_begin_apart_are_matched_at_their_tail(tmp_path: Path) -> None:
     found = job(tmp_path, [0, 0, 600], left_out=[range(0), range(4), range(7)])
-    assert found.ranks is not None
     assert found.ranks.matched_collectives == 23
     assert [each.last_in for each in found.ranks.ranks] == [0, 0, 23]
     assert [each.late_ns for each in found.ranks.ranks] == [0, 0, 2 * 23 * 600_000]
@@ -86,7 +83,6 @@ def test_ranks_whose_collectives_differ_are_not_matched(tmp_path: Path) -> None:
     names = ["rank0.json", "other.json"]
     found = analyse([TraceFile(name=name, path=tmp_path / name) for name in names]).ranks
     assert path.exists()
-    assert found is not None
     assert found.matched_collectives == 0
     assert found.ranks[0].waiting_ns is None
     assert "differ" in found.note

@@ -39,12 +39,6 @@ def test_the_columns_do_not_depend_on_how_the_file_is_cut_into_blocks(size: int)
     assert figures(in_blocks(text, size)) == figures(in_blocks(text, len(text)))
 
 
-def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> None:
-    target = tmp_path / "trace.json"
-    target.write_bytes(gzip.compress(busy_scene(1, 3).text()))
-    assert len(read(target).gpu) == 3
-
-
 def test_members_of_a_compressed_trace_are_read_on_behind_padding(tmp_path: Path) -> None:
     text = busy_scene(1, 3).text()
     target = tmp_path / "trace.json.gz"
@@ -63,7 +57,6 @@ def test_a_cut_file_gives_what_stands_before_the_cut_and_says_so(tmp_path: Path)
     target.write_bytes(text[: len(text) // 2])
     trace = read(target)
     assert 0 < trace.events < 62
-    assert trace.damage is not None
     assert "ends at byte" in trace.damage
 
 
@@ -105,20 +98,6 @@ def test_an_empty_list_of_events_is_a_trace_without_anything() -> None:
     assert trace.metadata.devices[0].name == "X"
 
 
-def test_strings_for_numbers_control_characters_and_bad_utf8_are_read_event_by_event() -> None:
-    scene = Scene()
-    scene.kernel(0, 10, launch=(-20, 5))
-    odd = b'{"ph":"X","cat":"kernel","name":"a\x01\xff","pid":0,"tid":7,"ts":"1000050.5","dur":"2.5",'
-    odd += b'"args":{"device":0,"stream":"7","correlation":"9"}}'
-    scene.kernel(200, 10)
-    text = scene.text().replace(b"\n],", b",\n" + odd + b", 17, null\n],")
-    trace = in_blocks(text, 300)
-    assert len(trace.gpu) == 3
-    assert trace.unread == 2
-    at = trace.gpu.correlation.tolist().index(9)
-    assert (int(trace.gpu.start[at]), int(trace.gpu.end[at])) == (1_000_050_500, 1_000_053_000)
-
-
 def test_every_schema_s_words_for_the_same_thing_are_known() -> None:
     scene = Scene()
     for cat in (
@@ -146,15 +125,6 @@ def test_a_device_is_what_the_argument_says_else_the_lane_s_process() -> None:
     scene.event(0, 5, "kernel", "k", pid=4, args={})
     scene.event(0, 5, "kernel", "k", pid="GPU x")
     assert in_blocks(scene.text(), 10_000).devices == ["2", "4", "GPU x"]
-
-
-def test_times_of_1_7e15_microseconds_keep_their_nanoseconds() -> None:
-    scene = Scene(base_ns=1733767137045419368)
-    scene.kernel(0, 1_001)
-    scene.kernel(1_733, 5)
-    trace = in_blocks(scene.text(), 100)
-    assert trace.gpu.start.tolist() == [1733767137045419368, 1733767137045421101]
-    assert trace.gpu.end.tolist() == [1733767137045420369, 1733767137045421106]
 
 
 def test_missing_negative_and_zero_durations_are_counted_and_last_nothing() -> None:

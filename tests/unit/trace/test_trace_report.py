@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -225,3 +226,17 @@ def test_a_folder_s_other_files_are_passed_over_and_named(
     found = json.loads(capsys.readouterr().out)
     assert len(found["traces"]) == 1
     assert "notes.json" in found["skipped"][0]
+
+
+def test_a_wait_is_shown_with_the_operator_that_waits_and_ranks_come_first(tmp_path: Path) -> None:
+    paths = []
+    for rank in (0, 1):
+        scene = busy_scene(2, 5)
+        scene.head["distributedInfo"] = {"rank": rank, "world_size": 2}
+        scene.operator(250_000, 90_000, "aten::_local_scalar_dense")
+        scene.call(260_000, 70_000, "cudaStreamSynchronize")
+        scene.kernel(360_000, 5_000, launch=(350_000, 4_000))
+        paths.append(scene.write(tmp_path, f"rank{rank}.json"))
+    text = page_text(trace_page(analyse([TraceFile(name=path.name, path=path) for path in paths]), {}))
+    assert text.index("Every rank") < text.index("Verdict")
+    assert re.search(r"cudaStreamSynchronize +aten::_local_scalar_dense +1 ", text)

@@ -12,7 +12,6 @@ def test_a_device_that_waits_for_dispatch_is_overhead_and_graphs_are_advised() -
     found = verdict(busy_scene(steps=4, kernels=40))
     assert (found.regime, found.confidence) == ("overhead", "high")
     assert found.advice[0].kind == "launch_bound"
-    assert found.advice[0].gain is not None
     assert found.advice[0].gain > 3
 
 
@@ -32,7 +31,6 @@ def test_matmuls_far_from_the_peak_are_not_called_compute() -> None:
 def test_matmuls_without_shapes_stay_unknown_and_shapes_would_decide() -> None:
     found = verdict(back_to_back(MATMUL, 100_000))
     assert found.regime == "unknown"
-    assert found.decide_with is not None
     assert "record_shapes" in found.decide_with
 
 
@@ -62,7 +60,6 @@ def test_exposed_collectives_of_one_rank_alone_stay_unknown_and_all_ranks_would_
         scene.kernel(at + 5_000, 95_000, "ncclDevKernel_AllReduce_Sum_f16_RING_LL()", launch=(at, 300))
     found = verdict(scene)
     assert found.regime == "unknown"
-    assert found.decide_with is not None
     assert "all ranks" in found.decide_with
     assert found.devices[0].exposed_communication_ns == 50 * 95_000
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
@@ -16,7 +14,7 @@ from autobrrr.report.log_scale import LogScale
 from autobrrr_tui import text_bars
 from autobrrr_tui.panes import glance_parts
 from autobrrr_tui.text_bars import whisker
-from autobrrr_tui.text_rows import Row, cut, filled, piece, plain
+from autobrrr_tui.text_rows import Row, plain
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
 
@@ -40,13 +38,6 @@ def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
     none = whisker(1.02, [0.9, 1.1], ends, 41)
     assert "│" not in none or none.index("├") < none.index("│") < none.index("┤")
     assert none.index("├") < 20 < none.index("┤")
-
-
-@given(st.text(alphabet="ab字", max_size=30), st.integers(1, 20))
-def test_a_row_is_fitted_in_cells(text: str, cells: int) -> None:
-    line = (piece(text), piece("xyz"))
-    assert sum(cell_len(each) for each, _, _ in filled(line, cells)) == cells
-    assert sum(cell_len(each) for each, _, _ in cut(line, cells)) <= cells
 
 
 def test_a_gain_reads_the_same_everywhere_and_never_as_none_where_it_is_one() -> None:
@@ -82,41 +73,6 @@ def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:
         Mark(t_ns=9 * S, text="tuning"),
         Mark(t_ns=30 * S, text="-fused"),
     )
-
-
-def test_nothing_is_called_on_once_the_session_is_over() -> None:
-    kept = tui.kept()
-    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60).rows)
-    shown = text_of(glance_parts.gain(left_on(kept), 60).rows)
-    assert "nothing is on now" in shown
-    assert "on: " not in shown
-
-
-@pytest.mark.parametrize("room", [48, 56, 68, 96])
-def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int) -> None:
-    rows = glance_parts.gain(tui.judged(), room).rows
-    assert "batch.larger" in text_of(rows[1:2])
-    assert "[changes training]" in text_of(rows[1:2])
-    assert max(len("".join(text for text, _, _ in line)) for line in rows) <= room
-
-
-def test_next_says_what_to_do_in_each_state() -> None:
-    said = {
-        name: glance_parts.next_step(view)[0].partition(" ")[0]
-        for name, view in {
-            "judged": tui.judged(),
-            "kept": tui.kept(),
-            "trying": tui.trying(),
-            "measuring": tui.measuring(),
-            "recorded": tui.judged(standing=ScreenStanding.RECORDED),
-            "over": tui.judged(standing=ScreenStanding.ENDED),
-            "readonly": tui.judged(readonly=True),
-        }.items()
-    }
-    assert said == {
-        "judged": "t", "kept": "e", "trying": "space", "measuring": "nothing",
-        "recorded": "try", "over": "q", "readonly": "attach",
-    }  # fmt: skip
 
 
 def advised(remedy: str, reach: str, class_: str = "bitwise") -> View:
@@ -156,3 +112,11 @@ def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more(
     shown = text_of(glance_parts.gain(view, 60).rows)
     assert "on: optimizer.fused" in shown
     assert "nothing is on now" not in shown
+
+
+def test_nothing_is_called_on_once_the_session_is_over() -> None:
+    kept = tui.kept()
+    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60).rows)
+    shown = text_of(glance_parts.gain(left_on(kept), 60).rows)
+    assert "nothing is on now" in shown
+    assert "on: " not in shown

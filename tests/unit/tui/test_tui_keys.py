@@ -100,46 +100,6 @@ def test_no_key_touches_a_job_that_must_or_can_not_be_touched(view: View, why: s
     assert at_desk(view, work).requests == []
 
 
-@pytest.mark.parametrize(
-    ("view", "keys", "shown"),
-    [
-        (tui.judged(), (), {"t", "w", "p", "d"}),
-        (tui.judged(), ("3",), {"t", "a", "w", "p", "d", "Enter", "/", "s"}),
-        (tui.judged(), ("3", "end", "down", "down", "down", "down"), {"t", "w", "p", "d", "Enter", "/", "s"}),
-        (tui.kept(), (), {"t", "u", "e", "w", "p", "d"}),
-        (tui.trying(), (), {"t", "space", "d"}),
-        (tui.judged(readonly=True), (), set()),
-        (tui.judged(standing=ScreenStanding.ENDED), ("2",), {"Enter", "/", "s"}),
-    ],
-    ids=[
-        "judged",
-        "a remedy that can be applied",
-        "one that needs a new start",
-        "kept",
-        "tuning",
-        "readonly",
-        "ended",
-    ],
-)
-def test_the_last_line_shows_the_keys_that_do_something_now(
-    view: View, keys: tuple[str, ...], shown: set[str]
-) -> None:
-    last = text_after(view, *keys, size=(200, 40)).splitlines()[-1]
-    assert set(last.split()) & {*"tauewpds/", "space", "Enter"} == shown
-    assert last.endswith("? help  q quit")
-
-
-def test_numbers_are_the_modes() -> None:
-    async def work(desk: Desk) -> None:
-        for number, mode in enumerate(MODES):
-            await desk.press(str(number))
-            assert f"[{number} {mode.capitalize()}]" in desk.text
-            await desk.press("escape")
-            assert f"[0 {MODES[0].capitalize()}]" in desk.text
-
-    at_desk(tui.kept(), work)
-
-
 def test_the_answer_to_a_request_is_shown_for_a_while() -> None:
     now_s = [0.0]
 
@@ -168,17 +128,6 @@ def test_export_writes_what_is_on_and_never_over_a_file(tmp_path: Path) -> None:
 def test_export_says_where_there_is_nothing_to_write_or_no_place(tmp_path: Path) -> None:
     assert "no recipe to write" in text_after(tui.judged(), "e")
     assert "not written (No such file" in text_after(tui.kept(), "e", export_to=tmp_path / "gone")
-
-
-def test_enter_explains_the_signal_under_the_cursor() -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("2", "down", "down", "enter")
-        assert meaning("loader_wait") in words(desk)
-        assert "no loader" in desk.text
-        await desk.press("escape")
-        assert meaning("loader_wait") not in words(desk)
-
-    assert at_desk(tui.judged(), work).asked == ["loader_wait"]
 
 
 def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
@@ -220,15 +169,6 @@ def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
         await desk.pilot.pause()
 
     assert [asked.do for asked in at_desk(tui.judged(), work).requests] == [Do.TUNE]
-
-
-def test_a_click_chooses_a_remedy() -> None:
-    async def work(desk: Desk) -> None:
-        await desk.press("3")
-        await desk.pilot.click("#body", offset=(5, 2))
-        await desk.press("a")
-
-    assert [asked.remedy for asked in at_desk(tui.judged(), work).requests] == ["optimizer.foreach"]
 
 
 def test_the_palette_knows_everything_that_has_a_key() -> None:
@@ -316,40 +256,9 @@ def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
     assert "regime: overhead" in text_after(tui.judged(), "1", "0")
 
 
-def test_help_twice_says_what_the_words_of_this_page_mean() -> None:
-    async def work(desk: Desk) -> None:
-        for number in (0, 3):
-            await desk.press(str(number))
-            page = words(desk)
-            desk.source.asked.clear()
-            await desk.press("question_mark", "question_mark")
-            assert "Words on this page" in desk.text
-            asked = desk.source.asked
-            assert asked[:2] == ["overhead", "limit"], "the verdict's own words come first"
-            assert len(asked) == len(set(asked))
-            said = words(desk)
-            for name in asked:
-                assert meaning(name).split(". ")[0].rstrip(".") in said
-            for name in ("bitwise", "not tried", "predicted", "achieved", "p99"):
-                assert (name.replace(" ", "_") in asked) == (name in page)
-            assert ("interval" in asked) == ("–1." in page)
-            await desk.press("question_mark")
-            assert words(desk) == page
-
-    at_desk(tui.kept(), work, size=(200, 60))
-
-
 def test_every_word_that_a_page_may_ask_for_is_explained() -> None:
     verdicts = {*get_args(Limit), *get_args(Regime)} - {"unknown"}
     assert verdicts | {name for _, name in WORDS} <= set(EXPLANATIONS)
-
-
-def meaning(name: str) -> str:
-    return " ".join(EXPLANATIONS[name].meaning.split())
-
-
-def words(desk: Desk) -> str:
-    return " ".join(desk.text.split())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autobrrr.records import CpuTaker, Evidence
 from autobrrr.report.page_model import Cell, PageTable, figure
-from autobrrr_tui.page_rows import WIDE, ListChoice, page_rows
+from autobrrr_tui.page_rows import ListChoice, page_rows
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.list_screen import SearchField
 from autobrrr_tui.view_state import View, said
@@ -111,12 +111,6 @@ def test_every_list_can_be_searched_and_a_search_belongs_to_its_list(mode: str) 
         assert "hold 'qqq'" not in desk.text
 
     at_desk(tui.kept(), work)
-
-
-def test_details_stand_beside_a_list_where_there_is_room() -> None:
-    beside, below = (text_after(tui.judged(), "3", size=(width, 40)) for width in (WIDE, WIDE - 1))
-    assert "┌ optimizer.fused ─" in beside
-    assert "┌ optimizer.fused ─" not in below
 
 
 @pytest.mark.parametrize(("number", "name"), list(LISTS.items()))

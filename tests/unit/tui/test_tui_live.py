@@ -126,6 +126,16 @@ class Watcher:
         self.source.start(self.views.put)
         return self
 
+    def live(self, listener: FakeClient) -> SimpleQueue[str]:
+        """A first view has come; where answers to requests are put."""
+        listener.inbox.put(tui.snapshot())
+        self.until(lambda view: view.snapshot is not None)
+        return SimpleQueue()
+
+    def end(self, listener: FakeClient) -> None:
+        self.source.close()
+        listener.inbox.put(SessionEnding(kind="detached", why="detached"))
+
     def until(self, right: Callable[[View], bool]) -> View:
         while True:
             view = self.views.get(timeout=PATIENCE_S)
@@ -249,25 +259,20 @@ def test_a_request_is_done_on_a_connection_of_its_own(asked: ViewRequest, call: 
     listener, hand = FakeClient(), FakeClient()
     watcher = Watcher(listener, hand).start()
     watcher.until(lambda view: view.why == "waiting for the interpreter")
-    listener.inbox.put(tui.snapshot())
-    watcher.until(lambda view: view.snapshot is not None)
-    told: SimpleQueue[str] = SimpleQueue()
+    told = watcher.live(listener)
     watcher.source.request(asked, told.put)
     assert told.get(timeout=PATIENCE_S) == said
     assert hand.calls == [call]
     assert hand.left.wait(PATIENCE_S)
     assert listener.calls == []
-    watcher.source.close()
-    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
+    watcher.end(listener)
 
 
 def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
     listener, first, second = FakeClient(), FakeClient(), FakeClient()
     first.refusal = AutobrrrError("the job is being tuned", "cancel the tuning first")
     watcher = Watcher(listener, first, second).start()
-    listener.inbox.put(tui.snapshot())
-    watcher.until(lambda view: view.snapshot is not None)
-    told: SimpleQueue[str] = SimpleQueue()
+    told = watcher.live(listener)
     watcher.source.request(ViewRequest(do=Do.APPLY, remedy="x"), told.put)
     watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
     watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
@@ -277,8 +282,7 @@ def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
         "measuring again",
         "there is no session of this job any more",
     ]
-    watcher.source.close()
-    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
+    watcher.end(listener)
 
 
 @pytest.mark.parametrize(("do", "call"), [(Do.DETACH, "detach"), (Do.CANCEL, "cancel")])
@@ -293,9 +297,7 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
 
     slow.undo = hang  # type: ignore[method-assign]
     watcher = Watcher(listener, slow, hand).start()
-    listener.inbox.put(tui.snapshot())
-    watcher.until(lambda view: view.snapshot is not None)
-    told: SimpleQueue[str] = SimpleQueue()
+    told = watcher.live(listener)
     watcher.source.request(ViewRequest(do=Do.UNDO, remedy="x", token=1), told.put)
     assert asked.wait(PATIENCE_S)
     watcher.source.request(ViewRequest(do=do), told.put)
@@ -303,5 +305,4 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
     assert hand.calls == [(call, None)]
     go.set()
     assert told.get(timeout=PATIENCE_S) == "x is off"
-    watcher.source.close()
-    listener.inbox.put(SessionEnding(kind="detached", why="detached"))
+    watcher.end(listener)

@@ -57,7 +57,6 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
     assert (view.regime, view.pid, reader.ended) == ("overhead", 8091, "process 8091 ended")
     assert view.tuned == tui.tuned()
     assert [trial.outcome for trial in view.trials] == ["kept", "undone"]
-    assert view.details is not None
     assert view.details.history == tui.history()
     said = [each.text for each in view.log]
     assert "No verdict: Python" in said
@@ -147,15 +146,10 @@ def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     for entry in entries:
         reader.take(entry)
     view = reader.view
-    assert view.snapshot is not None
     assert view.snapshot.job is not None
-    assert view.judged is not None
     assert view.judged.limit == "host"
-    assert view.tuned is not None
     assert "optimizer.fused" in view.tuned.kept
-    assert view.tuned.interval is not None
     assert view.tuned.interval[0] > 1, "proven by a confirmation run"
-    assert view.details is not None
     assert view.details.recipe is not None
     assert len([entry for entry in entries if entry.kind == "snapshot"]) > 20
     assert len(demo.RECORDING.read_bytes()) < 200_000

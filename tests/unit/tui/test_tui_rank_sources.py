@@ -15,19 +15,6 @@ from support.screens import tui
 from support.sessions.sidecar import anatomy
 
 
-def job_line(pid: int, rank: int, attached: bool = True, job: str = "0a1b") -> JobLine:
-    return JobLine(
-        pid=pid,
-        script="train.py",
-        rank=rank,
-        torch="2",
-        attached=attached,
-        attachable=True,
-        why=None,
-        job=job,
-    )
-
-
 def rank_of(rank: int, pid: int, straggler: LateRank | None = None) -> Diagnosis:
     """The session of one rank of three."""
     lines = [RankLine(rank=each, pid=8091 + each, slowest=each == 1) for each in range(2)]
@@ -42,10 +29,10 @@ def rank_of(rank: int, pid: int, straggler: LateRank | None = None) -> Diagnosis
 
 LATE = LateRank(rank=1, pid=8092, cause="loader", when="always", compared=2, world_size=3)
 JOBS = [
-    job_line(8091, 0),
-    job_line(8092, 1),
-    job_line(8093, 2, attached=False),
-    job_line(9000, 1, job="2c3d"),
+    tui.job_line(8091, rank=0, attached=True, job="0a1b"),
+    tui.job_line(8092, rank=1, attached=True, job="0a1b"),
+    tui.job_line(8093, rank=2, job="0a1b"),
+    tui.job_line(9000, rank=1, attached=True, job="2c3d"),
 ]
 
 
@@ -83,7 +70,6 @@ def test_other_ranks_are_found_among_the_sessions_that_are_there() -> None:
     view = others.looked(rank_of(0, 8091, LATE))
     assert others.joined == [8092]
     assert [(each.rank, each.pid, each.slowest) for each in view.ranks] == [(0, 8091, False), (1, 8092, True)]
-    assert view.snapshot is not None
     assert view.snapshot.straggler == LATE
     assert others.compared == []  # they have been
     changed = others.siblings.look(tui.judged(snapshot=rank_of(0, 8091)))

@@ -17,13 +17,9 @@ from autobrrr_tui.sources.view_source import Source
 from support.screens import tui
 
 JOBS = [
-    JobLine(
-        pid=101, script="/home/a/train_vit.py", rank=0, torch="2", attached=True, attachable=True, why=None
-    ),
-    JobLine(pid=102, script="-m pkg.fit", rank=None, torch="2", attached=False, attachable=True, why=None),
-    JobLine(
-        pid=103, script="two\nlines.py", rank=None, torch="2", attached=False, attachable=False, why="stopped"
-    ),
+    tui.job_line(101, script="/home/a/train_vit.py", rank=0, attached=True),
+    tui.job_line(102, script="-m pkg.fit"),
+    tui.job_line(103, script="two\nlines.py", attachable=False, why="stopped"),
 ]
 
 
@@ -111,13 +107,16 @@ def test_a_job_that_can_not_be_entered_says_why_and_nothing_opens() -> None:
 
 def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_one() -> None:
     jobs = [
-        JobLine(
-            pid=101, script="/home/a/train_vit.py", rank=0, torch="2", attached=True, attachable=True,
-            why=None, user="ada", arguments="--lr 0.1", age_ns=100 * 10**9, cpu_ns=150 * 10**9,
+        msgspec.structs.replace(
+            JOBS[0],
+            user="ada",
+            arguments="--lr 0.1",
+            age_ns=100 * 10**9,
+            cpu_ns=150 * 10**9,
             rss_bytes=412 << 20,
         ),
         *JOBS[1:],
-    ]  # fmt: skip
+    ]
     text, _, _ = after(size=(160, 40), jobs=lambda: jobs)
     first = next(line for line in text.splitlines() if " 101 " in line)
     for word in ("ada", "150 %", "412 MB", "1:40", "overhead", "4.20 ms", "train_vit.py"):
@@ -144,9 +143,7 @@ def test_jobs_can_be_searched_and_sorted() -> None:
 
 def test_ranks_of_one_job_stand_together() -> None:
     jobs = [
-        JobLine(
-            pid=pid, script="a.py", rank=rank, torch="2", attached=False, attachable=True, why=None, job=job
-        )
+        tui.job_line(pid, script="a.py", rank=rank, job=job)
         for pid, rank, job in ((11, 1, "x"), (12, None, None), (13, 0, "x"))
     ]
     text, _, _ = after(jobs=lambda: jobs)

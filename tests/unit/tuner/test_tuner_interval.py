@@ -32,7 +32,6 @@ def test_at_its_bounds_the_bayes_factor_is_one_over_alpha(found: list[float], al
     n, deviation = len(found), float(np.std(found, ddof=1))
     interval = mean_interval(found, alpha, winsorise=False)
     assume(interval is not None and deviation > 1e-6)
-    assert interval is not None
     k = 1 + n * EFFECT_SCALE**2
     for bound in (interval.low, interval.high):
         odds = n * ((interval.mean - bound) / deviation) ** 2 / (n - 1)
@@ -56,8 +55,6 @@ def test_too_few_values_have_no_interval(count: int) -> None:
 def test_it_narrows_as_values_come(seed: int) -> None:
     drawn = list(np.random.default_rng(seed).normal(0.03, 0.02, 400))
     early, late = mean_interval(drawn[:20], 0.05), mean_interval(drawn, 0.05)
-    assert early is not None
-    assert late is not None
     assert late.high - late.low < 0.6 * (early.high - early.low)
 
 
@@ -97,7 +94,6 @@ def test_one_wild_pair_does_not_hide_an_effect() -> None:
     draw = np.random.default_rng(13)
     drawn = [*draw.normal(0.05, 0.02, 30), -3.0]
     found = mean_interval(drawn, 0.05)
-    assert found is not None
     assert found.low > 0
 
 

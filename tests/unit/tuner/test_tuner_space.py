@@ -22,7 +22,6 @@ from autobrrr.tuner.candidate_space import (
 )
 from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
-from autobrrr.tuner.tuning_study import TuningStudy
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
@@ -86,11 +85,6 @@ def test_thread_counts_are_few_and_possible(now: int, cores: int) -> None:
     assert len(set(found)) == len(found)
 
 
-def test_only_names_of_live_remedies_can_be_asked_for() -> None:
-    with pytest.raises(UsageError, match=r"--only optimizer\.fuse"):
-        candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH, only=["optimizer.fuse"])
-
-
 def test_allow_widens_and_narrows() -> None:
     assert allowed_classes(None) == BOTH
     assert allowed_classes("bitwise") == ("bitwise",)
@@ -129,11 +123,6 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
     assert ONE_THREAD.conflicts(compiled)
     assert not compiled.conflicts(ONE_THREAD)
     assert not set(REGISTRY[compiled.remedy].targets) & set(REGISTRY[ONE_THREAD.remedy].targets)
-
-
-def test_the_study_gives_every_candidate_once_in_order() -> None:
-    listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
-    assert list(iter(TuningStudy(listed).ask, None)) == listed
 
 
 def test_the_switchboard_only_switches_what_differs() -> None:

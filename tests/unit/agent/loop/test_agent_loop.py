@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +12,7 @@ import torch
 from autobrrr.agent.agent_session import AgentSession
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
-from autobrrr.agent.remedies.registry import Remedy
-from autobrrr.agent.wire.agent_socket import AgentSocket
+from support.agent.remedies import remedy
 
 
 @pytest.fixture
@@ -27,21 +24,6 @@ def optimizer() -> torch.optim.Optimizer:
 
 def _breaks(*_: object, **__: Any) -> None:
     raise RuntimeError("of ours")
-
-
-def _remedy(
-    name: str, apply: Callable[..., Any], release: Callable[[ModuleType], None] | None = None
-) -> Remedy:
-    return Remedy(
-        name=name,
-        apply=apply,
-        treats=(),
-        reach="live",
-        cls="bitwise",
-        doc="For the test.",
-        targets=(name,),
-        release=release,
-    )
 
 
 def test_an_error_of_ours_at_a_step_that_a_scaler_skips_ends_the_session_and_not_training(
@@ -74,9 +56,9 @@ def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_go
     optimizer: torch.optim.Optimizer,
 ) -> None:
     undone: list[str] = []
-    remedy = _remedy("a", lambda job, options: lambda: undone.append("a"))
-    active, link = ActiveRemedies({"a": remedy}), Ends()
-    agent = AgentSession({}, torch, cast(AgentSocket, link), active)
+    one = remedy("a", lambda job, options: lambda: undone.append("a"))
+    active, link = ActiveRemedies({"a": one}), Ends()
+    agent = AgentSession({}, torch, link, active)
     agent._loop.put_on(lambda: None)
     try:
         applied = active.apply(agent._loop.job, "a", {})
@@ -101,14 +83,12 @@ class Tried:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.let_go: list[str] = []
         registry = {
-            name: _remedy(
-                name, lambda job, options: lambda: None, lambda torch, name=name: self.let_go.append(name)
-            )
+            name: remedy(name, release=lambda torch, name=name: self.let_go.append(name))
             for name in ("compiled", "graphed")
         }
         self.active = ActiveRemedies(registry)
         self.link = Ends()
-        self.agent = AgentSession({}, torch, cast(AgentSocket, self.link), self.active)
+        self.agent = AgentSession({}, torch, self.link, self.active)
         self.loop = self.agent._loop
         self.loop.put_on(lambda: None)
         optimizer.step()
@@ -170,7 +150,7 @@ def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
         elif within == "task":
             loop.begin_task(Interrupted())
         else:
-            loop.active._registry = {"a": _remedy("a", _signalled)}
+            loop.active._registry = {"a": remedy("a", _signalled)}
             loop.post(lambda: loop.active.apply(loop.job, "a", {}) and None)
         with pytest.raises(raised):
             optimizer.step()

@@ -1,9 +1,10 @@
-"""The search for root modules beside `torch.compile`, and where nothing is ever trained."""
+"""The search for root modules: one model after the other, beside torch.compile, and where none is trained."""
 
 from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from autobrrr.agent.loop.step_marks import FallbackMarks
 from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.recipe_startup import LAST_STEP, RecipeStartup
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
-from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
+from autobrrr.agent.remedies.registry import Refused, Undo
+from support.agent.remedies import remedy
 
 COMPILE = torch.compile
 HOOKS = torch_modules._global_forward_pre_hooks
@@ -164,9 +166,7 @@ class Waits:
 
     def __init__(self) -> None:
         self.tries = 0
-        waiting = Remedy(
-            name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
-        )
+        waiting = remedy("waiting", self._apply)
         boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}}
         self.plan = RecipeStartup(torch, ActiveRemedies({"waiting": waiting}), boot)
 
@@ -266,3 +266,60 @@ def test_a_loop_of_bare_tensors_settles_and_its_steps_are_sampled(loop: TrainLoo
 
 def raised(error: BaseException) -> None:
     raise error
+
+
+FOLDS, STEPS = 6, 300
+
+
+def trained(loop: TrainLoop) -> torch.nn.Module:
+    """One model, each of whose steps is sampled."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        loop.bursts.ask(4, 4, 0, budget=1e9)  # each step is sampled
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    return model
+
+
+def test_each_model_that_a_job_trains_one_after_the_other_is_found(loop: TrainLoop) -> None:
+    found = []
+    for _ in range(FOLDS):
+        model = trained(loop)
+        found.append(loop.job.roots == [model])
+    assert found == [True] * FOLDS
+
+
+def test_the_forward_of_each_of_them_is_timed(loop: TrainLoop) -> None:
+    """A model often lies where the one before it lay, and is another all the same."""
+    timed = []
+    for _ in range(2 * FOLDS):
+        model = trained(loop)
+        timed.append(loop.last_sample[2] > 0)
+        del model  # before the next is made
+    assert timed == [True] * len(timed)
+
+
+def test_of_two_graphs_in_a_step_the_first_marks_it_before_it_is_replayed() -> None:
+    seen: list[str] = []
+
+    class CUDAGraph:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def replay(self) -> None:
+            seen.append(self.name)
+
+    plain = CUDAGraph.__dict__["replay"]
+    fake = SimpleNamespace(cuda=SimpleNamespace(CUDAGraph=CUDAGraph))
+    scouts = FallbackMarks(fake, Job(torch), lambda source, _: seen.append(source), lambda error: None)  # type: ignore[arg-type]
+    scouts.put_on_rest(compiled=True)
+    whole, metric = CUDAGraph("whole"), CUDAGraph("metric")
+    for _ in range(8):
+        whole.replay()
+        metric.replay()
+    assert seen == ["replay", "whole", "metric"] * 8
+    assert scouts.choice() == "replay"
+    scouts.keep_only(None)
+    assert CUDAGraph.__dict__["replay"] is plain

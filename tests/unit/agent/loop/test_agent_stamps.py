@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
-from typing import cast
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -247,7 +246,7 @@ def trained(loop: TrainLoop, device: Device, steps: int) -> None:
 
 def test_the_loop_stamps_each_step_while_it_is_asked_to_and_none_after(loop: TrainLoop) -> None:
     device = Device()
-    loop.stamps._torch, loop.stamps.device = cast(ModuleType, device.torch), device
+    loop.stamps._torch, loop.stamps.device = device.torch, device
     trained(loop, device, 12)
     loop.post(lambda: loop.stamps.ask(1, 1, loop.hot.seq))
     trained(loop, device, 60)
@@ -266,7 +265,7 @@ def test_the_loop_stamps_each_step_while_it_is_asked_to_and_none_after(loop: Tra
 
 def test_the_loop_leaves_no_step_waiting_for_a_stamp_when_it_goes(loop: TrainLoop) -> None:
     device = Device()
-    loop.stamps._torch, loop.stamps.device = cast(ModuleType, device.torch), device
+    loop.stamps._torch, loop.stamps.device = device.torch, device
     loop.post(lambda: loop.stamps.ask(1, 1, loop.hot.seq))
     trained(loop, device, 30)
     device.done_ns = 0

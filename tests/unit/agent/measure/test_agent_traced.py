@@ -7,14 +7,12 @@ from array import array
 from collections.abc import Iterator
 from statistics import median
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
-from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
 from autobrrr.agent.measure.kernel_times import Floors, KernelTimes, TakenStep
@@ -33,7 +31,7 @@ def task(told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> Iter
     """About to begin its first step; nothing of its own keeps it from doing so."""
     loop = SimpleNamespace(torch=torch, phases=PhaseClock(), train_tid=1, last_phases={"forward": 500_000})
     loop.job, loop.last_sample, loop.measuring = Job(torch), (), SimpleNamespace(spent_ns=0)
-    made = TraceTask(cast(TrainLoop, loop), 6, told.append)
+    made = TraceTask(loop, 6, told.append)
     monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: None)
     monkeypatch.setattr(TraceTask, "_check", lambda self, job: None)
     yield made
@@ -71,9 +69,9 @@ def test_steps_come_in_turn_and_are_recorded_once_there_are_enough(
         at = boundary(at.mark)
     assert kinds == [*list(SHORT_STEPS) * 5, "timed", "recorded"]
     traced, recorded = told
-    found = cast("dict[str, dict[str, float]]", traced["traced"])
+    found = traced["traced"]
     assert found["status"] == "ok"
-    assert [row["op"] for row in cast("list[dict[str, str]]", found["by_op"])]
+    assert [row["op"] for row in found["by_op"]]
     assert "finish" in recorded
 
 
@@ -144,7 +142,7 @@ def test_of_steps_that_others_disturbed_only_the_quiet_ones_count(
 ) -> None:
     run_steps(task, [600_000, 0, 20_000] * 6, monkeypatch)
     found = task._found()
-    assert len(cast("list[int]", found["kernel_ns"])) == 12
+    assert len(found["kernel_ns"]) == 12
     assert found["run_delay_share"] == pytest.approx(0.01)
 
 
@@ -154,7 +152,7 @@ def test_where_too_few_were_quiet_all_count_and_the_wait_is_told(
     monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 27_000_000)
     run_steps(task, [600_000, 600_000, 0] * 3, monkeypatch)
     found = task._found()
-    assert len(cast("list[int]", found["kernel_ns"])) == 9
+    assert len(found["kernel_ns"]) == 9
     assert found["run_delay_share"] == pytest.approx(0.4)
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
-from typing import cast
+from types import SimpleNamespace
 
 import pytest
 import torch.autograd.profiler  # noqa: F401  a window needs it loaded
 
-from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.measure import profiler_window
 from autobrrr.agent.measure.cupti_users import cupti_user
 from autobrrr.agent.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, why_no_window
 
 
-def torch_of(cuda: str | None) -> ModuleType:
-    return cast(ModuleType, SimpleNamespace(version=SimpleNamespace(cuda=cuda)))
+def torch_of(cuda: str | None) -> SimpleNamespace:
+    return SimpleNamespace(version=SimpleNamespace(cuda=cuda))
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +51,7 @@ def test_cupti_is_finalized_once_calls_are_as_short_as_before(
     calls_ns: list[int], cupti: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[dict[str, object]] = []
-    loop = cast(TrainLoop, SimpleNamespace(torch=torch_of("13.0")))
+    loop = SimpleNamespace(torch=torch_of("13.0"))
     task = WindowTask(loop, 3, shapes=False, emit=told.append)
     task._call_ns, task._result, task._told = 100, object(), {"cupti": "attached"}
     monkeypatch.setattr(task, "_timed_call_ns", lambda: calls_ns.pop(0))

@@ -21,6 +21,26 @@ def spent(clock: PhaseClock, now: int) -> dict[str, int]:
     return {name: ns for name, ns in zip(NAMES, clock.finish(now), strict=True) if ns}
 
 
+def forward(clock: PhaseClock, start: int, end: int, root: int = ROOT) -> None:
+    clock.root_enter(root, start, grad=True)
+    clock.root_exit(end, grad=True)
+
+
+def backward(clock: PhaseClock, start: int, end: int) -> None:
+    clock.backward_enter(start)
+    clock.backward_exit(end)
+
+
+def load(clock: PhaseClock, start: int, end: int) -> None:
+    clock.load_enter(start)
+    clock.load_exit(end)
+
+
+def zero(clock: PhaseClock, start: int, end: int) -> None:
+    clock.zero_enter(start)
+    clock.zero_exit(end)
+
+
 @pytest.fixture
 def clock() -> PhaseClock:
     made = PhaseClock()
@@ -29,14 +49,10 @@ def clock() -> PhaseClock:
 
 
 def test_a_plain_step(clock: PhaseClock) -> None:
-    clock.load_enter(1)
-    clock.load_exit(11)
-    clock.zero_enter(12)
-    clock.zero_exit(14)
-    clock.root_enter(ROOT, 20, grad=True)
-    clock.root_exit(50, grad=True)
-    clock.backward_enter(60)  # the loss, from 50 to 60, is forward
-    clock.backward_exit(90)
+    load(clock, 1, 11)
+    zero(clock, 12, 14)
+    forward(clock, 20, 50)
+    backward(clock, 60, 90)  # the loss, from 50 to 60, is forward
     clock.update_enter(93)
     assert spent(clock, 100) == {
         "other": 1 + 1 + 6 + 3,
@@ -49,49 +65,30 @@ def test_a_plain_step(clock: PhaseClock) -> None:
 
 
 def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) -> None:
-    clock.root_enter(ROOT, 0, grad=True)
-    clock.root_exit(10, grad=True)
-    clock.load_enter(10)
-    clock.load_exit(25)
-    clock.backward_enter(30)
-    clock.backward_exit(40)
+    forward(clock, 0, 10)
+    load(clock, 10, 25)
+    backward(clock, 30, 40)
     assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
 
 
 def test_modules_called_while_a_batch_is_loaded_are_loading(clock: PhaseClock) -> None:
-    clock.root_enter(SECOND, 0, grad=True)
-    clock.root_exit(5, grad=True)
+    forward(clock, 0, 5, SECOND)
     clock.load_enter(5)
     for at in (6, 8):  # transforms of two samples
         assert not clock.wants_tokens(ROOT, grad=True)
-        clock.root_enter(ROOT, at, grad=True)
-        clock.root_exit(at + 1, grad=True)
+        forward(clock, at, at + 1)
     assert clock.loading
     clock.load_exit(20)
-    clock.root_enter(SECOND, 20, grad=True)
-    clock.root_exit(30, grad=True)
-    clock.backward_enter(30)
-    clock.backward_exit(40)
+    forward(clock, 20, 30, SECOND)
+    backward(clock, 30, 40)
     assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
     assert not clock.quiet_calls
 
 
-def test_two_towers_and_their_loss_are_one_forward(clock: PhaseClock) -> None:
-    clock.root_enter(ROOT, 0, grad=True)
-    clock.root_exit(10, grad=True)
-    clock.root_enter(SECOND, 12, grad=True)
-    clock.root_exit(20, grad=True)
-    clock.backward_enter(25)
-    clock.backward_exit(30)
-    assert spent(clock, 30) == {"forward": 25, "backward": 5}
-
-
 def test_what_lies_between_calls_of_the_same_root_is_the_users_own(clock: PhaseClock) -> None:
     for at in (0, 10, 20):  # a rollout: policy, environment, policy, environment …
-        clock.root_enter(ROOT, at, grad=True)
-        clock.root_exit(at + 2, grad=True)
-    clock.backward_enter(24)
-    clock.backward_exit(30)
+        forward(clock, at, at + 2)
+    backward(clock, 24, 30)
     assert spent(clock, 30) == {"other": 16, "forward": 2 + 2 + 4, "backward": 6}
 
 
@@ -99,12 +96,9 @@ def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_netw
     clock: PhaseClock,
 ) -> None:
     clock.traced = True
-    clock.root_enter(ROOT, 1, grad=True)
-    clock.root_exit(2, grad=True)
-    clock.root_enter(SECOND, 8, grad=True)
-    clock.root_exit(9, grad=True)
-    clock.backward_enter(10)
-    clock.backward_exit(12)
+    forward(clock, 1, 2)
+    forward(clock, 8, 9, SECOND)
+    backward(clock, 10, 12)
     assert clock.moves == [
         *((1, FORWARD), (2, FORWARD), (8, FORWARD), (9, FORWARD), (10, BACKWARD), (12, OTHER)),
     ]
@@ -115,8 +109,7 @@ def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_netw
 def test_what_comes_before_the_same_network_is_called_again_is_other_and_no_pause(clock: PhaseClock) -> None:
     clock.traced = True
     for at in (0, 5):
-        clock.root_enter(ROOT, at, grad=True)
-        clock.root_exit(at + 1, grad=True)
+        forward(clock, at, at + 1)
     clock.backward_enter(6)
     assert clock.pauses == [(6, 6)]
 
@@ -130,22 +123,17 @@ def test_calls_without_gradients_end_with_the_call(clock: PhaseClock) -> None:
 
 def test_a_closure_that_runs_inside_the_update(clock: PhaseClock) -> None:
     clock.update_enter(0)  # a trainer calls forward and backward inside step
-    clock.zero_enter(2)
-    clock.zero_exit(4)
-    clock.root_enter(ROOT, 6, grad=True)
-    clock.root_exit(10, grad=True)
-    clock.backward_enter(12)
-    clock.backward_exit(20)
+    zero(clock, 2, 4)
+    forward(clock, 6, 10)
+    backward(clock, 12, 20)
     assert spent(clock, 25) == {"other": 4, "forward": 6, "backward": 8, "optimizer": 2 + 5}
 
 
 def test_between_the_evaluations_of_lbfgs_the_optimizer_works(clock: PhaseClock) -> None:
     clock.update_enter(0)
     for at in (0, 30):
-        clock.root_enter(ROOT, at, grad=True)
-        clock.root_exit(at + 5, grad=True)
-        clock.backward_enter(at + 5)
-        clock.backward_exit(at + 10)
+        forward(clock, at, at + 5)
+        backward(clock, at + 5, at + 10)
     assert spent(clock, 50) == {"forward": 10, "backward": 10, "optimizer": 30}
     assert clock.backwards == 2
 

@@ -87,6 +87,5 @@ def test_what_is_no_worker_counts_for_nothing() -> None:
 
 def test_memory_that_is_not_there_is_no_stack() -> None:
     layout = find_layout(threading.get_ident())
-    assert layout is not None
     with pytest.raises((NoStack, OSError, ValueError)):
         stack_of(Memory(pid=os.getpid()), replace(layout, state=WORD))

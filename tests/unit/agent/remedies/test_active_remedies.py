@@ -16,7 +16,7 @@ from autobrrr.agent.remedies import active_remedies
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
-from support.agent.remedies import training
+from support.agent.remedies import remedy, training
 from support.simulated.bare_torch import bare_torch
 
 
@@ -40,16 +40,7 @@ class Switches:
             return undo
 
         options = (Option(name="depth", kind="int", low=1, high=4),)
-        return Remedy(
-            name=name,
-            apply=apply,
-            treats=("overhead",),
-            reach="live",
-            cls=cls,
-            doc="",
-            targets=targets,
-            options=options,
-        )
+        return remedy(name, apply, cls=cls, targets=targets, options=options)
 
 
 @pytest.fixture
@@ -161,14 +152,6 @@ def test_a_job_that_makes_an_optimizer_in_each_step_is_kept_no_more_of_than_its_
     assert switches.log.count("+a") == switches.log.count("-a")
 
 
-def test_remedies_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
-    active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",)))
-    active.apply(job, "a", {}, planned=True)
-    active.apply(job, "b", {})
-    active.undo_all()
-    assert [applied.remedy.name for applied in active.applied] == ["a"]
-
-
 @pytest.mark.parametrize(
     ("ranks", "planned", "cls", "targets", "goes"),
     [
@@ -246,10 +229,7 @@ def test_a_later_optimizer_that_does_not_fit_is_left_alone(job: Job) -> None:
             raise Refused("no fused kernel for it")
         return lambda: tries.append("-")
 
-    fused = Remedy(
-        name="a", apply=apply, treats=(), reach="live", cls="bitwise", doc="", targets=("optimizer.x",)
-    )
-    active = levers_of(fused)
+    active = levers_of(remedy("a", apply, targets=("optimizer.x",)))
     active.apply(job, "a", {})
     active.renew(job)
     assert active.undo_all() == []
@@ -264,17 +244,9 @@ def test_a_remedy_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> 
     def apply(job: Job, options: Mapping[str, object]) -> Undo:
         return WatchedUndo(lambda: off.append("off"), lambda: said[0])
 
-    careful = Remedy(
-        name="compile.a",
-        apply=apply,
-        treats=("overhead",),
-        reach="live",
-        cls="rounding",
-        doc="",
-        targets=("module.code",),
-        release=released.append,
+    active = levers_of(
+        remedy("compile.a", apply, cls="rounding", targets=("module.code",), release=released.append)
     )
-    active = levers_of(careful)
     assert not active.watched
     applied = active.apply(job, "compile.a", {})
     assert (applied.cls, active.watched, active.compiled, active.troubles()) == ("rounding", True, True, [])
@@ -288,12 +260,14 @@ def test_a_remedy_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> 
     assert released == [job.torch]
 
 
-def test_what_a_remedy_of_the_recipe_needs_is_not_let_go(switches: Switches, job: Job) -> None:
+def test_remedies_of_the_recipe_outlive_the_session_with_what_they_need(switches: Switches, job: Job) -> None:
     released: list[types.ModuleType] = []
     kept = dataclasses.replace(switches.remedy("a", ("x",)), release=released.append)
-    active = levers_of(kept)
+    active = levers_of(kept, switches.remedy("b", ("y",)))
     active.apply(job, "a", {}, planned=True)
+    active.apply(job, "b", {})
     active.undo_all()
+    assert [applied.remedy.name for applied in active.applied] == ["a"]
     assert released == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from autobrrr.agent.loop.train_loop import TrainLoop
 from autobrrr.agent.remedies.active_remedies import ActiveRemedies
 from autobrrr.agent.remedies.device_headroom import ANOTHER_S, SETTLED_S, MemoryWatch
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.agent.remedies.registry import Refused, Remedy, Undo
+from autobrrr.agent.remedies.registry import Refused, Remedy
 from autobrrr.agent.wire.ring_writer import StepRing
+from support.agent import remedies
 from support.agent.memory_root import MIB, MemoryRoot
 from support.agent.remedies import training
 from support.simulated.bare_torch import bare_torch
@@ -29,19 +29,7 @@ class Clock:
 
 
 def remedy(name: str = "a", *, host_mib: int = 0) -> Remedy:
-    def apply(job: Job, options: Mapping[str, object]) -> Undo:
-        return lambda: None
-
-    return Remedy(
-        name=name,
-        apply=apply,
-        treats=("overhead",),
-        reach="live",
-        cls="bitwise",
-        doc="",
-        targets=(name,),
-        host_takes=lambda job: host_mib * MIB,
-    )
+    return remedies.remedy(name, host_takes=lambda job: host_mib * MIB)
 
 
 def guarded(root: MemoryRoot, *remedies: Remedy) -> tuple[ActiveRemedies, Clock]:

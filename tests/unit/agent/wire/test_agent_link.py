@@ -37,7 +37,6 @@ def played(code: str, path: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     process.stdout.readline()
     return process
 

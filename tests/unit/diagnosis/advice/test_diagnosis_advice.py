@@ -130,7 +130,6 @@ def test_one_thread_is_advised_for_short_kernels_on_several_threads() -> None:
 def test_a_larger_batch_is_predicted_by_the_cautious_end_of_the_interval() -> None:
     judgement = judge(diagnosis.tiny_mlp())
     interval = judgement.batch_probe.ratio_2x_interval
-    assert interval is not None
     expected = predicted_gain(diagnosis.tiny_mlp())["batch.larger"]
     assert expected == pytest.approx(2 / interval[1])
     assert "batch.larger" not in predicted_gain(measured(probe=probed(noise=0.4)))

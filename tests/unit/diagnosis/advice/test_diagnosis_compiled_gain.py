@@ -15,22 +15,9 @@ from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork
 from support.judged import diagnosis
-from support.judged.diagnosis import MS, anatomy, measured, probed, traced
+from support.judged.diagnosis import MS, an_op, anatomy, measured, probed, traced
 
 SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
-
-
-def work(op: str, kernel_ns: float, count: float = 10, phase: str = "forward") -> OpWork:
-    return OpWork(
-        op=op,
-        phase=phase,
-        shapes="64x64 64x64",
-        dtype="float32",
-        count=count,
-        kernel_ns=kernel_ns,
-        flops=None,
-        bytes=None,
-    )
 
 
 def job(
@@ -48,35 +35,34 @@ def gain(found: Measurements) -> float:
     parts = step_parts(found)
     assert parts is not None
     compiled = compiled_gain(found, parts)
-    assert compiled is not None
     return compiled.estimate
 
 
 def test_dispatch_of_forward_and_backward_goes_but_for_the_products_and_one_call() -> None:
-    found = job(0.1, [work("aten.addmm.default", 1e5), work("aten.gelu.default", 0.0, count=300)])
+    found = job(0.1, [an_op("aten.addmm.default", 1e5), an_op("aten.gelu.default", 0.0, count=300)])
     idle_ns, left_ns = 0.9 * 0.95 * 2.0 * MS, (60 + 10) * 2_000
     assert gain(found) == pytest.approx(2.0 * MS / (2.0 * MS - idle_ns + left_ns), rel=0.02)
 
 
 def test_matrix_products_are_left_as_they_are() -> None:
-    products = job(0.95, [work("aten.mm.default", 9e5), work("aten.mm.default", 9e5, phase="backward")])
-    pointwise = job(0.95, [work("aten.mul.Tensor", 9e5), work("aten.mul.Tensor", 9e5, phase="backward")])
+    products = job(0.95, [an_op("aten.mm.default", 9e5), an_op("aten.mm.default", 9e5, phase="backward")])
+    pointwise = job(0.95, [an_op("aten.mul.Tensor", 9e5), an_op("aten.mul.Tensor", 9e5, phase="backward")])
     assert gain(products) < 1.06
     assert gain(pointwise) > 1.8
 
 
 def test_what_the_optimizer_does_is_not_compiled() -> None:
-    inside = [work("aten.mm.default", 9e5), work("aten.mul.Tensor", 9e5, phase="optimizer")]
+    inside = [an_op("aten.mm.default", 9e5), an_op("aten.mul.Tensor", 9e5, phase="optimizer")]
     assert gain(job(0.95, inside)) == gain(job(0.95, inside[:1]))
 
 
-@pytest.mark.parametrize("found", [job(0.1, []), job(0.1, [work("aten.mm.default", 1e5)], compiled=True)])
+@pytest.mark.parametrize("found", [job(0.1, []), job(0.1, [an_op("aten.mm.default", 1e5)], compiled=True)])
 def test_nothing_is_predicted_without_operators_or_of_a_compiled_job(found: Measurements) -> None:
     assert "compile.default" not in predicted_gain(found)
 
 
 def test_the_advice_says_that_it_is_an_estimate() -> None:
-    found = job(0.1, [work("aten.addmm.default", 1e5), work("aten.gelu.default", 0.0, count=300)])
+    found = job(0.1, [an_op("aten.addmm.default", 1e5), an_op("aten.gelu.default", 0.0, count=300)])
     said = {one.remedy: one for one in judge(found).verdict.advice}["compile.default"]
     assert said.why.startswith("an estimate: ")
     assert said.expected == pytest.approx(PRIOR * gain(found), abs=1e-3)
@@ -92,7 +78,7 @@ def test_an_estimate_that_other_scripts_did_not_reach_is_not_advised() -> None:
     width = 2.447 * spread * math.sqrt(1 + 1 / len(logs))  # Student's t for six degrees of freedom
     assert pytest.approx(math.exp(centre), rel=0.02) == PRIOR
     assert (math.exp(centre - width), math.exp(centre + width)) == pytest.approx(PRIOR_INTERVAL, rel=0.03)
-    pointwise = [work("aten.mul.Tensor", 5e5), work("aten.mm.default", 5e5, phase="backward")]
+    pointwise = [an_op("aten.mul.Tensor", 5e5), an_op("aten.mm.default", 5e5, phase="backward")]
     found = job(0.95, pointwise)
     assert 1.2 < gain(found) < 1.45
     assert "compile.default" not in {one.remedy for one in judge(found).verdict.advice}
@@ -103,11 +89,8 @@ def test_waiting_for_other_ranks_is_no_dispatch() -> None:
     parts = step_parts(alone)
     assert parts is not None
     traced = alone.traced
-    assert traced is not None
-    products = msgspec.structs.replace(traced, work=[work("aten.mm.default", 1e5, count=500)])
+    products = msgspec.structs.replace(traced, work=[an_op("aten.mm.default", 1e5, count=500)])
     rank = diagnosis.replaced(alone, traced=products)
     waiting = compiled_gain(rank, parts)
     unwatched = compiled_gain(diagnosis.replaced(rank, collectives=None), parts)
-    assert waiting is not None
-    assert unwatched is not None
     assert waiting.dispatch < unwatched.dispatch

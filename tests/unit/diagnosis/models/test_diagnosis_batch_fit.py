@@ -51,8 +51,6 @@ def test_small_batches_count_by_their_relative_error() -> None:
 
 def test_noise_widens_the_interval() -> None:
     quiet, noisy = fitted(probed(noise=0.0)).probe, fitted(probed(noise=0.05)).probe
-    assert quiet.ratio_2x_interval is not None
-    assert noisy.ratio_2x_interval is not None
     assert noisy.ratio_2x_interval[1] - noisy.ratio_2x_interval[0] > (
         quiet.ratio_2x_interval[1] - quiet.ratio_2x_interval[0]
     )

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from autobrrr.diagnosis.ranks.late_rank import TimedRank, _most_of_others, _others, late_rank, longer_phases
 from autobrrr.diagnosis.ranks.rank_steps import same_steps
-from autobrrr.records import CollectiveWaits, HostSample, LateRank
+from autobrrr.diagnosis.ranks.rank_times import rank_times
+from autobrrr.records import CollectiveWaits, LateRank
+from support.judged.diagnosis import machine
 from support.judged.rank_steps import MS, RankModel, job
 
 
@@ -83,23 +85,11 @@ def test_a_thread_that_waits_for_a_cpu_is_the_cause_wherever_it_does() -> None:
 
 def test_the_cap_of_a_control_group_and_a_rank_that_nobody_disturbs_are_told_apart() -> None:
     spread = {"forward": 5.0, "backward": 7.0}
-    capped = HostSample(**{**HOST, "throttled_share": 0.5, "foreign_cores": 1.0})
-    alone = HostSample(**{**HOST, "foreign_cores": 0.0})
+    (capped, *_), (alone, *_) = machine(throttled_share=0.5, foreign_cores=1.0), machine(foreign_cores=0.0)
     found = judged(RankModel(), RankModel(more_ms=spread, delay_ms=11.0, host=capped))
     assert found.cause == "cpu_cap"
     found = judged(RankModel(), RankModel(more_ms=spread, delay_ms=11.0, host=alone))
     assert (found.rank, found.cause) == (1, None)
-
-
-HOST = {
-    "t_ns": 0,
-    "cpu_share": None,
-    "rss_bytes": None,
-    "threads": None,
-    "run_delay_share": None,
-    "steal_share": None,
-    "children_cpu_share": None,
-}
 
 
 def test_a_rank_with_more_data_is_late_for_that() -> None:
@@ -204,7 +194,6 @@ def test_the_same_steps_are_found_where_ranks_began_to_time_them_apart() -> None
     own = {name: column[9:] for name, column in other.own_by_phase_ns.items()}
     later = msgspec.structs.replace(other, **cut, own_by_phase_ns=own)
     steps = same_steps([one, later])
-    assert steps is not None
     assert steps.step_ns.shape == (2, 55)
     np.testing.assert_array_equal(steps.step_ns[0], np.asarray(one.step_ns[9:], dtype=np.float64))
 
@@ -225,7 +214,6 @@ def test_steps_that_can_not_be_compared_name_nobody(change: str) -> None:
     else:
         other = CollectiveWaits(status="ok", step_ns=[5] * 16, exposed_ns=[1] * 16, blocked_ns=[1] * 16)
     found = late_rank([TimedRank(rank=0, pid=0, timed=one), TimedRank(rank=1, pid=1, timed=other)], 2)
-    assert found is not None
     assert (found.rank, found.why) == (None, "too_few_steps")
     assert longer_phases([one, other]) == [None, None]
 
@@ -234,7 +222,6 @@ def test_steps_that_can_not_be_compared_name_nobody(change: str) -> None:
 def test_ranks_on_a_device_are_not_said_to_have_run_too_few_steps(device: str, why: str) -> None:
     untimed = CollectiveWaits(status="abstained", why="device")
     found = late_rank([TimedRank(rank=rank, pid=rank, timed=untimed, device=device) for rank in (0, 1)], 2)
-    assert found is not None
     assert (found.rank, found.why) == (None, why)
 
 
@@ -261,3 +248,28 @@ def test_each_rank_is_set_against_the_middle_and_the_most_of_the_others(ranks: i
     others = [np.delete(values, who, axis=0) for who in range(ranks)]
     assert np.array_equal(_others(values), [np.median(each, axis=0) for each in others])
     assert np.array_equal(_most_of_others(values), [each.max(axis=0) for each in others])
+
+
+def test_times_are_medians_of_the_timed_steps_and_say_how_sure_they_are() -> None:
+    waits = CollectiveWaits(
+        status="ok",
+        step_ns=[100, 100, 102, 98, 100, 400],
+        exposed_ns=[60, 62, 60, 58, 60, 360],
+        blocked_ns=[0] * 6,
+    )
+    found = rank_times(waits)
+    assert (found.steps, found.step_ns, found.waits_ns, found.own_ns) == (6, 100, 60, 40)
+    assert 0 <= found.error_ns < 5
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        None,
+        CollectiveWaits(status="abstained", why="busy"),
+        CollectiveWaits(status="ok", step_ns=[1, 2, 3], exposed_ns=[1, 1, 1]),
+        CollectiveWaits(status="ok", step_ns=[9, 9, 9, 9, 9], exposed_ns=[1]),
+    ],
+)
+def test_without_enough_timed_steps_there_are_no_times(waits: CollectiveWaits | None) -> None:
+    assert rank_times(waits) is None

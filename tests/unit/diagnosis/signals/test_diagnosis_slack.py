@@ -184,7 +184,6 @@ def test_plain_steps_make_a_limit_sure_or_contradict_it(
 ) -> None:
     taken = measured(verdict, held, longer)
     found = device_verdict(taken, busy_machine(taken))
-    assert found is not None
     assert (found.limit, found.limit_confidence) == limit
     assert found.regime != "overhead" or held not in (NOBODY, OTHERS)
 
@@ -195,11 +194,9 @@ def test_plain_steps_make_a_limit_sure_or_contradict_it(
 def test_a_device_that_is_steps_behind_the_host_waits_for_nothing_of_its_doing(verdict: Verdict) -> None:
     taken = replace(measured(verdict, None), ahead=np.ones(40, dtype=np.bool_))
     found = device_verdict(taken, busy_machine(taken))
-    assert found is not None
     assert (found.regime, found.limit) == ("unknown", "unknown")
     confirmed = replace(measured(PRODUCTS, None), ahead=np.ones(40, dtype=np.bool_))
     sure = device_verdict(confirmed, busy_machine(confirmed))
-    assert sure is not None
     assert (sure.limit, sure.limit_confidence) == ("kernels", "high")
 
 
@@ -231,7 +228,6 @@ def test_a_host_that_waits_for_other_ranks_limits_nothing(
     window = measured(verdict, None).profile
     taken = replace(rank, profile=window, slack=HOST)
     found = device_verdict(taken, busy_machine(taken))
-    assert found is not None
     assert (found.limit, found.limit_confidence) == limit
     assert limit[0] == "host" or found.advice == []
 
@@ -255,6 +251,5 @@ def test_collectives_that_stand_alone_on_the_timeline_carry_a_regime_where_event
 ) -> None:
     taken = replace(rank, profile=measured(ALONE, None).profile)
     found = device_verdict(taken, busy_machine(taken))
-    assert found is not None
     assert (found.regime, found.confidence) == regime
     assert found.limit == "communication"

@@ -11,7 +11,7 @@ from autobrrr.diagnosis.signals.oversubscription import oversubscription
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import carried
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import HostSample, Verdict
+from autobrrr.records import Verdict
 from support.judged import diagnosis
 from support.judged.diagnosis import crowded_threads, machine, replaced
 
@@ -71,17 +71,8 @@ def test_others_are_blamed_for_no_more_than_they_ran(
 
 
 def test_a_sample_without_a_delay_says_nothing() -> None:
-    nothing = HostSample(
-        t_ns=0,
-        cpu_share=None,
-        rss_bytes=None,
-        threads=None,
-        run_delay_share=None,
-        steal_share=None,
-        children_cpu_share=None,
-        foreign_cores=0.1,
-    )
-    assert oversubscription(replaced(crowded_threads(), host=(nothing,), traced=None)).abstained
+    nothing = machine(run_delay_share=None, foreign_cores=0.1)
+    assert oversubscription(replaced(crowded_threads(), host=nothing, traced=None)).abstained
 
 
 def test_threads_that_do_not_outnumber_the_cpus_leave_a_wait_to_the_machine() -> None:
@@ -100,10 +91,8 @@ def test_without_a_roof_the_crowd_is_named_as_the_cause_and_the_tuner_asked() ->
 
 def test_peaks_that_the_crowd_itself_disturbed_still_show_what_stays_far_below_them() -> None:
     job = crowded_threads()
-    assert job.peaks is not None
     low = replaced(job, peaks=msgspec.structs.replace(job.peaks, waited_share=0.7))
     assert verdict(low).regime == "overhead"
     near = crowded_threads(bandwidth=0.75)
-    assert near.peaks is not None
     near = replaced(near, peaks=msgspec.structs.replace(near.peaks, waited_share=0.7))
     assert verdict(near).regime == "unknown"

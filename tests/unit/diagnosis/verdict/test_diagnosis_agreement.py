@@ -113,10 +113,6 @@ def test_counted_operators_stand_in_for_the_probe_only_where_it_is_silent() -> N
     assert carried(readings(*spoken, says("batch_probe", None))) == []
 
 
-def test_the_probe_and_counted_operators_never_carry_overhead_without_the_trace() -> None:
-    assert carried(readings(says("batch_probe", "overhead"), says("op_cost", "overhead"))) == []
-
-
 def test_a_firm_pair_comes_before_one_that_is_not() -> None:
     found = carried(
         readings(

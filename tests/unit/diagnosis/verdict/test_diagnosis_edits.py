@@ -14,7 +14,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
-from support.judged.diagnosis import MS, anatomy, facts, measured, probed, traced
+from support.judged.diagnosis import MS, an_op, anatomy, facts, measured, probed, traced
 
 
 def edits(job: Measurements) -> dict[str, Advice]:
@@ -26,7 +26,6 @@ def stacks(what: str, samples: int, of: int = 100, where: str = "train.py:31 mai
 
 
 def with_backwards(job: Measurements, count: int) -> Measurements:
-    assert job.phases is not None
     return dataclasses.replace(job, phases=dataclasses.replace(job.phases, backwards=count))
 
 
@@ -75,23 +74,11 @@ def test_every_backward_but_the_last_may_leave_out_the_exchange(
 
 
 def scores_work(kernel_ns: float) -> list[OpWork]:
-    def work(op: str, shapes: str) -> OpWork:
-        return OpWork(
-            op=op,
-            phase="forward",
-            shapes=shapes,
-            dtype="float32",
-            count=3,
-            kernel_ns=kernel_ns,
-            flops=None,
-            bytes=None,
-        )
-
     return [
-        work("aten.bmm.default", "16x192x16 16x16x192"),
-        work("aten._softmax.default", "4x4x192x192"),
-        work("aten.bmm.default", "16x192x192 16x192x16"),
-        work("aten.addmm.default", "64 768x64 64x64"),
+        an_op("aten.bmm.default", kernel_ns, 3, shapes="16x192x16 16x16x192"),
+        an_op("aten._softmax.default", kernel_ns, 3, shapes="4x4x192x192"),
+        an_op("aten.bmm.default", kernel_ns, 3, shapes="16x192x192 16x192x16"),
+        an_op("aten.addmm.default", kernel_ns, 3, shapes="64 768x64 64x64"),
     ]
 
 

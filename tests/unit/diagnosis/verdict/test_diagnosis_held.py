@@ -45,7 +45,6 @@ def test_where_operators_explain_half_of_it_it_is_dispatch() -> None:
 
 def test_operators_that_cost_more_than_the_least_in_every_phase_are_dispatch() -> None:
     tiny = diagnosis.tiny_mlp()
-    assert tiny.traced is not None
     spread = {"forward": 300.0, "backward": 330.0, "optimizer": 150.0}
     cheap = msgspec.structs.replace(tiny.traced, operations_by_phase=spread, op_cost_ns=900)
     measured = replaced(tiny, traced=cheap)

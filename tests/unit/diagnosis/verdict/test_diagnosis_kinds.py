@@ -52,19 +52,16 @@ def test_full_kernels_are_never_overhead(kind) -> None:
     assert "overhead" in found.evidence[0].against
 
 
-def test_growing_kernels_are_not_called_weight_traffic() -> None:
-    assert "weight traffic" not in verdict(diagnosis.big_matmul()).reason
-
-
 def in_a_feed(measured: Measurements) -> Measurements:
     """The same job, whose own code between the phases is a generator that the loop reads from."""
-    assert measured.frames is not None
     places = [replace(one, in_feed=one.phase == "other") for one in measured.frames.places]
     return dataclasses.replace(measured, frames=replace(measured.frames, places=places))
 
 
 def test_what_a_generator_of_the_scripts_own_takes_is_input_never_host_and_never_sure() -> None:
-    assert verdict(diagnosis.metrics_loop()).regime == "host"
+    plain = verdict(diagnosis.metrics_loop())
+    assert plain.regime == "host"
+    assert "train.py:77 log_metrics" in plain.reason
     found = verdict(in_a_feed(diagnosis.metrics_loop()))
     assert (found.regime, found.confidence) == ("input", "low")
     assert (found.limit, found.limit_confidence) == ("input", "low")
@@ -85,7 +82,6 @@ def test_a_feed_moves_no_more_than_the_clock_leaves_between_the_phases() -> None
 
 def in_library(measured: Measurements, of: float = 1.0) -> Measurements:
     """The same job, in which a framework's or torch's code stands where its own did, or a part of it."""
-    assert measured.frames is not None
     places = [
         replace(one, in_between=int(of * one.samples)) if one.phase == "other" else one
         for one in measured.frames.places
@@ -112,7 +108,6 @@ def test_code_of_a_framework_moves_no_more_than_the_phases_leave_of_its_samples(
 
 def test_a_third_of_dispatch_confirms_half_of_overhead_but_never_surely() -> None:
     measured = diagnosis.replaced(diagnosis.tiny_mlp(), probe=None)
-    assert measured.traced is not None
     cost_ns = 0.4 * 2.6 * MS / 800
     fewer = dataclasses.replace(measured, traced=replace(measured.traced, op_cost_ns=int(cost_ns)))
     reading = op_cost(fewer)
@@ -125,15 +120,6 @@ def test_batches_made_on_the_training_thread_are_input() -> None:
     found = verdict(diagnosis.starved_without_workers())
     assert (found.regime, found.confidence) == ("input", "high")
     assert "make_batch" in found.reason
-
-
-def test_a_clear_wait_stays_named_on_a_busy_machine_with_low_confidence() -> None:
-    shares = diagnosis.STARVED | {"data_wait": 0.95, "forward": 0.01, "backward": 0.01, "optimizer": 0.01}
-    stacks = diagnosis.frames(loader=140, model=10)
-    for delay, regime in ((0.5, "input"), (0.7, "unknown")):
-        host = diagnosis.machine(delay)
-        found = verdict(diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0, host=host))
-        assert (found.regime, found.confidence) == (regime, "low")
 
 
 @pytest.mark.parametrize(
@@ -188,19 +174,6 @@ def test_starving_workers_are_input_though_no_trace_can_be_trusted() -> None:
     assert found.shares.overhead is None
 
 
-def test_the_loops_own_code_is_host_and_the_line_is_named() -> None:
-    found = verdict(diagnosis.metrics_loop())
-    assert found.regime == "host"
-    assert "train.py:77 log_metrics" in found.reason
-
-
-def test_a_blend_is_mixed_and_its_parts_are_listed() -> None:
-    found = verdict(diagnosis.blend())
-    assert found.regime == "mixed"
-    assert "38 % Python and dispatch" in found.reason
-    assert found.decide_with
-
-
 def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
     measured = diagnosis.measured(
         trace=diagnosis.traced(kernels=0.3, operations=700), probe=diagnosis.probed(fixed=0.4)
@@ -253,14 +226,8 @@ def test_a_busy_machine_lowers_a_verdict_then_withholds_it(delay: float, regime:
 
 
 def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
-    calm = diagnosis.python_heavy()
-    measured = diagnosis.measured(
-        shares={"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0},
-        trace=calm.traced,
-        probe=calm.probe,
-        host=diagnosis.machine(0.62),
-    )
-    assert verdict(measured).regime == "unknown"
+    crowded = dataclasses.replace(diagnosis.python_heavy(), host=diagnosis.machine(0.62))
+    assert verdict(crowded).regime == "unknown"
     stolen = diagnosis.tiny_mlp(host=diagnosis.machine(0.0, steal_share=0.4))
     assert "stolen by other guests" in next(
         one.note for one in verdict(stolen).evidence if one.signal == "busy_machine"
@@ -307,9 +274,6 @@ def test_what_leads_even_without_all_of_the_delay_is_named_provisionally(delay: 
 @pytest.mark.parametrize(("threads", "regime"), [(1, "compute"), (2, "unknown")])
 def test_kernels_on_several_threads_are_not_named_provisionally(threads: int, regime: str) -> None:
     job = diagnosis.products_at_peak()
-    assert job.traced is not None
-    assert job.facts is not None
-    assert job.peaks is not None
     found = verdict(
         diagnosis.replaced(
             job,
@@ -323,7 +287,6 @@ def test_kernels_on_several_threads_are_not_named_provisionally(threads: int, re
 
 def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -> None:
     job = diagnosis.small_kernels()
-    assert job.traced is not None
     busy = msgspec.structs.replace(job.traced, run_delay_share=0.15)
     assert verdict(diagnosis.replaced(job, traced=busy)).regime == "unknown"
 
@@ -331,7 +294,6 @@ def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -
 @pytest.mark.parametrize(("delay", "limit"), [(0.15, "host"), (0.55, "host"), (0.62, "unknown")])
 def test_who_limits_a_mixture_is_named_provisionally_too(delay: float, limit: str) -> None:
     job = in_library(diagnosis.metrics_loop(), 0.5)
-    assert job.traced is not None
     quiet = verdict(job)
     assert (quiet.regime, quiet.limit) == ("unknown", "host")
     busy = diagnosis.replaced(job, traced=replace(job.traced, run_delay_share=delay))
@@ -342,17 +304,12 @@ def test_who_limits_a_mixture_is_named_provisionally_too(delay: float, limit: st
 
 def test_kernels_of_several_threads_limit_nothing_provisionally() -> None:
     job = diagnosis.small_kernels()
-    assert job.traced is not None
     assert job.facts is not None
     busy = replace(job.traced, run_delay_share=0.15)
     for threads, limit in ((1, "kernels"), (2, "unknown")):
         facts = replace(job.facts, threads=threads)
         found = verdict(diagnosis.replaced(job, traced=busy, facts=facts))
         assert (found.regime, found.limit, found.provisional) == ("unknown", limit, threads == 1)
-
-
-def test_on_a_quiet_machine_nothing_is_provisional() -> None:
-    assert not verdict(diagnosis.tiny_mlp()).provisional
 
 
 def test_uneven_steps_never_give_high_confidence() -> None:
@@ -365,13 +322,6 @@ def test_few_steps_give_a_low_verdict_and_a_machine_never_looked_at_too() -> Non
     trace, probe = diagnosis.traced(), diagnosis.probed()
     assert verdict(diagnosis.measured(trace=trace, probe=probe, steps=8)).confidence == "low"
     assert verdict(diagnosis.measured(trace=trace, probe=probe, host=())).confidence == "low"
-
-
-def test_a_waiting_loop_without_a_second_signal_is_not_named() -> None:
-    measured = diagnosis.measured(10 * MS, diagnosis.STARVED, workers=0)
-    found = verdict(measured)
-    assert found.regime == "unknown"
-    assert "not confirmed: " in found.reason
 
 
 def test_stacks_that_deny_the_loaders_clock_make_it_mixed() -> None:
@@ -396,7 +346,6 @@ def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
     shares = diagnosis.STARVED | {"data_wait": 0.66, "forward": 0.16}
     rare = diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0)
     assert verdict(rare).confidence == "high"
-    assert rare.phases is not None
     wide = replace(rare.phases.error, data_wait=3 * MS)
     uneven = dataclasses.replace(rare, phases=dataclasses.replace(rare.phases, error=wide))
     assert (verdict(uneven).regime, verdict(uneven).confidence) == ("input", "low")

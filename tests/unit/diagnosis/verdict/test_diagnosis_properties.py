@@ -49,7 +49,6 @@ def assert_right_or_silent(judgement: Judgement, measured: Measurements | None =
 
 def said_as_if_quiet(measured: Measurements, regime: str) -> set[str]:
     """What carries a provisional verdict: what the trace would say had no one else taken the CPU."""
-    assert measured.traced is not None
     traced = msgspec.structs.replace(measured.traced, run_delay_share=0.0)
     return {name for name, one in read_all(replace(measured, traced=traced)).items() if one.says == regime}
 
@@ -88,7 +87,6 @@ def test_a_probe_alone_names_nothing_at_all(probe) -> None:
 @given(measured=nearly_overhead())
 def test_overhead_is_named_only_where_kernels_leave_half_of_the_step(measured: Measurements) -> None:
     traced = measured.traced
-    assert traced is not None
     plain, kernel = traced.plain_by_phase_ns, traced.kernel_by_phase_ns
     idle = sum(plain[name] - kernel[name] for name in ("forward", "backward", "optimizer"))
     quiet = (traced.run_delay_share or 0) < thresholds.BUSY_AT

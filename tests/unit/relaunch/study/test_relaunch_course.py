@@ -158,6 +158,4 @@ def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     base = Baseline(step_ns=2e6, samples=8, tokens=None, facts=None, machine="here", script="train.py")
     gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
     _, recipe = StudyLedger().conclude(space, base, (1,), gain, [])
-    assert recipe is not None
-    assert recipe.evidence is not None
     assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)

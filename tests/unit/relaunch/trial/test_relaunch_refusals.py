@@ -25,7 +25,6 @@ from autobrrr.relaunch.trial.trial_agents import TrialAgents
 def test_a_command_by_which_slurm_starts_the_script_is_refused_with_a_way_out(command: str) -> None:
     with pytest.raises(UsageError, match="srun: a daemon starts its processes") as refused:
         refuse_elsewhere(command.split())
-    assert refused.value.hint is not None
     assert "torchrun" in refused.value.hint
 
 

@@ -251,6 +251,5 @@ def test_shapes_of_products_come_from_a_second_short_window(
     stage.window(second)
     assert stage.run() is State.DELAYING
     found = stage.session.findings.profile
-    assert found is not None
     assert (found.status, found.shapes) == ("ok", kept)
     assert found.stall_ns == (80 if kept else 50), "what both took"

@@ -58,7 +58,6 @@ def test_phases_are_means_of_the_sampled_steps_and_sum_to_the_step() -> None:
         loop.writer.model_step(StepModel(step_ns=2 * MS, sampled_every=1))
     loop.window.add(loop.reader.read_new())
     phases = loop.window.phases
-    assert phases is not None
     assert (phases.steps, phases.step_ns, phases.batch) == (8, 2 * MS, 16)
     parts = [phases.mean.data_wait, phases.mean.forward, phases.mean.backward, phases.mean.optimizer]
     assert sum(part or 0 for part in [*parts, phases.mean.other]) == pytest.approx(2 * MS, abs=5)

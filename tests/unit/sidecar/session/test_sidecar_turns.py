@@ -21,7 +21,6 @@ def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage)
     stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
     assert stage.run(4) is State.JUDGED
     found = stage.session.snapshot()
-    assert found.sweep is not None
     assert (found.sweep.along, found.sweep.status, found.sweep.size) == ("length", "ok", stage.model.batch)
     assert found.sweep.ratio_2x == pytest.approx(1.5, rel=0.01)
     assert found.sweep.notes == ["4L left out"]
@@ -37,7 +36,6 @@ def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, a
         stage.agent.answer("trace", ok=False, why=answer)
     assert stage.run(4, seconds=130) is State.JUDGED
     found = stage.session.snapshot().sweep
-    assert found is not None
     assert (found.status, found.along) == ("abstained", "batch")
     assert (answer or "in time") in (found.why or "")
 
@@ -52,7 +50,6 @@ def test_collectives_are_timed_after_the_trace_where_ranks_share_gradients(stage
     assert stage.run(4) is State.PROBING
     found = stage.session.snapshot()
     assert found.shares.communication == pytest.approx(0.6)
-    assert found.collectives is not None
     assert (found.collectives.waits_ns, found.collectives.own_ns) == (60, 40)
 
 
@@ -68,7 +65,6 @@ def test_collectives_of_a_job_on_a_device_are_timed_before_its_window(stage: Sta
     stage.agent.answer("collectives")
     stage.event("collectives", {"status": "abstained", "why": "its collectives run in other streams"})
     assert stage.run(4) is State.PROFILING
-    assert stage.session.findings.traced is not None
     assert stage.session.findings.traced.status == "abstained"
 
 
