@@ -81,7 +81,7 @@ def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join)
 
 def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
     """A rank's diagnosis, with how it stands among those that have a session; unchanged for a single rank."""
-    if not _one_of_several(found):
+    if found.job is None or found.job.rank is None or not found.job.has_other_ranks:
         return found
     same = [found, *(other for other in others if _same_job(found, other))]
     straggler = _straggler(same)
@@ -209,10 +209,6 @@ def _line(found: Diagnosis) -> RankLine:
 
 def _device_of(found: Diagnosis) -> str | None:
     return None if found.job is None else found.job.device or ("cuda" if found.job.cuda else None)
-
-
-def _one_of_several(found: Diagnosis) -> bool:
-    return found.job is not None and found.job.rank is not None and found.job.has_other_ranks
 
 
 def _same_job(found: Diagnosis, other: Diagnosis) -> bool:

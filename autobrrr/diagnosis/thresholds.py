@@ -12,9 +12,7 @@ NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
 DISPATCH_AT = 0.35  # of the step, by operators times the least that one costs: it confirms overhead
 LEAD = 0.15  # what a regime must be ahead of the next one
-OVERHEAD_TIMES = (
-    1.75  # times the next part, for overhead: its share is an estimate, a plain step minus its kernels
-)
+OVERHEAD_TIMES = 1.75  # times the next part, for overhead, which is an estimate: a step minus its kernels
 
 COLLECTIVE_STEPS = 4  # in which collectives were timed
 RANK_LEAD = 0.10  # of the step: the slowest rank's own work takes so much longer than any other's
@@ -37,11 +35,8 @@ ALONE_AT = 0.2  # cores that others take at most, for longer steps to be the job
 GROWS_AT = 0.10  # of a step, over the steps that were seen
 MEMORY_GROWS_BYTES, MEMORY_RISES = 16 << 20, 0.6  # over the looks; of them, those that find more than before
 MEMORY_RISES_ALWAYS = 0.9  # the same, if looks during our measurements count too
-PERIODIC_TIMES, PERIODS, REGULAR_AT = (
-    1.4,
-    3,
-    0.8,
-)  # times the usual step; gaps between long ones, of one length
+PERIODIC_TIMES = 1.4  # the usual step
+PERIODS, REGULAR_AT = 3, 0.8  # gaps between long steps, of one length
 SETTING_AT = 0.05  # of what a setting is of: less is not worth an edit
 WHERE_AT = 0.03  # of the step: a line of the user's is worth telling
 MOST_WHERE = 5
@@ -69,9 +64,7 @@ WAITS_TIMES = 1_000  # no message of one size varies so much by itself
 RECURS_FROM, LARGEST_OF_RECURRING = 5, 0.5  # long stretches of the host: fewer are no habit of the job
 SLICES_FROM, SLICE_NS = 10, 200_000  # equal gaps: schedulers give a process a millisecond or more
 
-BUSY_AT = (
-    busy_words.BUSY_AT
-)  # training thread runnable but not running: confidence low, shares less the delay
+BUSY_AT = busy_words.BUSY_AT  # training thread ready without a CPU: confidence low, shares less the delay
 OWN_DELAY_SAMPLES = 5  # looks at the machine that make the delay of the job's own making firm
 WITHHELD_AT = 0.60  # the same: no verdict at all
 

@@ -27,9 +27,7 @@ class WorkRefusal(str, enum.Enum):
     OTHER_SEED = "other_seed"
     OTHER_STREAM = "other_stream"  # batches come otherwise from the same seed; --allow stream accepts it
     FEWER_OPERATIONS = "fewer_operations"  # fewer FLOPs a sample, with other results
-    CHANGES_TRAINING = (
-        "changes_training"  # the same step comes to other numbers; --allow changes-training accepts it
-    )
+    CHANGES_TRAINING = "changes_training"  # other numbers; --allow changes-training accepts it
     GATE_TOO_FINE = "gate_too_fine"  # the gate can't be told from noise in the time given
 
 

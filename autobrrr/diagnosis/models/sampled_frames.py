@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
@@ -26,18 +27,22 @@ def frames_reading(
     share = standing(frames, counted)
     top = busiest(frames, counted)
     most = f", most at {top}" if top else ""
-    says: Regime | None = regime if share >= thresholds.NAMED_AT else None
-    against: tuple[Regime, ...] = (regime,) if share <= thresholds.EXCLUDED_AT else ()
-    # Two standard errors of a share of that many samples.
-    error = 2 * (share * (1 - share) / frames.samples) ** 0.5
+    found = spoken(
+        name, regime, share, frames.samples, f"{of_one(share)} of {frames.samples} samples {where}{most}"
+    )
+    return replace(found, against=(regime,) if share <= thresholds.EXCLUDED_AT else ())
+
+
+def spoken(name: str, regime: Regime, share: float, samples: int, note: str) -> Reading:
+    """Speaks for the regime at half of the samples; firm where two standard errors leave half of them."""
+    error = 2 * (share * (1 - share) / samples) ** 0.5
     return Reading(
         signal=name,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of {frames.samples} samples {where}{most}",
-        says=says,
-        against=against,
-        firm=frames.samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT,
+        note=note,
+        says=regime if share >= thresholds.NAMED_AT else None,
+        firm=samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT,
     )
 
 

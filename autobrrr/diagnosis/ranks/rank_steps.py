@@ -46,7 +46,8 @@ def same_steps(ranks: Sequence[CollectiveWaits]) -> RankSteps | None:
     if len(ranks) < 2 or not all(_is_whole(each) for each in ranks):
         return None
     try:
-        chosen = _matched([_left_ns(each) for each in ranks], _usual_ns(ranks))
+        usual_ns = float(np.median([took_ns for each in ranks for took_ns in each.step_ns]))
+        chosen = _matched([_left_ns(each) for each in ranks], usual_ns)
         if chosen.shape[1] < thresholds.COMPARED_STEPS:
             return None
         step_ns = _rows([each.step_ns for each in ranks], chosen)
@@ -98,10 +99,6 @@ def _left_ns(timed: CollectiveWaits) -> Times:
     ends = np.asarray(timed.end_ns, dtype=np.float64)
     update = timed.own_by_phase_ns.get("optimizer")
     return ends if update is None else ends - np.asarray(update, dtype=np.float64)
-
-
-def _usual_ns(ranks: Sequence[CollectiveWaits]) -> float:
-    return float(np.median(np.concatenate([np.asarray(each.step_ns, dtype=np.float64) for each in ranks])))
 
 
 def _matched(left: Sequence[Times], usual_ns: float) -> NDArray[np.intp]:

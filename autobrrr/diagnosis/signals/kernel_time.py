@@ -31,7 +31,8 @@ def kernel_time(measured: Measurements) -> Reading:
     shares: dict[Regime, float] = {"compute": found.share("compute"), "memory": found.share("memory")}
     leader = max(shares, key=lambda regime: shares[regime])
     share = min(1.0, shares[leader])
-    rival = min(shares.values())
+    other = min(shares, key=lambda regime: shares[regime])
+    rival = shares[other]
     most = rival + found.unread  # of the other kind
     says: Regime | None = None
     if share >= thresholds.NAMED_AT and share >= thresholds.TIMES_THE_OTHER * most:
@@ -43,17 +44,13 @@ def kernel_time(measured: Measurements) -> Reading:
         unit=UNIT,
         note=(
             f"{of_one(share)} of a step is {_kinds(found, leader)}"
-            + (f", {of_one(rival)} {WORDS[_other(leader)]}" if rival > thresholds.EXCLUDED_AT else "")
+            + (f", {of_one(rival)} {WORDS[other]}" if rival > thresholds.EXCLUDED_AT else "")
             + (f", {of_one(found.unread)} kernels whose shapes were not read" if found.unread >= 0.01 else "")
         ),
         says=says,
         against=against,
         firm=share - width / 2 >= thresholds.NAMED_AT,
     )
-
-
-def _other(leader: Regime) -> Regime:
-    return "memory" if leader == "compute" else "compute"
 
 
 def _kinds(found: Roofs, regime: Regime) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.models.sampled_frames import UNIT, spoken
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.records import Regime
 
 NAME = "phase_frames"
-UNIT = "share of samples"
 
 
 def phase_frames(measured: Measurements) -> Reading:
@@ -24,16 +23,8 @@ def phase_frames(measured: Measurements) -> Reading:
     if held.samples < thresholds.FRAME_SAMPLES:
         return abstention(NAME, UNIT, f"{held.samples} of {thresholds.FRAME_SAMPLES} samples")
     share = unit_share(held.standing) or 0.0
-    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
     where = (
         f"{of_one(share)} of {held.samples} samples stand at {held.where}" if held.where else "none stands"
     )
-    error = 2 * (share * (1 - share) / held.samples) ** 0.5
-    return Reading(
-        signal=NAME,
-        value=share,
-        unit=UNIT,
-        note=f"{where}, inside {held.phase}, which operators don't explain",
-        says=says,
-        firm=held.samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT,
-    )
+    note = f"{where}, inside {held.phase}, which operators don't explain"
+    return spoken(NAME, "overhead", share, held.samples, note)

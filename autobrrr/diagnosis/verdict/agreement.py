@@ -70,70 +70,23 @@ AGREEMENT: tuple[Pair, ...] = (
         independent="work of the shapes under roofs measured apart; time that kernels leave idle",
         second_within=(0.0, thresholds.NAMED_AT)),
 )  # fmt: skip
-TIMELINE: tuple[Pair, ...] = (  # a device's own timeline, beside what is read off something else
-    Pair(
-        regime="overhead",
-        first="time_split",
-        second="run_ahead",
-        independent="the device's timeline; ends of launch calls",
-    ),
-    Pair(
-        regime="overhead",
-        first="time_split",
-        second="host_busy",
-        independent="the device's timeline; the launching threads'",
-    ),
-    Pair(
-        regime="input",
-        first="time_split",
-        second="awaited_copy",
-        independent="the device's timeline; which operation ends a gap",
-    ),
-    Pair(
-        regime="input",
-        first="time_split",
-        second="host_in_loader",
-        independent="the device's timeline; the main thread's",
-    ),
-    Pair(
-        regime="sync",
-        first="time_split",
-        second="blocked_calls",
-        independent="the device's timeline; calls that wait",
-    ),
-    Pair(
-        regime="host",
-        first="time_split",
-        second="host_code",
-        independent="the device's timeline; Python frames",
-    ),
-    Pair(
-        regime="communication",
-        first="time_split",
-        second="peers",
-        independent="the device's timeline; that of the other ranks",
-    ),
-    Pair(
-        regime="compute",
-        first="time_split",
-        second="arithmetic",
-        independent="the device's timeline; FLOPs of the shapes over the spec sheet's peak",
-    ),
-    Pair(
-        regime="memory",
-        first="time_split",
-        second="bandwidth",
-        independent="the device's timeline; bytes of the grids over the spec sheet's bandwidth",
-    ),
-    *(
-        Pair(
-            regime="underfilled",
-            first="time_split",
-            second=second,
-            independent="names and grids; work or length of the kernels",
-        )
-        for second in ("arithmetic", "bandwidth", "kernel_length")
-    ),
+_BESIDE_TIMELINE: tuple[tuple[Regime, str, str], ...] = (
+    ("overhead", "run_ahead", "ends of launch calls"),
+    ("overhead", "host_busy", "the launching threads'"),
+    ("input", "awaited_copy", "which operation ends a gap"),
+    ("input", "host_in_loader", "the main thread's"),
+    ("sync", "blocked_calls", "calls that wait"),
+    ("host", "host_code", "Python frames"),
+    ("communication", "peers", "that of the other ranks"),
+    ("compute", "arithmetic", "FLOPs of the shapes over the spec sheet's peak"),
+    ("memory", "bandwidth", "bytes of the grids over the spec sheet's bandwidth"),
+    ("underfilled", "arithmetic", "names, grids and work of the kernels"),
+    ("underfilled", "bandwidth", "names, grids and work of the kernels"),
+    ("underfilled", "kernel_length", "names, grids and length of the kernels"),
+)
+TIMELINE: tuple[Pair, ...] = tuple(  # a device's own timeline, beside what is read off something else
+    Pair(regime=regime, first="time_split", second=second, independent=f"the device's timeline; {beside}")
+    for regime, second, beside in _BESIDE_TIMELINE
 )
 MARGIN = 0.05  # a value so far inside its limits is firm
 
@@ -149,7 +102,7 @@ def carried(readings: Mapping[str, Reading], pairs: Sequence[Pair] = AGREEMENT) 
         for pair in pairs
         if _says(readings, pair.first, pair.regime)
         and _seconds(readings, pair)
-        and (pair.in_place_of is None or _silent(readings, pair.in_place_of))
+        and (pair.in_place_of is None or readings[pair.in_place_of].abstained)
         and not opposed(readings, pair.regime)
     ]
     return sorted(found, key=lambda one: not one.firm)
@@ -194,8 +147,3 @@ def _firm(reading: Reading, pair: Pair) -> bool:
 def _says(readings: Mapping[str, Reading], signal: str, regime: Regime) -> bool:
     reading = readings.get(signal)
     return reading is not None and not reading.abstained and reading.says == regime
-
-
-def _silent(readings: Mapping[str, Reading], signal: str) -> bool:
-    reading = readings.get(signal)
-    return reading is None or reading.abstained

@@ -69,9 +69,7 @@ class Collected:
         self.gpu: Poller | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
         self.held: deque[tuple[int, int]] = deque(maxlen=128)
-        self.measured_ns = (
-            0  # on the clock of the host's samples: when our measuring last grew the job's memory
-        )
+        self.measured_ns = 0  # on the host samples' clock: when our measuring last grew the job's memory
         self.replaying = False  # a process of ours takes CPU time: what the host shows now is our doing
 
     @property
