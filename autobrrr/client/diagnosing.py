@@ -186,7 +186,8 @@ class Patience:
         if unmeasured or snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
         missing = self.missing(snapshot)
-        asked_for = not missing and _timed(snapshot)
+        untimed = of_several_ranks(snapshot) and snapshot.state in BEFORE_TIMED
+        asked_for = not missing and not untimed
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
@@ -223,13 +224,23 @@ def is_settled(snapshot: Diagnosis) -> bool:
     The limit is sure, and all has been measured, or all but the batch probe, which can only confirm a
     regime whose share leads.
     """
-    if snapshot.limit_confidence != "high" or snapshot.limit == "recompilation":
-        return snapshot.limit == "recompilation"  # steps are too long to wait for more of them
+    if snapshot.limit == "recompilation":
+        return True  # steps are too long to wait for more of them
+    if snapshot.limit_confidence != "high":
+        return _is_profiled(snapshot)
     from autobrrr.diagnosis.models.leading import leads_all, measured_shares  # brings numpy
 
     shares = measured_shares(snapshot.shares)
     mixture = bool(shares) and not any(leads_all(name, shares) for name in shares)
     return snapshot.state == State.JUDGED.value or (snapshot.state == State.PROBING.value and mixture)
+
+
+def _is_profiled(snapshot: Diagnosis) -> bool:
+    """Whether it runs compiled code, on a CPU: once it was profiled nothing more is measured of it."""
+    job, window = snapshot.job, snapshot.window
+    if job is None or window is None or window.status != "ok" or job.is_asynchronous:
+        return False
+    return job.compiled and snapshot.state == State.JUDGED.value and (snapshot.steps or 0) >= DEFAULT_STEPS
 
 
 class _PeaksOfJob:
@@ -261,11 +272,6 @@ class _PeaksOfJob:
                     doing=self._stage,
                     patience_s=self._patience_s,
                 )
-
-
-def _timed(snapshot: Diagnosis) -> bool:
-    """Whether its collectives have been timed, where it has other ranks to wait for."""
-    return not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
 
 
 def await_verdict(

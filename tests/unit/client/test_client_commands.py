@@ -126,6 +126,22 @@ def test_a_high_limit_ends_the_waiting_where_no_measurement_could_change_it(
     assert not diagnosing.Patience(clock_s=Clock()).is_over(doubted)
 
 
+def test_a_compiled_job_is_settled_once_it_was_profiled_and_fifty_steps_are_known() -> None:
+    settled = diagnosis(
+        steps=50, state="judged", job=facts(compiled=True), window=ProfilerWindow(status="ok")
+    )
+    others = (
+        {"steps": 49},
+        {"state": "profiling"},
+        {"job": facts()},
+        {"window": ProfilerWindow(status="abstained")},
+    )
+    assert diagnosing.Patience(clock_s=Clock()).is_over(settled)
+    for other in others:
+        earlier = msgspec.structs.replace(settled, **other)
+        assert not diagnosing.Patience(clock_s=Clock()).is_over(earlier)
+
+
 def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)
