@@ -96,6 +96,11 @@ class Measurements:
     bf16: bool | None = None  # the processor multiplies bfloat16 by itself
     fault_ns: float | None = None  # what one minor page fault costs on this machine
 
+    @property
+    def compiled(self) -> bool:
+        """The job runs compiled code of its own, as far as is known."""
+        return any(seen is not None and seen.compiled for seen in (self.facts, self.anatomy))
+
 
 def once(derive: Callable[[T], R]) -> Callable[[T], R]:
     """What is derived of one thing is kept until it is asked of another: a judgement derives it once.

@@ -262,13 +262,12 @@ class ProfilerWindow(Record, frozen=True, kw_only=True):
     write_ns: int | None = None  # of the trace, part of it: torch holds the interpreter meanwhile
     shapes: bool = False
     device: bool = False  # the job uses a CUDA device: its kernels must be in the trace
-    cupti: Literal["finalized", "attached"] | None = (
-        None  # as calls into CUDA show; "attached": they stay slower
-    )
+    cupti: Literal["finalized", "attached"] | None = None  # "attached": calls into CUDA stay slower
     operators: float | None = None  # called by the step itself, not by other operators; per step
     inside_share: float | None = None  # of the profiled step: the training thread inside operators
     compiled_share: float | None = None  # the same inside compiled graphs
     loader_share: float | None = None  # the same waiting for the DataLoader
+    graph_kernels: int | None = None  # made by inductor in this process, for all graphs
     by_op: list[WindowOp] = []
     gaps: list[WindowGaps] = []  # devices
     verdict: Verdict | None = None  # of a GPU's trace

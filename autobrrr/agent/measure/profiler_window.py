@@ -214,12 +214,14 @@ class WindowTask:
         self._stall_ns += perf_counter_ns() - began
         if self._result is None:
             raise Abstain(OTHERS)
+        made = sys.modules.get("torch._inductor.metrics")
         self._told = {
             "status": "ok",
             "plain_step_ns": self._plain_ns[-self._steps :],
             "profiled_step_ns": self._profiled_ns[1:],
             "stall_ns": self._stall_ns,
             "shapes": self._shapes,
+            "graph_kernels": getattr(made, "generated_kernel_count", None),
             "device": self._cuda,
             "cupti": None if self._lets_go is None else "attached",
         }
@@ -252,7 +254,8 @@ def lets_go(torch: ModuleType) -> bool | None:
     version, own = getattr(torch.version, "cuda", None), os.environ.get(TEARDOWN)
     if version is None or not cuda_in_use():
         return None
-    return _numbers(version) >= TEARDOWN_FROM if own is None else own == "1"
+    numbers = tuple(part for part in map(whole_number, version.split(".")[:2]) if part is not None)
+    return numbers >= TEARDOWN_FROM if own is None else own == "1"
 
 
 def why_no_window(torch: ModuleType, *, asked: bool) -> str | None:
@@ -292,11 +295,6 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     # torch holds the interpreter while it writes: the training thread stands still too.
     stall = cast(int, told["stall_ns"]) + wrote
     return {"event": "window", "fd": True, "window": {**told, "stall_ns": stall, "write_ns": wrote}}, fd
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    found = map(whole_number, version.split(".")[:2])
-    return tuple(part for part in found if part is not None)
 
 
 def _has_schedule(profiler: ModuleType) -> bool:

@@ -61,12 +61,12 @@ class CompiledGain:
 
 def compiled_gain(measured: Measurements, parts: StepParts) -> CompiledGain | None:
     """None where operators were not traced one by one, or something is compiled already."""
-    traced, anatomy = measured.traced, measured.anatomy
+    traced = measured.traced
     idle = [parts.idle(phase) for phase in PHASES]
     op_cost_ns = positive(traced.op_cost_ns) if traced is not None else None
     if traced is None or op_cost_ns is None or not traced.work or parts.kernels is None:
         return None
-    if (anatomy is not None and anatomy.compiled) or any(each is None for each in idle):
+    if measured.compiled or any(each is None for each in idle):
         return None
     inside = [one for one in traced.work if one.phase in PHASES]
     products = sum(one.count for one in inside if is_compute(one.op))

@@ -16,8 +16,10 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
+from autobrrr.diagnosis.models.sampled_frames import standing_at_least
 from autobrrr.diagnosis.models.shares import StepParts, step_parts, worth_freezing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
@@ -72,7 +74,7 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
         found["loader.workers"] = _workers(measured, parts)
         compiled = compiled_gain(measured, parts)
         found["compile.default"] = None if compiled is None else compiled.expected
-        if isinstance(work, KernelWork):
+        if isinstance(work, KernelWork) or window_parts(measured) is not None:
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
 
@@ -88,31 +90,39 @@ def _waiting_kernels(measured: Measurements) -> float | None:
 
 def implementation(measured: Measurements) -> str | None:
     """How the optimizer runs now, by its operators: a remedy's name, or "each tensor"."""
-    traced = measured.traced
-    if traced is None or not traced.by_op:
-        return None
+    window = window_parts(measured) and measured.profile
+    seen = window.by_op if window else measured.traced.by_op if measured.traced else []
     for name, marks in MARKS.items():
-        if any(mark in entry.op for entry in traced.by_op for mark in marks):
+        if any(mark in entry.op for entry in seen for mark in marks):
             return name
-    return "each tensor"
+    return "each tensor" if seen else None
+
+
+def optimizer_share(measured: Measurements, parts: StepParts) -> float | None:
+    """The optimizer's part of the step: by its clock, or at least, by the stacks, where it has none."""
+    if window_parts(measured) is None:
+        return parts.phase.get("optimizer")
+    return standing_at_least(measured, lambda place: place.samples * (place.phase == "optimizer"))
 
 
 def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float | None:
     anatomy, traced, now = measured.anatomy, measured.traced, implementation(measured)
-    idle = parts.idle("optimizer")
-    if anatomy is None or traced is None or idle is None or not anatomy.parameter_tensors:
+    # What is dispatch today is not known of a compiled job: none of it goes, and each call costs the most.
+    profiled, share = window_parts(measured) is not None, optimizer_share(measured, parts)
+    idle, most_ns = (0.0, float(thresholds.DISPATCH_NS)) if profiled else (parts.idle("optimizer"), None)
+    if anatomy is None or traced is None or idle is None or share is None or not anatomy.parameter_tensors:
         return None
     if now is None or now in (remedy, "optimizer.fused"):
         return None
     # The model is of normal numbers: how long a fused update takes on denormal ones isn't known.
     if any(one.name == "denormals" and one.value >= thresholds.EXCLUDED_AT for one in measured.settings):
         return None
-    op_cost_ns = positive(traced.op_cost_ns)
+    op_cost_ns = most_ns or positive(traced.op_cost_ns)
     kinds = [_kind(name, anatomy.state_bytes) for name in anatomy.optimizers]
     known = [COSTS[remedy][kind] for kind in kinds if kind is not None]
     if op_cost_ns is None or len(known) != len(kinds) or not known:
         return None
-    now_ns = parts.phase["optimizer"] * parts.step_ns
+    now_ns = share * parts.step_ns
     # Several optimizers share the tensors: the dearest of their kinds stands for all.
     then_ns = max(
         cost.step_ns(

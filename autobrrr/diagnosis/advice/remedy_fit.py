@@ -12,7 +12,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.loader.loader_workers import MOST_WORKERS
 from autobrrr.agent.remedies.optimizer import optimizer_kernels
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
-from autobrrr.diagnosis.advice.predicted_gains import implementation
+from autobrrr.diagnosis.advice.predicted_gains import implementation, optimizer_share
 from autobrrr.diagnosis.ledger import SAMPLER, WORKER_START, loading_parts
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
@@ -56,9 +56,7 @@ def _with_ranks(name: str, measured: Measurements) -> str | None:
 
 
 def _not_compiled(name: str, measured: Measurements) -> str | None:
-    facts, anatomy = measured.facts, measured.anatomy
-    compiled = (facts is not None and facts.compiled) or (anatomy is not None and anatomy.compiled)
-    if compiled:
+    if measured.compiled:
         return None
     parts = step_parts(measured)
     gain = None if parts is None else compiled_gain(measured, parts)
@@ -108,14 +106,14 @@ def _optimizer(name: str, measured: Measurements) -> str | None:
     if implementation(measured) in (name, "optimizer.fused"):
         return None
     parts, classes = step_parts(measured), UNDERSTOOD[name]
-    if parts is None or parts.phase.get("optimizer", 0.0) < 0.01:
+    spent = None if parts is None else optimizer_share(measured, parts)
+    if parts is None or spent is None or spent < 0.01:
         return None
     names = None if measured.anatomy is None else measured.anatomy.optimizers
     if names is not None and not any(one in classes for one in names):
         return None
     if names is not None and not all(one in classes for one in names):  # the phase is not theirs alone
         return REGISTRY[name].doc
-    spent = parts.phase["optimizer"]
     idle = parts.idle("optimizer")
     tensors = None if measured.anatomy is None else measured.anatomy.parameter_tensors
     what = f"the optimizer takes {of_one(spent)} of the step"

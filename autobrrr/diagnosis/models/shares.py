@@ -18,10 +18,10 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_share
-from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
 from autobrrr.diagnosis.models.sampled_frames import feed_standing, in_library, standing_at_least
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.models.window_parts import PRODUCTS, window_parts
 from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
 from autobrrr.records import Phases, Shares
 
@@ -88,8 +88,11 @@ def step_shares(measured: Measurements) -> Shares:
     if waits is not None:
         found["communication"] = waits
     overhead, host = overhead_share(measured, parts), host_share(measured, parts)
-    if host is None and "forward" not in parts.phase:
-        host = own_code_at_least(measured)
+    window = window_parts(measured)
+    if window is not None:
+        host = window.own
+        overhead = max(0.0, window.host - (host or 0.0))
+        found["compute"] = window.kernels.get(PRODUCTS, 0.0)
     if overhead is not None:
         found["overhead"] = overhead
     if host is not None:
@@ -131,6 +134,9 @@ def host_share(measured: Measurements, parts: StepParts) -> float | None:
 
 def fed_share(measured: Measurements, parts: StepParts) -> float:
     """The part of it that is loading without a DataLoader: by the clock and by the stacks, the lesser."""
+    window = window_parts(measured)
+    if window is not None:
+        return window.fed
     return min(_between_phases(measured, parts) or 0.0, feed_standing(measured))
 
 

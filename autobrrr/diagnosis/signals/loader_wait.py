@@ -36,17 +36,14 @@ def loader_wait(measured: Measurements) -> Reading:
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of a step waits for data ({parts.steps} steps)" + _among(fed),
+        note=f"{of_one(share)} of a step waits for data ({parts.steps} steps)"
+        + (f", {of_one(fed)} in a generator of the script's own" if fed else ""),
         says=says,
         against=against,
         firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM
         and error is not None
         and share - fed - 2 * error >= thresholds.NAMED_AT,
     )
-
-
-def _among(fed: float) -> str:
-    return f", {of_one(fed)} in a generator of the script's own" if fed else ""
 
 
 def _error(measured: Measurements) -> float | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import ProfilerWindow, Regime
@@ -41,7 +41,7 @@ def profiler_window(measured: Measurements) -> Reading:
     says: Regime | None = None
     if host is not None and overhead >= thresholds.NAMED_AT:
         says = "overhead"
-    elif host is None and (own_code_at_least(measured) or 0.0) >= thresholds.NAMED_AT:
+    elif host is None and (parts := window_parts(measured)) and (parts.own or 0.0) >= thresholds.NAMED_AT:
         says = "host"
     return Reading(
         signal=NAME,

@@ -14,6 +14,7 @@ from typing import Final
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.ledger import collecting_line, wheres
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.cpu_delay import outnumber
 from autobrrr.diagnosis.models.leading import delayed_most, limit_leads, measured_shares
 from autobrrr.diagnosis.models.shares import (
     fed_share,
@@ -23,12 +24,14 @@ from autobrrr.diagnosis.models.shares import (
     short_dispatch,
     step_parts,
 )
+from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.part_names import WORDS, listed, no_single
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime, SettingFact
 
+WINDOW = "profiler_window"
 CLOCK_OF: Final[Mapping[Limit, str]] = {  # whose guards a share has passed
     "host": "traced_steps",
     "kernels": "traced_steps",
@@ -65,6 +68,11 @@ SECONDS: Final[Mapping[str, tuple[Second, ...]]] = {
     "communication": (Second(signal="blocked_thread", says=("communication",)),),
 }
 
+BESIDE_A_WINDOW: Final[Mapping[str, tuple[Second, ...]]] = {  # which sees a few steps; stacks see them all
+    "host": (Second(signal="host_frames", says=("host",)),),
+    "kernels": (Second(signal="host_frames", within=(0.0, thresholds.EXCLUDED_AT)),),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimit:
@@ -89,9 +97,7 @@ def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited:
         return StepLimit(limit="recompilation", confidence="high", shares=shares)
     garbage, sampled = garbage_share(case.measured), case.measured.phases
     if garbage is not None and sampled is not None and garbage >= thresholds.NAMED_AT:
-        exact = (
-            sampled.steps >= thresholds.SAMPLED_STEPS
-        )  # the collector's own clock: no second one is needed
+        exact = sampled.steps >= thresholds.SAMPLED_STEPS  # by the collector's own clock: one is enough
         return StepLimit(limit="garbage", confidence="high" if exact else "low", shares=shares)
     if regime not in NAMES_NOBODY:
         limit = LIMIT_OF_REGIME[regime]
@@ -115,7 +121,11 @@ def limit_shares(case: JudgedCase) -> dict[str, float]:
         limit = LIMIT_OF_REGIME.get(regime, "other")
         found[limit] = found.get(limit, 0.0) + share
     unclear, _ = _in_short_calls(case)
-    if unclear:
+    window = window_parts(case.measured)
+    if window is not None:
+        found |= {"kernels": sum(window.kernels.values()), "short": window.short, "other": 0.0}
+        found["other"] = max(0.0, 1 - sum(found.values()))
+    elif unclear:
         found["kernels"] -= unclear
         found["short"] = unclear
     return found
@@ -155,6 +165,9 @@ def limit_sentence(found: StepLimit, case: JudgedCase, undecided: str) -> str:
     parts = measured_shares(case.shares)
     held = [(share, WORDS[name]) for name, share in parts.items() if LIMIT_OF_REGIME.get(name) == found.limit]
     unclear, dispatch = _in_short_calls(case)
+    window = window_parts(case.measured)
+    if window is not None and found.limit == "kernels":
+        return listed((share, words) for words, share in window.kernels.items())
     less = {WORDS["underfilled"]: unclear, WORDS["overhead"]: dispatch}
     held = [(share - less.get(words, 0.0), words) for share, words in held]
     if dispatch:
@@ -187,18 +200,24 @@ def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limi
 def _doubted(case: JudgedCase, limit: Limit) -> bool:
     """Whether the clock behind a share abstains, or another signal contradicts it."""
     readings = case.readings
-    if readings["oversubscription"].says is not None or readings[CLOCK_OF[limit]].abstained:
+    clock = _clock(case, limit)
+    if readings["oversubscription"].says is not None or readings[clock].abstained:
         return True
-    # Traced steps speak of the usual step alone; stacks are sampled over all the time.
-    uneven = (readings["uneven_steps"].value or 0.0) >= thresholds.NAMED_AT
+    # Traced steps speak of the usual step alone, a window of four; stacks are sampled over all the time.
+    most = thresholds.EXCLUDED_AT if clock == WINDOW else thresholds.NAMED_AT
+    uneven = (readings["uneven_steps"].value or 0.0) >= most
     stacks_agree = limit == "host" and readings["host_frames"].says == "host"
-    if uneven and CLOCK_OF[limit] == "traced_steps" and not stacks_agree:
+    if uneven and limit in ("host", "kernels") and not stacks_agree:
         return True
+    if clock == WINDOW:  # a thread that waits in an operator for another one looks like a kernel
+        unseen = {"loader_frames": case.shares.input, "host_frames": limit_shares(case).get("host")}
+        beyond = [(readings[stacks].value or 0.0) - (share or 0.0) for stacks, share in unseen.items()]
+        return max(beyond) >= thresholds.LEAD or outnumber(case.measured)
     if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
         crowded_out = (readings["op_cost"].value or 0.0) >= thresholds.NAMED_AT
         return crowded_out or slow_in_many_threads(case) is not None
     if limit == "host":
-        return any(one.signal != CLOCK_OF[limit] for one in opposed(readings, "overhead")) and (
+        return any(one.signal != clock for one in opposed(readings, "overhead")) and (
             (case.shares.overhead or 0.0) >= (case.shares.host or 0.0)
         )
     return False
@@ -212,11 +231,19 @@ def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
     steadiness = spread(case.measured.step_ns)
     if limit != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
         return False
-    if limit not in CLOCK_OF or case.readings[CLOCK_OF[limit]].abstained:
+    if limit not in CLOCK_OF or case.readings[clock := _clock(case, limit)].abstained:
         return False
+    if clock == WINDOW:  # whose shares are the least that they can be
+        return any(_agrees(case, one) for one in BESIDE_A_WINDOW[limit])
     return shares.get(limit, 0.0) - _inferred(case, limit) >= thresholds.LIMIT_FIRM_AT and any(
         _agrees(case, one) for one in SECONDS[limit]
     )
+
+
+def _clock(case: JudgedCase, limit: Limit) -> str:
+    """The signal whose guards a share has passed."""
+    profiled = limit in BESIDE_A_WINDOW and window_parts(case.measured) is not None
+    return WINDOW if profiled else CLOCK_OF[limit]
 
 
 def _inferred(case: JudgedCase, limit: Limit) -> float:

@@ -194,14 +194,6 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     share = getattr(case.shares, leader)
     lead = f"{of_one(share)} of a step is {WORDS.get(leader, leader)}"
     rows = [pair for pair in AGREEMENT if pair.regime == leader]
-    if not rows:
-        return (
-            "unknown",
-            Sentence(
-                known=f"{lead}{_not_overhead(case)}", adds=f"one signal is not enough to name it {leader}"
-            ),
-            f"autobrrr tune {case.measured.pid} --for 2m",
-        )
     speaking = [reading.signal for reading in supported(case.readings, rows[0].regime)]
     others = [case.readings[name] for name in partners(rows[0].first, rows[0].regime) if name not in speaking]
     first = case.readings[rows[0].first]
@@ -243,21 +235,12 @@ def _no_step(case: JudgedCase) -> Undecided | None:
 
 def _not_traceable(case: JudgedCase) -> Undecided | None:
     measured = case.measured
-    compiled = (measured.facts and measured.facts.compiled) or (
-        measured.anatomy and measured.anatomy.compiled
-    )
-    if compiled:
+    if measured.compiled:
         window = case.readings["profiler_window"]
         seen = "" if window.abstained else f"; {window.note}"
-        pid = measured.pid
-        return (
-            "unknown",
-            Sentence(
-                adds="the job runs compiled code, where tracing steps, or timing forward and the optimizer "
-                f"apart, would make it compile anew{_waits(case)}{seen}"
-            ),
-            f"autobrrr tune {pid} --for 2m" if seen else f"autobrrr diagnose {pid} --window",
-        )
+        why = f"the job runs compiled code, which tracing would make it compile anew{_waits(case)}{seen}"
+        tries = f"tune {measured.pid} --for 2m" if seen else f"diagnose {measured.pid} --window"
+        return "unknown", Sentence(adds=why), f"autobrrr {tries}"
     if measured.readonly:
         return (
             "unknown",
@@ -327,11 +310,6 @@ def _phases(case: JudgedCase) -> str:
 def _waits(case: JudgedCase) -> str:
     share = case.shares.input
     return f"; {of_one(share)} of a step waits for data" if share is not None else ""
-
-
-def _not_overhead(case: JudgedCase) -> str:
-    overhead = case.shares.overhead
-    return f" and {of_one(overhead)} {WORDS['overhead']}" if overhead is not None else ""
 
 
 def _again(case: JudgedCase) -> str:

@@ -32,10 +32,9 @@ class OperatorTime(Struct, frozen=True, kw_only=True):
 
 
 class HostTime(Struct, frozen=True, kw_only=True):
-    """The busiest thread's time; the shares are of `span_ns`, and compiled code counts as inside."""
+    """The busiest thread's time; shares are of its span, and compiled code counts as inside."""
 
-    span_ns: int
-    inside_share: float
+    inside_share: float  # without what runs in the loader
     compiled_share: float
     loader_share: float
     calls: int  # operators that no other operator called
@@ -64,11 +63,11 @@ def host_time(trace: Trace) -> HostTime | None:
         flags = np.array([holds(name) for name in names])
         return union(nesting.start[flags], nesting.end[flags]).length_ns() / span_ns
 
+    loading = share(lambda name: name.startswith(LOADER))
     return HostTime(
-        span_ns=span_ns,
-        inside_share=share(is_work),
+        inside_share=share(lambda name: is_work(name) or name.startswith(LOADER)) - loading,
         compiled_share=share(lambda name: name.startswith(COMPILED)),
-        loader_share=share(lambda name: name.startswith(LOADER)),
+        loader_share=loading,
         calls=int((work & ~called).sum()),
         operators=_own_times(nesting, names),
     )

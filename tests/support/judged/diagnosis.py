@@ -22,6 +22,7 @@ from autobrrr.records import (
     ShadowPoint,
     ShadowProbe,
     TracedSteps,
+    WindowOp,
 )
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
@@ -224,27 +225,36 @@ def measured(
     )
 
 
-def compiled_rollout(between: float = 0.85, own: int = 135) -> Measurements:
-    """A compiled policy beside an environment in Python: forward can't be timed, the profiler shows gaps."""
-    step_ns = 5.0 * MS
-    job = measured(
-        step_ns,
-        {"data_wait": 0.0, "backward": 0.05, "other": 0.95},
-        trace=TracedSteps(status="abstained", why="the job runs compiled code"),
-        probe=ShadowProbe(status="abstained", why="the job runs compiled code"),
-        stacks=frames(host=own, model=150 - own),
-        build=anatomy(compiled=True),
-    )
-    window = ProfilerWindow(
+def compiled(
+    stacks: FrameSamples | None, step_ns: float = 36.0 * MS, waits: float = 0.02, **window: object
+) -> Measurements:
+    """A compiled job as recorded, whose forward can't be timed: a wide model, AdamW tensor by tensor."""
+    compiles = TracedSteps(status="abstained", why="the job runs compiled code")
+    phases = {"data_wait": waits, "backward": 0.3 * (1 - waits), "other": 0.7 * (1 - waits)}
+    job = measured(step_ns, phases, trace=compiles, stacks=stacks, build=anatomy(compiled=True, tensors=40))
+    profiled_ns = 1.05 * step_ns
+    recorded = ProfilerWindow(
         status="ok",
         plain_step_ns=[int(step_ns)] * 4,
-        profiled_step_ns=[int(1.1 * step_ns)] * 4,
-        operators=20.0,
-        inside_share=1 - between,
-        compiled_share=0.05,
-        loader_share=0.0,
+        profiled_step_ns=[int(profiled_ns)] * 4,
+        operators=576.0,
+        inside_share=0.86,
+        compiled_share=0.61,
+        loader_share=0.02,
+        graph_kernels=111,
+        by_op=[
+            WindowOp(op="aten::mm", count=41.0, self_ns=0.54 * profiled_ns),
+            WindowOp(op="CompiledFxGraph", count=2.0, self_ns=0.07 * profiled_ns),
+            WindowOp(op="aten::sqrt", count=40.0, self_ns=0.06 * profiled_ns),
+        ],
     )
-    return dataclasses.replace(job, profile=window)
+    return dataclasses.replace(job, profile=msgspec.structs.replace(recorded, **window))
+
+
+def compiled_rollout(between: float = 0.85, own: int = 135) -> Measurements:
+    """A compiled policy beside an environment in Python: the profiler shows gaps."""
+    seen = {"inside_share": 1 - between, "loader_share": 0.0, "operators": 20.0, "by_op": []}
+    return compiled(frames(host=own, model=150 - own), 5.0 * MS, waits=0.0, **seen)
 
 
 def tiny_mlp(host: tuple[HostSample, ...] | None = None) -> Measurements:

@@ -49,7 +49,6 @@ def opened(path: Path) -> int:
 def test_time_inside_operators_counts_nothing_twice_and_no_frames_around_them(tmp_path: Path) -> None:
     seen = host_time(cpu_scene().read(tmp_path))
     assert seen is not None
-    assert seen.span_ns == 10 * MS
     assert seen.inside_share == pytest.approx((2 + 0.5 + 2 + 0.5) / 10)
     assert seen.compiled_share == pytest.approx(0.2)
     assert seen.loader_share == pytest.approx(0.2)
