@@ -88,8 +88,8 @@ def _channels(name: str, measured: Measurements) -> str | None:
 
 
 def _low_precision(name: str, measured: Measurements) -> str | None:
-    if kernels_between(measured):
-        return None  # they are not the model's
+    if kernels_between(measured) or measured.compiled:
+        return None  # they are not the model's, or its calls can't be changed
     if _on_cuda(name, measured) is None and not measured.bf16:
         return None
     return REGISTRY[name].doc

@@ -36,7 +36,9 @@ class WindowParts:
 def window_parts(measured: Measurements) -> WindowParts | None:
     """None where forward is timed, on a device, beside ranks to wait for, and without a window."""
     window, phases, facts = measured.profile, measured.phases, measured.facts
-    if window is None or window.status != "ok" or window.gaps or (facts and facts.has_other_ranks):
+    if window is None or window.status != "ok" or window.gaps:
+        return None
+    if facts is not None and (facts.has_other_ranks or facts.is_asynchronous):
         return None
     if window.inside_share is None or window.operators is None or phases is None:
         return None

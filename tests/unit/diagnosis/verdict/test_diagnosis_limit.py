@@ -12,7 +12,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.leading import limit_leads
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.diagnosis.verdict.step_limit import CLOCK_OF, SECONDS
+from autobrrr.diagnosis.verdict.step_limit import BESIDE_A_WINDOW, CLOCK_OF, SECONDS, WINDOW
 from autobrrr.records import Limit, Shares, Verdict
 from support.judged import diagnosis
 from support.judged.diagnosis import MS
@@ -240,9 +240,9 @@ def test_a_limit_that_is_no_one_treats_nothing_more() -> None:
 
 
 def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
-    for limit, seconds in SECONDS.items():
+    for limit, seconds in (*SECONDS.items(), *BESIDE_A_WINDOW.items()):
         assert {one.signal for one in seconds} <= set(SIGNALS)
-        assert CLOCK_OF[limit] not in {one.signal for one in seconds}
+        assert not {CLOCK_OF[limit], WINDOW} & {one.signal for one in seconds}
         assert all(bool(one.says) != (one.within is not None) for one in seconds)
 
 
