@@ -34,7 +34,9 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
 
     None while the step is still being measured: what comes then may go again.
     """
-    gains = {} if _measuring(measured, verdict) else predicted_gain(measured)
+    may_trace = not (measured.readonly or measured.outside)
+    measuring = verdict.regime == "unknown" and measured.traced is None and may_trace
+    gains = {} if measuring else predicted_gain(measured)
     treated = treated_regimes(verdict)
     found = []
     for name, remedy in REGISTRY.items():
@@ -94,9 +96,3 @@ def _interval(name: str, measured: Measurements) -> list[float] | None:
     parts = step_parts(measured) if name == "compile.default" else None
     compiled = None if parts is None else compiled_gain(measured, parts)
     return None if compiled is None else [round(end, 3) for end in compiled.interval]
-
-
-def _measuring(measured: Measurements, verdict: Verdict) -> bool:
-    """Whether no step has been traced yet, in a session that traces."""
-    may_trace = not (measured.readonly or measured.outside)
-    return verdict.regime == "unknown" and measured.traced is None and may_trace

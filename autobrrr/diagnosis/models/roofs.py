@@ -162,7 +162,8 @@ def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
 
 def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bool) -> RoofedOp:
     kind = op_class(work.op, work.phase)
-    flops_ns, bytes_ns = _flops_ns(work, peaks), _bytes_ns(work, peaks)
+    flops_ns, moved = _flops_ns(work, peaks), positive(work.bytes)
+    bytes_ns = None if peaks is None or moved is None else 1e9 * moved / peaks.triad_bytes_per_s
     read = work.flops is not None or work.bytes is not None
     regime = _regime(work, kind, flops_ns, bytes_ns) if read else None
     own_ns = None if crowded else _own_ns(work, kind)
@@ -216,11 +217,6 @@ def _flops_ns(work: OpWork, peaks: MeasuredPeaks | None) -> float | None:
         if peaks is None or flops is None or scale is None
         else 1e9 * flops / (scale * peaks.matmul_flops)
     )
-
-
-def _bytes_ns(work: OpWork, peaks: MeasuredPeaks | None) -> float | None:
-    moved = positive(work.bytes)
-    return None if peaks is None or moved is None else 1e9 * moved / peaks.triad_bytes_per_s
 
 
 def _regime(work: OpWork, kind: str, flops_ns: float | None, bytes_ns: float | None) -> Regime:

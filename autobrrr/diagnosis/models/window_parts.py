@@ -28,6 +28,7 @@ class WindowParts:
     kernels: Mapping[str, float]  # at least, by what they are
     short: float  # inside operators and graphs, what may be dispatch
     host: float  # between them, at least
+    calls: float  # dispatch of what the step itself calls, at most
     fed: float  # between them, in a generator of the script's own that the loop reads from
     own: float | None  # of the host, the user's code between the phases, at least; None: no stack was sampled
 
@@ -51,8 +52,8 @@ def window_parts(measured: Measurements) -> WindowParts | None:
     fed = min(least, feed_standing(measured))
     # Standing between the phases may be in operators, and time without any may be dispatch: not both at once.
     standing = standing_at_least(measured, in_own_code)
-    beyond = between - window.operators * thresholds.DISPATCH_NS / step_ns
-    own = None if standing is None else max(0.0, beyond + standing - 1)
+    calls = window.operators * thresholds.DISPATCH_NS / step_ns
+    own = None if standing is None else max(0.0, between - calls + standing - 1)
     # Waits come in bursts: all the rest is a part of what plain steps leave.
     waits = share_of(phases.mean.data_wait, phases.step_ns)
     left = 1.0 if waits is None else (1 - waits) / max(1e-9, 1 - loading)
@@ -61,6 +62,7 @@ def window_parts(measured: Measurements) -> WindowParts | None:
         kernels=kernels,
         short=max(0.0, left * window.inside_share - sum(kernels.values())),
         host=left * (least - fed),
+        calls=left * calls,
         fed=left * fed,
         own=None if own is None else left * own,
     )

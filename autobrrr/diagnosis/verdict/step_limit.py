@@ -209,10 +209,15 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
     stacks_agree = limit == "host" and readings["host_frames"].says == "host"
     if uneven and limit in ("host", "kernels") and not stacks_agree:
         return True
-    if clock == WINDOW:  # a thread that waits in an operator for another one looks like a kernel
+    window = window_parts(case.measured)
+    if clock == WINDOW and window is not None:
         unseen = {"loader_frames": case.shares.input, "host_frames": limit_shares(case).get("host")}
         beyond = [(readings[stacks].value or 0.0) - (share or 0.0) for stacks, share in unseen.items()]
-        return max(beyond) >= thresholds.LEAD or outnumber(case.measured)
+        # Neither user's code nor dispatch: what no operator shows may compute all the same, or sleep.
+        strange = (
+            limit == "host" and not stacks_agree and window.calls < thresholds.EXPLAINED_AT * window.host
+        )
+        return strange or max(beyond) >= thresholds.LEAD or outnumber(case.measured)
     if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
         crowded_out = (readings["op_cost"].value or 0.0) >= thresholds.NAMED_AT
         return crowded_out or slow_in_many_threads(case) is not None

@@ -300,11 +300,12 @@ def test_an_optimizer_that_is_fused_or_compiled_is_left_alone() -> None:
         (compiled(frames(model=200, loader=100)), ("unknown", "low")),
         (compiled(frames(model=300), waits=0.5), ("mixed", "low")),
         (compiled(frames(model=60, host=240), inside_share=0.2, operators=90.0, by_op=[]), ("host", "high")),
-        (compiled(frames(model=300), inside_share=0.2, operators=90.0, by_op=[]), ("host", "low")),
+        (compiled(frames(model=300), inside_share=0.2, operators=1400.0, by_op=[]), ("host", "low")),
+        (compiled(frames(model=300), inside_share=0.2, operators=90.0, by_op=[]), ("unknown", "low")),
         (compiled(frames(model=150, loader=150), inside_share=0.2, operators=90.0), ("unknown", "low")),
         (compiled(UPDATES, status="abstained"), ("unknown", "low")),
     ],
-    ids=map(str, range(11)),
+    ids=map(str, range(12)),
 )
 def test_both_instruments_name_who_limits_or_nobody_does(
     job: Measurements, expected: tuple[str, str]
