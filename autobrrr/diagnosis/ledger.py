@@ -21,6 +21,7 @@ from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.sampled_frames import is_loading
 from autobrrr.diagnosis.models.shares import MODEL_PHASES, PHASES, garbage_share, step_parts
 from autobrrr.diagnosis.models.trends import trends
+from autobrrr.diagnosis.models.window_parts import window_parts
 from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.busy_machine import busy_machine
 from autobrrr.records import FrameCount, FrameSamples, LedgerRow, Trend, Where
@@ -206,7 +207,8 @@ def _spent(measured: Measurements) -> list[Spent]:
     found = []
     if frames is not None and frames.samples >= thresholds.FRAME_SAMPLES:
         found = _from_stacks(measured, frames)
-    if not found or (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT:
+    busy = (busy_machine(measured).value or 0.0) >= thresholds.WITHHELD_AT
+    if not found or busy or window_parts(measured) is not None:
         found = _by_clocks(measured, found)
     return _with_garbage(measured, found)
 
@@ -214,7 +216,7 @@ def _spent(measured: Measurements) -> list[Spent]:
 def _by_clocks(measured: Measurements, looks: list[Spent]) -> list[Spent]:
     """Each phase as long as its clock says, shared out by the looks into it.
 
-    Where others have the CPUs, most looks fall where the job waits for one.
+    Where others have the CPUs, most looks fall where the job waits for one; into a graph's kernels none do.
     """
     parts = step_parts(measured)
     if parts is None:

@@ -55,5 +55,4 @@ def kernel_time(measured: Measurements) -> Reading:
 
 def _kinds(found: Roofs, regime: Regime) -> str:
     kinds = [f"{kind} {of_one(share)}" for kind, share in found.by_kind(regime).items() if share >= 0.005]
-    word = WORDS[regime]
-    return f"{word} ({', '.join(kinds[:SHOWN_KINDS])})" if len(kinds) > 1 else word
+    return WORDS[regime] + (f" ({', '.join(kinds[:SHOWN_KINDS])})" if len(kinds) > 1 else "")

@@ -278,6 +278,8 @@ def test_kernels_limit_for_sure_and_are_listed_by_what_they_are() -> None:
     found = verdict(compiled(UPDATES))
     assert (found.limit, found.limit_confidence, found.regime) == ("kernels", "high", "unknown")
     assert found.limit_reason.startswith("53 % matrix products, 10 % other operators")
+    backward = sum(one.share for one in found.ledger if one.phase == "backward")
+    assert backward == pytest.approx(0.3 * 0.98, abs=0.01)  # by its clock, not by 43 % of the looks
     fused = next(one for one in found.advice if one.remedy == "optimizer.fused")
     assert fused.why.startswith("the optimizer takes 27 % of the step over 40 tensors")  # at least
     assert fused.expected == pytest.approx(1 / (1 - 0.266 * 0.7 + 60 * 0.01 / 36), abs=0.01)
