@@ -8,7 +8,6 @@ from autobrrr.records.agent_records import (
     AgentCost,
     Anatomy,
     BatchMemory,
-    CallPath,
     Census,
     CodeSite,
     CollectiveWaits,

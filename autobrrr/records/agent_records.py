@@ -209,14 +209,6 @@ class CodeSite(Record, frozen=True, kw_only=True):
     samples: int = 0  # of those taken, so many stood there
 
 
-class CallPath(Record, frozen=True, kw_only=True):
-    """Samples of the training thread that came by one way through the user's own code."""
-
-    phase: Literal["data_wait", "forward", "backward", "optimizer", "other"]
-    frames: list[str]  # "train.py:9 main", outermost first
-    samples: int
-
-
 class FrameSamples(Record, frozen=True, kw_only=True):
     """Stacks of the training thread, sampled by the agent's thread (event `frames`)."""
 
@@ -224,7 +216,6 @@ class FrameSamples(Record, frozen=True, kw_only=True):
     places: list[FrameCount]
     queue_empty_share: float | None = None  # prefetch queue empty when looked at; None: no workers
     code: list[CodeSite] = []  # in the code that was on the stack
-    paths: list[CallPath] = []  # the most frequent ones
     ns: int = 0  # over which it was looked at
     workers: list[tuple[str, int]] = []  # lines at which workers were found at work, and how often
     worker_looks: int = 0  # at workers, those too that found one idle

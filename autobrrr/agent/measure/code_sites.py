@@ -26,7 +26,6 @@ CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 MODEL_PHASES = ("forward", "backward", "optimizer")
 MOST_SITES = 24
 RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")  # function and line at which dynamo goes on
-MOST_PATHS, DEEPEST_PATH = 48, 24
 READS_BACK = frozenset({"item", "tolist"})
 COPIES = frozenset({"to", "cuda"})
 GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
@@ -181,18 +180,6 @@ def _by_line(stacks: Stacks) -> Counter[tuple[CodeType, int]]:
     for (code, offset), samples in stacks.items():
         found[code, _line(code, offset)] += samples
     return found
-
-
-def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, object]]:
-    """How the user's code called its way to where the thread was found, outermost frame first."""
-    merged: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for (phase, frames), samples in paths.items():
-        own = [at for at in frames if is_own(at[0], foreign)]
-        merged[phase, tuple(named(*at) for at in reversed(own[:DEEPEST_PATH]))] += samples
-    return [
-        {"phase": phase, "frames": list(frames), "samples": samples}
-        for (phase, frames), samples in merged.most_common(MOST_PATHS)
-    ]
 
 
 def named(code: CodeType, offset: int) -> str:

@@ -33,7 +33,6 @@ from .code_sites import (
     feeds_in,
     is_own,
     named,
-    paths_of,
     sites_of_the_loop,
     sites_on,
 )
@@ -191,7 +190,6 @@ def sample(
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, innermost)
         + [{"what": "validates", "where": at, "samples": count} for at, count in (+validates).items()],
-        "paths": paths_of(paths, foreign),
     }
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from autobrrr.agent.measure import stack_sampler
-from autobrrr.agent.measure.code_sites import CallPaths, paths_of, sites_on
+from autobrrr.agent.measure.code_sites import sites_on
 from autobrrr.agent.measure.stack_sampler import (
     SWITCH_S,
     StackLook,
@@ -78,37 +78,6 @@ def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
     finally:
         link.close()
         ours.close()
-
-
-def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
-    begun, over = threading.Event(), threading.Event()
-
-    def inner() -> None:
-        begun.set()
-        over.wait(60)
-
-    def outer() -> None:
-        inner()
-
-    thread = threading.Thread(target=outer)
-    thread.start()
-    begun.wait(60)
-    foreign = stack_sampler.foreign_folders(sys.modules[__name__])[:4]
-    paths: CallPaths = Counter()
-    try:
-        for _ in range(3):
-            found = look(thread.ident or 0, foreign)
-            assert found is not None
-            paths[found.place.phase, found.path] += 1
-    finally:
-        over.set()
-        thread.join()
-    (path,) = paths_of(paths, foreign)
-    first = outer.__code__.co_firstlineno + 1
-    assert path["frames"][0] == f"test_agent_frames.py:{first} outer"  # type: ignore[index]
-    assert path["frames"][1].endswith(" inner")  # type: ignore[index]
-    assert path["samples"] == 3
-    assert path["phase"] == "other"
 
 
 @pytest.mark.parametrize(
