@@ -84,8 +84,10 @@ class RecipeStartup:
             within = running_backward(self._torch) != NO_BACKWARD  # its end is that of the step
             if not within and (get_ident() == self._owner or not self._owner):
                 ended = self._pattern.fire(id(self_))
-                if ended:
-                    self._step_ended(now)
+                if ended and self._last_ns:
+                    self._durations.append(now - self._last_ns)
+                    self._steps += 1
+                self._last_ns = now if ended else self._last_ns
                 if not self._busy:
                     self._guarded(lambda: self._after(self_, ended=ended))
                 if self._active.watched and not self._busy:
@@ -93,12 +95,6 @@ class RecipeStartup:
             original(self_)
 
         return after_update
-
-    def _step_ended(self, now_ns: int) -> None:
-        if self._last_ns:
-            self._durations.append(now_ns - self._last_ns)
-            self._steps += 1
-        self._last_ns = now_ns
 
     def _after(self, optimizer: object, *, ended: bool) -> None:
         if not self._owner:

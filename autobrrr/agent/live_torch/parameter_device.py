@@ -76,12 +76,9 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
 def _some_parameters(job: Job) -> Iterator[object]:
     for optimizer in job.optimizers:
         for group in getattr(optimizer, "param_groups", ()):
-            yield from _evenly(group["params"])
+            parameters = group["params"]
+            yield from parameters[:: max(1, len(parameters) // LOOKED_AT)]
     for root in job.roots:
-        parameters: Callable[[], Iterable[object]] | None = getattr(root, "parameters", None)
-        if parameters is not None:
-            yield from islice(parameters(), LOOKED_AT)
-
-
-def _evenly(parameters: list[object]) -> list[object]:
-    return parameters[:: max(1, len(parameters) // LOOKED_AT)]
+        held: Callable[[], Iterable[object]] | None = getattr(root, "parameters", None)
+        if held is not None:
+            yield from islice(held(), LOOKED_AT)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ..live_torch.job_signals import ANY
+from ..live_torch.live_job import Job
 from ..phases import phase_hooks
 from ..phases.loader_watch import LoaderWatch, make_next
 from ..phases.phase_clock import PhaseClock
@@ -32,7 +33,7 @@ def calibrate(torch: ModuleType) -> tuple[int, int]:
     hot, phases, thing = Hot(time.perf_counter_ns()), PhaseClock(), _Thing()
     hot.anchor, hot.left, phases.owner = id(thing), NEVER, get_ident()
     tap = make_tap(hot, _nothing, _nothing, _nothing)
-    next_batch = make_next(_nothing, phases, LoaderWatch(), ANY)
+    next_batch = make_next(_nothing, phases, LoaderWatch(Job(torch)), ANY)
     zero_grad = phase_hooks.make_zero_grad(_nothing, phases, ANY)
     backward = phase_hooks.make_backward(_nothing, phases, ANY, _nothing)
     update = phase_hooks.make_update(phases, ANY)

@@ -83,18 +83,16 @@ class Marks:
         return functools.wraps(original)(eval)
 
     def _saw_eval(self) -> None:
-        if get_ident() == self._hot.owner:
-            with self._ours:
-                self._count_eval()
-
-    def _count_eval(self) -> None:
-        if self._evals_in != self._hot.steps:
-            self._evals_in = self._hot.steps
-            self._evals = 0
-        self._evals += 1
-        if self._usual.learnt and self._usual.is_more(self._evals):
-            self._hot.flags |= ring_layout.EVALUATION
-            self._hot.poke()
+        if get_ident() != self._hot.owner:
+            return
+        with self._ours:
+            if self._evals_in != self._hot.steps:
+                self._evals_in = self._hot.steps
+                self._evals = 0
+            self._evals += 1
+            if self._usual.learnt and self._usual.is_more(self._evals):
+                self._hot.flags |= ring_layout.EVALUATION
+                self._hot.poke()
 
     def _scaler_step(self, original: AnyCall) -> AnyCall:
         hot = self._hot
@@ -142,7 +140,7 @@ class FallbackMarks:
         """Watch the others too; modules only where nothing is compiled. Called until one marks the steps."""
         cuda = getattr(self._torch, "cuda", None)
         self._watch("replay", getattr(cuda, "CUDAGraph", None), "replay", first(self._before_replay))
-        self._watch("loader", loader_iterator_class(), "__next__", first(self._before_batch))
+        self._watch("loader", loader_iterator_class(), "__next__", first(lambda *_: self._mark("loader")))
         if self._job.roots:
             self._roots.stop()
         self._compiles |= compiled or self._roots.compiles
@@ -152,7 +150,7 @@ class FallbackMarks:
             self._roots.put_on(compiled=False)
         elif not self._watches:
             self._watch("forward", self._torch, "compile", first(self._before_compile))
-            self._watches += [watch(root, None, self._left_root) for root in self._job.roots]
+            self._watches += [watch(root, None, lambda *_: self._mark("forward")) for root in self._job.roots]
 
     def _watch(self, source: str, owner: object, name: str, build: Build) -> None:
         if not self._patches[source]:
@@ -196,15 +194,9 @@ class FallbackMarks:
         if id(graph) == self._graph:
             self._mark("replay")
 
-    def _before_batch(self, *_: object) -> None:
-        self._mark("loader")
-
     def _before_compile(self, *_: object, **__: object) -> None:
         self._compiles = True
         self._leave_modules()
-
-    def _left_root(self, *_: object) -> None:
-        self._mark("forward")
 
 
 def outermost(original: AnyCall, ended: Callable[[], None]) -> AnyCall:

@@ -141,7 +141,8 @@ def read_step(
         if kind == "push":
             name, at = event.name(), len(names)
             # A composite one stands for those that it calls; for nothing where it has nothing to do.
-            if not inside and is_operator(name) and not is_composite(torch, name):
+            is_range = "::" not in name or name.startswith(NOT_OPERATORS)
+            if not inside and not is_range and not is_composite(torch, name):
                 operators.append(at)
                 inside = at + 1
             open_.append(at)
@@ -183,11 +184,6 @@ def _idle_ns(ran: Sequence[tuple[int, int]], since: int, until: int) -> int:
             idle += began - last if began - last >= PAUSE_NS else 0
             last = max(last, ended)
     return idle + (until - last if until - last >= PAUSE_NS else 0)
-
-
-def is_operator(name: str) -> bool:
-    """Whether an event is a call of an operator; else it is a range."""
-    return "::" in name and not name.startswith(NOT_OPERATORS)
 
 
 @functools.lru_cache(maxsize=4096)

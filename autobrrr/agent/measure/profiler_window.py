@@ -148,7 +148,9 @@ class WindowTask:
 
     def _switch_on(self, boundary: Boundary) -> None:
         began = perf_counter_ns()
-        if self._autograd._profiler_enabled() or _has_schedule(self._profiler):
+        tracker = getattr(self._profiler, "KinetoStepTracker", None)
+        scheduled = tracker is not None and tracker._step_dict.get("ProfilerStep") is not None
+        if self._autograd._profiler_enabled() or scheduled:  # one with a schedule may begin at any step
             raise Abstain("the job is being profiled already")
         device = {"use_device": "cuda"} if self._cuda else {}
         self._call_ns = self._timed_call_ns() if self._lets_go else 0
@@ -295,12 +297,6 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
     # torch holds the interpreter while it writes: the training thread stands still too.
     stall = cast(int, told["stall_ns"]) + wrote
     return {"event": "window", "fd": True, "window": {**told, "stall_ns": stall, "write_ns": wrote}}, fd
-
-
-def _has_schedule(profiler: ModuleType) -> bool:
-    """Whether a torch.profiler with a schedule is open: it may begin at any step."""
-    tracker = getattr(profiler, "KinetoStepTracker", None)
-    return bool(tracker is not None and tracker._step_dict.get("ProfilerStep") is not None)
 
 
 def _abstained(why: str) -> dict[str, object]:

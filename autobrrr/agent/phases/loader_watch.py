@@ -21,7 +21,7 @@ from .phase_clock import PhaseClock
 class LoaderWatch:
     """The loader iterator that training uses."""
 
-    def __init__(self, job: Job | None = None) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
         self._iterator: weakref.ref[object] | None = None
         self.workers: int | None = None
@@ -31,8 +31,7 @@ class LoaderWatch:
         """This is the iterator that training reads: seen when it was asked, or on the stack."""
         if iterator is not None and (self._iterator is None or self._iterator() is not iterator):
             self._iterator = weakref.ref(iterator)
-            if self._job is not None:
-                self._job.saw_iterator(iterator)
+            self._job.saw_iterator(iterator)
             self.workers = _whole(getattr(iterator, "_num_workers", None))
             self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
 
@@ -42,15 +41,14 @@ class LoaderWatch:
 
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""
-        if self._job is not None:
-            self._job.batch_bytes = batch_shapes.byte_count(batch)
+        self._job.batch_bytes = batch_shapes.byte_count(batch)
 
     def begins_epoch(self, loader: object) -> bool:
         """Training is about to read a loader from its beginning; False: another one, in mid-epoch.
 
         Evaluation in mid-epoch reads other data while the iterator of training waits.
         """
-        if self._job is None or self._job.evaluates:
+        if self._job.evaluates:
             return False
         self._job.saw_loader(loader)
         iterator = self._job.iterator

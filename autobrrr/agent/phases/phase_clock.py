@@ -115,7 +115,7 @@ class PhaseClock:
             return
         self._depth -= 1
         if not self._depth:
-            self._to(_GAP if grad else self._outside(), now)
+            self._to(_GAP if grad else _UNDECIDED if self._updating else OTHER, now)
 
     def backward_enter(self, now: int) -> None:
         """A backward is entered; nested ones count for the outermost."""
@@ -177,9 +177,6 @@ class PhaseClock:
             self._zeros -= 1
             if not self._zeros:
                 self._to(self._saved, now)
-
-    def _outside(self) -> int:
-        return _UNDECIDED if self._updating else OTHER
 
     def _to(self, phase: int, now: int) -> None:
         if self.traced:

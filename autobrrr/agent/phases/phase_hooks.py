@@ -52,7 +52,7 @@ class PhaseHooks:
         self._watches: list[Watch] = []
         self._placed: list[dict[object, object]] = []
         self._key = object()
-        self._update: AnyCall = _no_hook
+        self._update: AnyCall = lambda *_: None
         self.on = False
         self.roots_on = False  # forward is measured
         self.updates_on = False  # the optimizer is
@@ -139,10 +139,6 @@ class PhaseHooks:
                 self._placed.remove(hooks)
                 return ["global optimizer pre hook"]
         return []
-
-
-def _no_hook(*_: object) -> None:
-    return None
 
 
 def make_backward(original: AnyCall, phases: PhaseClock, ours: Ours, door: Callable[[], None]) -> AnyCall:

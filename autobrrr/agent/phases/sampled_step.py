@@ -122,7 +122,9 @@ class DeviceLoss:
 
     def _send(self, loss: Tensor) -> None:
         torch, kind = self._torch, str(loss.dtype)
-        if loss.numel() != 1 or (kind not in _READ and kind not in _HALF_EXPONENT) or self._watched():
+        modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+        watched = modes is not None and modes()  # a mode of the job would see our copy
+        if loss.numel() != 1 or (kind not in _READ and kind not in _HALF_EXPONENT) or watched:
             return
         memory = self._memory.get(kind)
         if memory is None:
@@ -133,11 +135,6 @@ class DeviceLoss:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(loss.device))
         self._on_its_way = memory, event
-
-    def _watched(self) -> bool:
-        """A mode of the job would see our copy."""
-        modes = getattr(self._torch._C, "_len_torch_dispatch_stack", None)
-        return bool(modes is not None and modes())
 
 
 class Sampling:

@@ -135,11 +135,9 @@ class WorkerLooks:
         self.looks += 1
         fetching = next((at for at, each in enumerate(stack) if each.file.endswith(FETCH)), None)
         if fetching is not None:
-            shown = next((each for each in stack[:fetching] if self._is_own(each.file)), stack[0])
+            found = [each for each in stack[:fetching] if "/site-packages/" not in each.file]
+            shown = next((each for each in found if not each.file.startswith(self._foreign)), stack[0])
             self.busy[f"{os.path.basename(shown.file)}:{shown.line} {shown.function}"] += 1
-
-    def _is_own(self, file: str) -> bool:
-        return "/site-packages/" not in file and not file.startswith(self._foreign)
 
 
 def stack_of(memory: Memory, layout: Layout) -> list[WorkerFrame]:

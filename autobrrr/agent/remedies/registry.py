@@ -23,7 +23,6 @@ Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]
 
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")
 """From what changes least to what changes most."""
-REACHES = ("live", "next_epoch", "relaunch")
 REGISTRY: dict[str, Remedy] = {}
 T = TypeVar("T")
 
@@ -158,10 +157,6 @@ class Remedy:
 def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]]:
     def described(*args: P.args, **kwargs: P.kwargs) -> Callable[[Apply], Apply]:
         new = made(*args, **kwargs)
-        if new.name in REGISTRY:
-            raise ValueError(f"remedy {new.name} is there already")
-        if new.reach not in REACHES or new.cls not in CLASSES:
-            raise ValueError(f"remedy {new.name}: unknown reach {new.reach!r} or class {new.cls!r}")
 
         def enter(apply: Apply) -> Apply:
             REGISTRY[new.name] = replace(new, apply=apply)
@@ -172,8 +167,7 @@ def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]
     return described
 
 
-# Enters a function into the table, with the fields of `Remedy`. Raises ValueError where the name is taken, or
-# the reach or class is none of the known ones.
+# Enters a function into the table, with the fields of `Remedy`.
 remedy = _entering(Remedy)
 
 

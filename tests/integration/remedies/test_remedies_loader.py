@@ -219,5 +219,5 @@ def test_workers_say_what_memory_they_take() -> None:
     iterator = iter(loader := DataLoader(Numbers(), num_workers=1))
     job.saw_iterator(iterator)
     assert loader_workers.worker_bytes(job) == count * each
-    assert loader_workers.ahead_bytes(job) == 4 << 20
+    assert REGISTRY["loader.prefetch_factor"].host_takes(job) == 4 << 20  # type: ignore[misc]
     del iterator, loader

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.live_torch.patches import patched, take_off_all
 from autobrrr.agent.loop.step_hook import Hot, make_tap
 from autobrrr.agent.measure.stack_sampler import Place, look_at
@@ -152,7 +153,7 @@ def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:
             self._data_queue = Queue()
 
     iterator = Iterator()
-    watch = LoaderWatch()
+    watch = LoaderWatch(Job(torch))
     assert watch.queue_empty() is None
     watch.found(iterator)
     assert watch.queue_empty() is True

@@ -50,11 +50,6 @@ def worker_bytes(job: Job) -> int:
     return int(rewritten) + _workers_here() * (WORKER_BYTES + AHEAD * job.batch_bytes)
 
 
-def ahead_bytes(job: Job) -> int:
-    """Host bytes of batches, as many as the default of `loader.prefetch_factor` loads ahead."""
-    return int(getattr(job.iterator, "_num_workers", 0)) * 2 * AHEAD * job.batch_bytes
-
-
 @_for_loaders(
     "loader.workers",
     doc="Load batches ahead in processes beside the training process.",
@@ -95,7 +90,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     options=(
         Option(name="batches", kind="int", default=2 * AHEAD, low=1, high=256, doc="Ahead, of each worker."),
     ),
-    host_takes=ahead_bytes,
+    host_takes=lambda job: int(getattr(job.iterator, "_num_workers", 0)) * 2 * AHEAD * job.batch_bytes,
 )
 def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
     return _set(job, "prefetch_factor", int(str(options.get("batches", 2 * AHEAD))))

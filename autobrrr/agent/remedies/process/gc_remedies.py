@@ -70,10 +70,8 @@ def _wanted(options: Mapping[str, object], default: int) -> int:
 
 
 def _less_often(wanted: int) -> Undo:
-    def first() -> int:
-        return gc.get_threshold()[0]
-
-    def set_first(count: int) -> None:
-        gc.set_threshold(count, *gc.get_threshold()[1:])
-
-    return switch(first, set_first, max(wanted, first()))
+    return switch(
+        lambda: gc.get_threshold()[0],
+        lambda count: gc.set_threshold(count, *gc.get_threshold()[1:]),
+        max(wanted, gc.get_threshold()[0]),
+    )

@@ -56,10 +56,6 @@ def _malloc_variables(options: Mapping[str, object], env: Mapping[str, str]) -> 
     return _unless_set(wanted, env, MALLOC)
 
 
-def _cuda_variable(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
-    return _unless_set({CUDA[0]: "expandable_segments:True"}, env, CUDA)
-
-
 def _unless_set(wanted: dict[str, str], env: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     for name in names:
         if name in env and env[name] != wanted.get(name):
@@ -99,7 +95,7 @@ _at_start(
 )(_is_set)
 _at_start(
     "cuda.allocator",
-    environment=_cuda_variable,
+    environment=lambda options, env: _unless_set({CUDA[0]: "expandable_segments:True"}, env, CUDA),
     treats=("memory", "sync"),
     doc="Let the CUDA caching allocator grow its segments: less fragmentation, fewer calls of cudaMalloc.",
     targets=("cuda.allocator",),

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.measure import stack_sampler
 from autobrrr.agent.measure.code_sites import sites_on
 from autobrrr.agent.measure.stack_sampler import (
@@ -69,7 +70,7 @@ def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
         found = stack_sampler.sample(
             sys.modules[__name__],
             threading.get_ident(),
-            LoaderWatch(sys.modules[__name__]),
+            LoaderWatch(Job(sys.modules[__name__])),
             for_s=3600,
             every_s=0.001,
             ended=lambda: next(looks, True),
@@ -146,7 +147,7 @@ def test_time_counts_where_a_look_comes_late_and_long_steps_are_told_apart() -> 
     found = stack_sampler.sample(
         sys.modules[__name__],
         threading.get_ident(),
-        LoaderWatch(sys.modules[__name__]),
+        LoaderWatch(Job(sys.modules[__name__])),
         for_s=3600,
         every_s=0.001,
         ended=lambda: next(looks, True),

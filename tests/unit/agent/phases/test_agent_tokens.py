@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from autobrrr.agent.live_torch.job_signals import Ours
+from autobrrr.agent.live_torch.live_job import Job
 from autobrrr.agent.phases.batch_shapes import token_count
 from autobrrr.agent.phases.loader_watch import LoaderWatch, make_next
 from autobrrr.agent.phases.phase_clock import PhaseClock
@@ -99,7 +101,7 @@ def root(clock: PhaseClock, *, grad: bool = True) -> Callable[..., None]:
 
 
 def loads(clock: PhaseClock, *batches: object) -> None:
-    following = make_next(lambda _: next(waiting), clock, LoaderWatch(), Ours(Exception, told=fail))
+    following = make_next(lambda _: next(waiting), clock, LoaderWatch(Job(torch)), Ours(Exception, told=fail))
     waiting = iter(batches)
     iterator = SimpleIterator()
     for _ in batches:
