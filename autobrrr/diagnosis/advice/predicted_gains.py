@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.ledger import WORKER_START, loading_parts
-from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
@@ -132,7 +132,8 @@ def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float |
         )
         for cost in known
     )
-    return _factor(parts.step_ns, now_ns - then_ns)
+    # The few steps that are sampled may miss the long ones, as those that save.
+    return _factor(max(parts.step_ns, step_stats(measured.step_ns).mean or 0), now_ns - then_ns)
 
 
 def _kind(optimizer: str, state_bytes: int | None) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
+import numpy as np
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
@@ -87,6 +90,15 @@ def test_what_is_on_already_is_not_advised(operator: str, missing: set[str]) -> 
     assert not missing & set(advice(job))
     assert not missing & set(predicted_gain(job))
     assert judge(job).verdict.regime == "overhead"
+
+
+def test_long_steps_that_sampling_has_missed_have_their_part_in_the_gain() -> None:
+    job = diagnosis.optimizer_bound()
+    gain = predicted_gain(job)["optimizer.fused"]
+    mean_ns = float(job.step_ns.mean())
+    longer = np.append(job.step_ns, int(mean_ns * len(job.step_ns)))  # twice the mean, nearly
+    found = predicted_gain(dataclasses.replace(job, step_ns=longer))["optimizer.fused"]
+    assert 1 - 1 / found == pytest.approx((1 - 1 / gain) / 2, rel=0.1)
 
 
 def test_an_optimizer_that_no_remedy_understands_gets_none() -> None:
