@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from autobrrr.diagnosis.advice.ledger_edits import sites
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import of_one, positive
@@ -45,14 +46,9 @@ def _said(where: str | None, cost: str) -> str:
 
 
 def _line(measured: Measurements) -> str | None:
-    frames = (
-        [] if measured.frames is None else [one for one in measured.frames.code if one.what == "attention"]
-    )
-    if frames:
-        return max(frames, key=lambda one: one.samples).where
-    return (
-        measured.anatomy.attention[0] if measured.anatomy is not None and measured.anatomy.attention else None
-    )
+    found = [site.where for site in sites(measured, "attention")]
+    found += [] if measured.anatomy is None else measured.anatomy.attention
+    return next(iter(found), None)
 
 
 def _scores(traced: TracedSteps) -> tuple[int, ...] | None:

@@ -18,17 +18,13 @@ def size_sweep(probe: ShadowProbe | None) -> SizeSweep | None:
         return SizeSweep(along=along, status="abstained", why=probe.why, notes=probe.notes)
     times, why = step_times(probe)
     size = probe.batch
-    found = SizeSweep(
+    return SizeSweep(
         along=along,
-        status="ok",
+        status="ok" if why is None else "abstained",
+        why=why,
         size=size,
         points=[SizePoint(size=at, step_ns=int(ns)) for at, ns in sorted(times.items())],
         ratio_2x=times[2 * size] / times[size] if why is None and 2 * size in times else None,
-        memory=probe.memory,
+        memory=probe.memory if why is None else None,
         notes=probe.notes,
-    )
-    if why is None:
-        return found
-    return SizeSweep(
-        along=along, status="abstained", why=why, size=size, points=found.points, notes=probe.notes
     )
