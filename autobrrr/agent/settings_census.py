@@ -21,13 +21,14 @@ from .live_torch.available_memory import figure
 from .live_torch.dispatch_modes import unseen
 from .live_torch.job_signals import OF_TORCH
 from .loop.train_loop import TrainLoop
-from .measure.code_sites import RESUMED, is_own
+from .measure.code_sites import RESUMED, is_own, named
 from .measure.stack_sampler import foreign_folders
 
 Value = tuple[float, str]  # how much, and what of
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
+ALL_FIRE_IN = 64  # steps, in which each optimizer steps
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
 FEWEST = 3  # the same once more, for other shapes, is usual
@@ -138,7 +139,7 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
 
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
-    """Doubles among the parameters, denormal numbers among what the optimizers keep."""
+    """Doubles among the parameters, gradients nobody takes, denormal numbers in what the optimizers keep."""
     sizes, tiny, seen, states = Counter[object](), 0, 0, list[Any]()
     for parameter in loop.job.updated:
         sizes[parameter.dtype] += parameter.numel()
@@ -152,6 +153,17 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()
             tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
             seen += some.numel()
+    updated, with_gradient, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
+    for root in loop.job.roots:
+        for each in root.parameters():  # type: ignore[attr-defined]
+            if each.grad is not None:
+                with_gradient += each.numel()
+                untrained[type(root).__name__] += each.numel() * (id(each) not in updated)
+    if +untrained and loop.hot.steps >= ALL_FIRE_IN:
+        yield (
+            "untrained",
+            (untrained.total() / with_gradient, max(untrained, key=lambda name: untrained[name])),
+        )
     if sizes[loop.torch.float64]:
         yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
     if tiny:
@@ -216,12 +228,8 @@ def _setting_lines(loop: TrainLoop) -> dict[str, str]:
         while waiting:
             code = waiting.pop()
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
-            line, starts = code.co_firstlineno, dict(dis.findlinestarts(code))
             for one in dis.get_instructions(code) if SETTERS.keys() & set(code.co_names) else ():
-                line = starts.get(one.offset) or line
                 if one.argval in SETTERS and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                    found.setdefault(
-                        SETTERS[one.argval], f"{os.path.basename(code.co_filename)}:{line} {code.co_name}"
-                    )
+                    found.setdefault(SETTERS[one.argval], named(code, one.offset))
         frame = frame.f_back
     return found

@@ -23,9 +23,9 @@ class Loop:
     def __init__(self, *parameters: torch.Tensor, **state: torch.Tensor) -> None:
         optimizer = SimpleNamespace(param_groups=[{"params": list(parameters)}], state={0: state})
         self.torch = torch
-        self.job = SimpleNamespace(optimizers=[optimizer], updated=list(parameters))
+        self.job = SimpleNamespace(optimizers=[optimizer], updated=list(parameters), roots=[])
         self.measuring = SimpleNamespace(task=None)
-        self.hot = SimpleNamespace(owner=threading.get_ident())
+        self.hot = SimpleNamespace(owner=threading.get_ident(), steps=100)
         self.posted: list[Callable[[], None]] = []
 
     def post(self, work: Callable[[], None]) -> None:
@@ -86,6 +86,19 @@ def test_doubles_and_denormals_are_told_as_shares() -> None:
     found = facts(loop)
     assert found["float64"]["value"] == 0.75
     assert found["denormals"]["value"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_gradients_that_no_optimizer_takes_are_told_with_their_model() -> None:
+    trained, teacher = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 24, bias=False)
+    loop = Loop(trained.weight)
+    loop.job.roots = [trained, teacher]
+    (trained(torch.ones(8)).sum() + teacher(torch.ones(8)).detach().sum()).backward()
+    assert "untrained" not in facts(loop)
+    (trained(torch.ones(8)).sum() + teacher(torch.ones(8)).sum()).backward()
+    found = facts(loop)["untrained"]
+    assert (found["value"], found["detail"]) == (0.75, "Linear")
+    loop.hot.steps = 10
+    assert "untrained" not in facts(loop)
 
 
 def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
