@@ -7,6 +7,7 @@ session ends (detach, link lost, an error of ours) it ends through `_leave`.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from .measure import stack_sampler
 from .measure.collective_waits import CollectiveTask
 from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask, why_no_window
+from .measure.recorded_graphs import RecordedGraphs
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
 from .ranks.rank_switching import RankSwitching, refuse_sharded
@@ -288,17 +290,20 @@ class AgentSession:
         self._link.send({"reply": command.get("id"), "ok": True})
         hot, usual = self._loop.hot, command.get("usual_ns")
         owner = hot.owner
-        sampled = stack_sampler.sample(
-            self._torch,
-            owner or stack_sampler.main_ident(),
-            self._loop.loader,
-            for_s=min(for_ms, 10_000) / 1000,
-            every_s=max(every_ms, 1) / 1000,
-            tid=self._loop.train_tid,
-            ended=self._link.lost,
-            running_ns=hot.running_ns,
-            usual_ns=usual if type(usual) is int else None,
-        )
+        graphs = RecordedGraphs(self._loop)
+        with graphs.followed():
+            sampled = stack_sampler.sample(
+                self._torch,
+                owner or threading.main_thread().ident or 0,  # no step has shown the training thread
+                self._loop.loader,
+                for_s=min(for_ms, 10_000) / 1000,
+                every_s=max(every_ms, 1) / 1000,
+                tid=self._loop.train_tid,
+                ended=self._link.lost,
+                running_ns=hot.running_ns,
+                usual_ns=usual if type(usual) is int else None,
+                also=graphs.sites,
+            )
         self._link.send({"event": "frames", "frames": sampled})
         return None
 

@@ -226,28 +226,9 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
             yield "updates", named(read.code, loop.first), True
         elif names.isdisjoint(CALLS.keys() | COPIES | READS_BACK):
             yield "loops", named(read.code, loop.first), True
-    if _accumulates(read, region):
-        yield "accumulates", named(read.code, region.first), True
     attention = _attention(read.code, read)
     if attention is not None:
         yield "attention", attention, True
-
-
-def _accumulates(read: Code, region: BytecodeLoop) -> bool:
-    """Several backwards before one update: the update waits for a condition, or stands after the loop."""
-    taken = list(read.attributes(region))
-    backwards = [at for at, name in taken if name == "backward"]
-    updates = [at for at, name in taken if name == "step"]
-    if not backwards or any(read.conditional(at, region) for at in backwards):
-        return False
-    if updates and any(read.conditional(at, region) for at in updates):
-        return True
-    inner = read.around(backwards[0])
-    return (
-        inner is not None
-        and any(name == "step" and not inner.holds(at) for at, name in read.attributes(read.whole))
-        and not any(inner.holds(at) for at in updates)
-    )
 
 
 def _attention(code: CodeType, read: Code | None = None) -> str | None:

@@ -88,12 +88,6 @@ class StackLook(NamedTuple):
     inner: CodeType  # the innermost frame's, whosever it is
 
 
-def main_ident() -> int:
-    """The main thread's ident, for as long as no step has shown the training thread."""
-    thread = getattr(sys.modules.get("threading"), "main_thread", None)
-    return int(thread().ident or 0) if thread is not None else 0
-
-
 class Sleeps:
     """Whether a look finds the thread where it was before, and whether it slept in between.
 
@@ -125,6 +119,7 @@ def sample(
     ended: Callable[[], bool] = lambda: False,
     running_ns: Callable[[], int] = lambda: 0,
     usual_ns: int | None = None,
+    also: Callable[[int], list[dict[str, object]]] = lambda looks: [],
 ) -> dict[str, object]:
     """Sample one thread's stack for a while, or until it has `ended`: nobody waits for the samples any more.
 
@@ -132,6 +127,7 @@ def sample(
         tid: Its number in the kernel, where that is known.
         running_ns: How long the step has run that is running.
         usual_ns: What a step takes; None: no step is a long one.
+        also: Further places in the code, of so many looks.
     """
     foreign = foreign_folders(torch)
     sleeps = Sleeps(lambda: None if (known := scheduled_ns(tid)) is None else sum(known))
@@ -189,7 +185,8 @@ def sample(
         "worker_looks": 0 if workers is None else workers.looks,
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign, innermost)
-        + [{"what": "validates", "where": at, "samples": count} for at, count in (+validates).items()],
+        + [{"what": "validates", "where": at, "samples": count} for at, count in (+validates).items()]
+        + also(len(taken)),
     }
 
 
@@ -237,7 +234,7 @@ def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
     if isinstance(found, str):
         folders.append(os.path.dirname(found))
     generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "/tmp/torchinductor_"
-    ours = os.path.dirname(sample.__code__.co_filename) or "<autobrrr"
+    ours = os.path.dirname(os.path.dirname(sample.__code__.co_filename)) or "<autobrrr"
     return (*(folder.rstrip("/") + "/" for folder in folders), generated, "<frozen", "<autobrrr", ours)
 
 

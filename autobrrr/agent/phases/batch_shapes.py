@@ -36,7 +36,7 @@ def byte_count(batch: object) -> int:
     """Bytes of the tensors and arrays of a batch, as far as it shows them."""
     found = 0
     with unseen():
-        for each, _ in _arrays(batch, _DEEP):
+        for each in arrays(batch):
             with ANY:  # a sparse tensor raises
                 size = getattr(each, "nbytes", None)
                 found += size if type(size) is int else 0
@@ -46,27 +46,28 @@ def byte_count(batch: object) -> int:
 def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
     """The first that is known, of the arguments in their order."""
     with unseen(), ANY:
-        for each, shape in chain(_arrays(args, _DEEP), _arrays(kwargs, _DEEP)):
-            size = of(each, shape)
+        for each in chain(arrays(args), arrays(kwargs)):
+            shape: object = None
+            with ANY:  # a nested tensor has no sizes, a property may raise anything
+                shape = getattr(each, "shape", None)
+            size = of(each, shape) if isinstance(shape, tuple) else -1
             if type(size) is int and size >= 0:
                 return size
     return -1
 
 
-def _arrays(thing: object, deep: int) -> Iterator[tuple[object, tuple[int, ...]]]:
-    """What has a shape in there, and its shape."""
-    shape: object = ()
-    with ANY:  # a nested tensor has no sizes, a property may raise anything
-        shape = getattr(thing, "shape", None) if _is_array(thing) else None
-    if isinstance(shape, tuple):
-        yield thing, shape
+def arrays(thing: object, deep: int = _DEEP) -> Iterator[object]:
+    """Tensors and arrays in there. Nothing of them is read: `torch.jit.trace` would record their shapes."""
+    if _is_array(thing):
+        yield thing
     elif deep:
         for part in _parts(thing):
-            yield from _arrays(part, deep - 1)
+            yield from arrays(part, deep - 1)
 
 
 def _is_array(thing: object) -> bool:
-    return any(str(kind.__module__).startswith(ARRAYS) for kind in type(thing).__mro__)
+    kinds = () if isinstance(thing, (tuple, list, dict)) else type(thing).__mro__
+    return any(str(kind.__module__).startswith(ARRAYS) for kind in kinds)
 
 
 def _length(_tensor: object, shape: tuple[int, ...]) -> int:

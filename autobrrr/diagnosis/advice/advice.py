@@ -57,12 +57,11 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     interval=_interval(name, measured),
                 )
             )
-    settings = costly_settings(measured)
-    edits = ledger_edits(measured)
-    edits += [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
-    # A switch that was left on comes first: it is certain, and what else was predicted rests on it.
-    first = [one for one in settings if one.expected is None and one.remedy not in MAY_COST]
-    rest = [one for one in settings if one not in first] + edits + found
+    certain = costly_settings(measured) + ledger_edits(measured)
+    edits = [_edit(edit.name, edit.cls, why, edit.gain(measured)) for edit, why in needed_edits(measured)]
+    # Without a gain, and first: a switch that was left on, on which predictions rest, or memory that grows.
+    first = [one for one in certain if one.expected is None and one.remedy not in MAY_COST]
+    rest = [one for one in certain if one not in first] + edits + found
     sure = [one.expected or 1.0 for one in rest if one.reach == "edit" and one.class_ != CHANGES]
     most = max(sure, default=1.0)
     own = most if most >= MEASURED_AT else HIGHEST

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from autobrrr.diagnosis.advice.ledger_edits import sites
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.machine.kernel_text import number
@@ -34,9 +35,8 @@ def accumulation(measured: Measurements) -> str | None:
             return None  # twice the samples take twice the time: nothing is shared
         gain = f" (twice the samples take {fit.probe.ratio_2x:.2f} times as long)"
     argv = measured.facts.argv if measured.facts is not None else []
-    code = measured.frames.code if measured.frames is not None else []
     said = any(ACCUMULATION_FLAG.match(flag) and value == count for flag, value in _flags(argv))
-    if not said and not any(one.what == "accumulates" for one in code):
+    if not said and not sites(measured, "accumulates"):
         return None
     flags = new_flags(argv, count)
     how = (

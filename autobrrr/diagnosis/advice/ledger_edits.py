@@ -26,7 +26,7 @@ from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.records import Advice, CodeSite
 
 Found = tuple[str, float] | None  # the user's line, its share of the step
-LOOPS = "loops"
+LOOPS, KEPT, UNUSED = "loops", "kept graphs", "unused graphs"
 FEWEST_SAMPLES = 3
 MUCH_OF_IT = 0.25  # of a function's time, for its line to be the cause
 MANY_OPERATORS = 100  # a step, for a loop of them to be one over items; fewer may be layers
@@ -77,7 +77,7 @@ def _python(measured: Measurements) -> Found:
     """Python of the user's between the phases, of no kind known here."""
     row = next((row for row in wheres(measured) if (row.phase, row.does) == ("other", PYTHON)), None)
     # "updates" have their edit in `script_edits`; checks are never all that a line does.
-    known = {*rows_beside(__file__), "updates"} - {LOOPS, "validates"}
+    known = {*rows_beside(__file__), "updates"} - {LOOPS, KEPT, "validates"}
     places, looped = [site.where for site in sites(measured, *known)], _loops(measured)
     places += [] if looped is None else [looped[0]]
     if row is None or _grows(measured) or row in [where_of(measured, place) for place in places]:
@@ -98,10 +98,18 @@ def _loops(measured: Measurements) -> Found:
     return found if enough and operators >= MANY_OPERATORS else None
 
 
+def _recording(measured: Measurements, what: str) -> Found:
+    """The call of the model whose graphs have this end, and its part of the looks."""
+    looks = 1 if measured.frames is None else measured.frames.samples
+    return next(((site.where, site.samples / max(1, looks)) for site in sites(measured, what)), None)
+
+
 PARTS: Mapping[str, Callable[[Measurements], Found]] = {
     LOOPS: _loops,
     "sampler": lambda measured: _loading(measured, SAMPLER),
     "items": lambda measured: _loading(measured, WORKER, LOADS, "collate"),
     "grows": _grows,
     "python": _python,
+    KEPT: lambda measured: _recording(measured, KEPT),
+    UNUSED: lambda measured: _recording(measured, UNUSED),
 }

@@ -60,20 +60,6 @@ def recurs(alpha, emissions, transitions):  # type: ignore[no-untyped-def]
     return alpha
 
 
-def accumulates_by_condition(loader, model, optimizer):  # type: ignore[no-untyped-def]
-    for i, x in enumerate(loader):
-        model(x).backward()
-        if (i + 1) % 4 == 0:
-            optimizer.step()
-
-
-def accumulates_in_a_loop(batches, model, optimizer):  # type: ignore[no-untyped-def]
-    for batch in batches:
-        for micro in batch:
-            model(micro).backward()
-        optimizer.step()
-
-
 def has_two_losses(loader, model, optimizer):  # type: ignore[no-untyped-def]
     for x in loader:
         first, second = model(x)
@@ -154,15 +140,6 @@ def test_a_loop_of_operators_is_named_where_it_calls_no_python() -> None:
 
 def test_an_ordinary_training_loop_is_no_update_by_hand() -> None:
     assert "updates" not in found(standing_in(has_two_losses, "step"))
-    assert "updates" not in found(standing_in(accumulates_in_a_loop, "backward"))
-
-
-@pytest.mark.parametrize(
-    ("function", "accumulates"),
-    [(accumulates_by_condition, True), (accumulates_in_a_loop, True), (has_two_losses, False)],
-)
-def test_accumulation_is_told_from_two_losses(function: Callable[..., object], accumulates: bool) -> None:
-    assert ("accumulates" in found(standing_in(function, "backward"))) is accumulates
 
 
 def test_attention_by_hand_is_a_softmax_between_products() -> None:

@@ -94,6 +94,26 @@ def test_a_job_that_its_quota_stops_is_told_so() -> None:
     assert costly_settings(measured(host=machine(throttled_share=0.01))) == []
 
 
+def test_calls_that_record_for_nothing_have_their_part_of_the_looks() -> None:
+    stacks = msgspec.structs.replace(
+        frames(host=60, model=90), code=[CodeSite(what="unused graphs", where="train.py:9 test", samples=75)]
+    )
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
+    (found,) = [one for one in judge(job).verdict.advice if one.remedy == "edit.no_grad"]
+    assert found.expected == pytest.approx(1 / (1 - 0.1 * 0.5), rel=0.01)
+    assert "train.py:9 test take 50 % of the time" in found.why
+
+
+def test_a_kept_graph_comes_first_without_a_gain() -> None:
+    stacks = msgspec.structs.replace(
+        frames(host=60, model=90), code=[CodeSite(what="kept graphs", where="train.py:9 main", samples=55)]
+    )
+    job = dataclasses.replace(diagnosis.tiny_mlp(), frames=stacks)
+    first = judge(job).verdict.advice[0]
+    assert (first.remedy, first.expected) == ("edit.detach", None)
+    assert "train.py:9 main" in first.why
+
+
 def test_cudnn_is_no_matter_where_nothing_convolves() -> None:
     assert costly_settings(having(tiny_mlp(), "cudnn_benchmark")) == []
 

@@ -1,0 +1,128 @@
+"""What becomes of the graphs that calls of root modules record, while stacks are sampled.
+
+In: what a root has returned with gradients on; each run of autograd's engine. Out: as `records.CodeSite`s the
+lines whose graphs end before the engine runs, outlive their steps, or are several in a step. A mark in the
+`metadata` of a graph's first node ends with the graph: nothing is kept alive, and the engine calls no hook.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from sys import _getframe
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+from ..live_torch.dispatch_modes import unseen
+from ..live_torch.job_signals import ANY, Ours
+from ..live_torch.module_call_slot import unwatch, watch
+from ..live_torch.patches import first, patched, take_off_all
+from ..loop.train_loop import TrainLoop
+from ..phases.batch_shapes import arrays
+from .code_sites import CallSite, UserStack, named
+from .stack_sampler import foreign_folders, look_at
+
+MOST_NS = 50_000_000  # of CPU that training gives for it, some 30 us a call
+RECENT = 8  # steps whose graphs the loop's variables may hold
+FEWEST = 4  # of a kind, for it to be told
+Marks = list["weakref.ref[set[object]]"]
+
+
+class RecordedGraphs:
+    """The graphs of one job, as long as they are `followed`."""
+
+    def __init__(self, loop: TrainLoop) -> None:
+        self._loop, self._foreign = loop, foreign_folders(loop.torch)
+        self._ours = Ours(Exception, told=loop.fail)
+        self._spent_ns = 0
+        self._began_ns = self._called_ns = self._until_ns = 0  # of this, of a call, of the last call's mark
+        self._open: list[tuple[Marks, UserStack, int]] = []  # since the engine ran; how long the call took
+        self._used: dict[int, list[tuple[Marks, UserStack]]] = {}  # by step: one for each run
+        self._trains: set[CallSite] = set()  # calls that the engine ran in, or for
+        self._unused_ns: Counter[UserStack] = Counter()
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Watch the calls of the job's roots meanwhile. From any thread."""
+        loop = self._loop
+        roots = [] if loop.is_compiled() else loop.job.roots
+        # The engine first: what is marked is never used unseen. Before torch 2.3 there is none, nor a mark.
+        patches = patched(loop.torch.autograd, "_engine_run_backward", first(self._engine_runs))
+        self._began_ns = perf_counter_ns()
+        watches = [watch(root, self._enters, self._returned) for root in roots if patches]
+        try:
+            yield
+        finally:
+            for one in watches:
+                unwatch(one)
+            loop.left += take_off_all(patches)
+
+    def sites(self, looks: int) -> list[dict[str, object]]:
+        """Lines of each kind; of so many looks those that would have found an unused call."""
+        found: Counter[tuple[str, str]] = Counter()
+        each_ns = max(1, self._until_ns - self._began_ns) / max(1, looks)
+        for stack, ns in list(self._unused_ns.items()) if self._used else ():
+            # Not a function that trains, too, but who calls it and does not.
+            for at in [at for at in stack if at not in self._trains][:1]:
+                found["unused graphs", named(*at)] += round(ns / each_ns)
+        last = self._loop.hot.steps - RECENT
+        used = list(self._used.items())
+        older = [runs[0] for step, runs in used if step < last]
+        if all(any(mark() is not None for mark in marks) for marks, _ in older):
+            found.update(("kept graphs", named(*stack[0])) for _, stack in older)
+        for _, runs in used:
+            if len(runs) > 1 and len({stack for _, stack in runs}) == 1:
+                found["accumulates", named(*runs[0][1][0])] += 1
+        return [
+            {"what": what, "where": where, "samples": count}
+            for (what, where), count in found.items()
+            if count >= FEWEST
+        ]
+
+    def _enters(self, *_: object) -> None:
+        self._called_ns = perf_counter_ns()
+
+    def _returned(self, _module: object, _args: object, result: object) -> None:
+        loop, began_ns = self._loop, thread_time_ns()
+        with self._ours:
+            looked = loop.hot.live and self._spent_ns < MOST_NS and loop.torch.is_grad_enabled()
+            marks = _marked(result) if looked else []
+            stack = look_at(_getframe(1), self._foreign).path if marks else ()
+            if stack:
+                self._until_ns = perf_counter_ns()
+                self._open.append((marks, stack, self._until_ns - self._called_ns))
+            spent_ns = thread_time_ns() - began_ns
+            self._spent_ns += spent_ns
+            loop.measuring.posted_ns += spent_ns
+
+    def _engine_runs(self, *_: object, **__: object) -> None:
+        with self._ours:
+            self._trains.update(look_at(_getframe(1), self._foreign).path)
+            found, self._open = self._open, []
+            used = []
+            for marks, stack, ns in found:
+                if any(mark() is not None for mark in marks):
+                    used.append((marks, stack))
+                    self._trains.update(stack)
+                else:
+                    self._unused_ns[stack] += ns
+            if used:
+                self._used.setdefault(self._loop.hot.steps, []).append(used[0])
+
+
+def _marked(result: object) -> Marks:
+    """A mark in the first node of each graph."""
+    found = Marks()
+    with unseen(), ANY:
+        for tensor in arrays(result):
+            node: Any = getattr(tensor, "grad_fn", None)
+            while node is not None:
+                below = (one for one, _ in node.next_functions if one is not None and one.next_functions)
+                deeper = next(below, None)
+                if deeper is None:
+                    found.append(weakref.ref(node.metadata.setdefault(__name__, set())))
+                node = deeper
+        return found
+    return []  # of a kind that this torch doesn't show

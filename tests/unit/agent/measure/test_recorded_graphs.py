@@ -1,0 +1,226 @@
+"""Graphs that nothing uses, and graphs that outlive their steps, are told by the line that records them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from autobrrr.agent.live_torch.module_call_slot import SLOT
+from autobrrr.agent.measure import recorded_graphs
+from autobrrr.agent.measure.recorded_graphs import RecordedGraphs
+
+X = torch.ones(4, 8)
+STEPS, LOOKS = 24, 10_000
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+class Forces(nn.Sequential):
+    """It takes a gradient within its forward: evaluated under no_grad, it raises."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)[0]
+
+
+class Trained:
+    """Two models and their optimizers, trained step by step under the phase hooks."""
+
+    def __init__(self) -> None:
+        self.model, self.other, self.forces = net(), net(), Forces(*net())
+        self.models = [self.model, self.other, self.forces]
+        self.optimizers = [torch.optim.SGD(one.parameters(), 1e-3) for one in self.models]
+        self.kept: list[torch.Tensor] = []
+        self.features: list[torch.Tensor] = []
+
+    def learn(self, loss: torch.Tensor) -> None:
+        for one in self.optimizers:
+            one.zero_grad()
+        loss.backward()
+        for one in self.optimizers:
+            one.step()
+
+
+Step = Callable[[Trained], object]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_graphs, "MOST_NS", 1 << 62)  # stacks under pytest are deep
+
+
+def told(step: Step) -> dict[str, tuple[int, str]]:
+    """What is told after some steps, without the lines."""
+    job = Trained()
+    loop = SimpleNamespace(
+        torch=torch,
+        job=SimpleNamespace(roots=job.models),
+        hot=SimpleNamespace(live=True, steps=0),
+        measuring=SimpleNamespace(posted_ns=0),
+        left=[],
+        fail=fail,
+        is_compiled=lambda: False,
+    )
+    engine = torch.autograd._engine_run_backward
+    graphs = RecordedGraphs(loop)  # type: ignore[arg-type]
+    with graphs.followed():
+        for loop.hot.steps in range(STEPS):
+            step(job)
+    assert torch.autograd._engine_run_backward is engine
+    assert not any(SLOT in vars(model) for model in job.models)
+    found = (map(str, one.values()) for one in graphs.sites(LOOKS))
+    return {what: (int(samples), where.split()[-1]) for what, where, samples in found}
+
+
+def accumulates(job: Trained) -> None:
+    for _ in range(3):
+        (job.model(X).mean() / 3).backward()
+    job.optimizers[0].step()
+
+
+def sums_losses(job: Trained) -> None:
+    job.learn(torch.stack([job.model(X).mean() for _ in range(3)]).sum())
+
+
+def contrasts(job: Trained) -> None:
+    one, two = job.model(X), job.model(X + 1)
+    job.learn((one * two).mean())
+
+
+def plays_gan(job: Trained) -> None:
+    fake = job.model(X)
+    job.learn(job.other(X).mean() - job.other(fake.detach()).mean())
+    job.learn(job.other(fake).mean())
+
+
+def acts(job: Trained) -> None:
+    chosen = []
+    for _ in range(4):
+        with torch.no_grad():
+            value = job.other(X)
+        chosen.append(torch.log_softmax(job.model(X), 1)[:, 0] * value.mean())
+    job.learn(torch.stack(chosen).mean() + job.other(X).mean())
+
+
+def takes_grad(job: Trained) -> None:
+    for _ in range(3):
+        x = X.clone().requires_grad_()
+        (x_grad,) = torch.autograd.grad(job.model(x).mean(), x)
+    job.learn(job.model(X + x_grad).mean())
+
+
+def reads_features(job: Trained) -> None:
+    hook = job.model[0].register_forward_hook(lambda module, args, out: job.features.append(out))
+    job.model(X)
+    job.learn(job.features.pop().mean())
+    hook.remove()
+
+
+def skips_some(job: Trained) -> None:
+    for n in range(4):
+        loss = job.model(X).mean()
+        if n % 4 == 3:
+            job.learn(loss)
+
+
+def has_frozen_teacher(job: Trained) -> None:
+    for one in job.other.parameters():
+        one.requires_grad_(False)
+    job.learn(mse_loss(job.model(X), job.other(X)))
+
+
+def window(job: Trained) -> None:
+    loss = job.model(X).mean()
+    job.learn(loss)
+    job.kept = [*job.kept[-3:], loss]
+
+
+def validates(job: Trained) -> None:
+    validate(job)
+    job.learn(job.model(X).mean())
+
+
+def differentiates(job: Trained) -> None:
+    for _ in range(3):
+        job.forces(X)
+    job.learn(job.forces(X).mean())
+
+
+def validate(job: Trained) -> float:
+    return sum(call(job).mean().item() for _ in range(3))
+
+
+def shares_a_call(job: Trained) -> None:
+    validate(job)
+    job.learn(call(job).mean())
+
+
+def call(job: Trained) -> torch.Tensor:
+    return torch.as_tensor(job.model(X))
+
+
+def distills(job: Trained) -> None:
+    job.learn(mse_loss(job.model(X), job.other(X).detach()))
+
+
+def keeps_losses(job: Trained) -> None:
+    loss = job.model(X).mean()
+    job.learn(loss)
+    job.kept.append(loss)
+
+
+def adds_losses(job: Trained) -> None:
+    out = job.model(X)
+    job.learn(out.mean())
+    job.kept = [0.99 * sum(job.kept) + (out**2).mean()]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        sums_losses,
+        contrasts,
+        plays_gan,
+        acts,
+        takes_grad,
+        reads_features,
+        skips_some,
+        has_frozen_teacher,
+        differentiates,
+        window,
+    ],
+)
+def test_what_an_ordinary_job_records_is_used_and_ends(step: Step) -> None:
+    assert told(step) == {}
+
+
+@pytest.mark.parametrize(
+    ("step", "where"), [(validates, "call"), (shares_a_call, "<genexpr>"), (distills, "distills")]
+)
+def test_calls_outside_training_that_record_gradients_are_told(step: Step, where: str) -> None:
+    found = told(step)
+    looks, told_at = found.pop("unused graphs")
+    assert not found
+    assert told_at == where
+    assert 0 < looks < LOOKS  # its part of the time
+
+
+def test_micro_batches_of_one_update_are_told() -> None:
+    assert told(accumulates) == {"accumulates": (STEPS, "accumulates")}
+
+
+@pytest.mark.parametrize("step", [keeps_losses, adds_losses])
+def test_graphs_that_outlive_their_steps_are_told(step: Step) -> None:
+    count, where = told(step)["kept graphs"]
+    assert (count, where) == (STEPS - 9, step.__name__)
