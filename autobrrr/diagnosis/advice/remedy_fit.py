@@ -28,6 +28,7 @@ UNDERSTOOD = {"optimizer.fused": optimizer_kernels.FUSED, "optimizer.foreach": o
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
 NOTICEABLE = 0.03  # share of the step from which page faults are worth a remedy
 DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own
+LOADER_SETTINGS = ("loader.", "batch.")  # of a DataLoader: nobody can change them without one
 
 Why = Callable[[str, Measurements], str | None]
 
@@ -35,6 +36,9 @@ Why = Callable[[str, Measurements], str | None]
 def why(name: str, measured: Measurements) -> str | None:
     """The reason, from this job's figures; None where the remedy has nothing to do here."""
     if name.startswith(DISPATCH_CURES) and held_phase(measured) is not None:
+        return None
+    has_loader = measured.anatomy is not None and measured.anatomy.loader_workers is not None
+    if name.startswith(LOADER_SETTINGS) and not has_loader:
         return None
     row = ROWS.get(name)
     return REGISTRY[name].doc if row is None else row(name, measured)
@@ -159,9 +163,7 @@ def _persistent(name: str, measured: Measurements) -> str | None:
 def _workers(name: str, measured: Measurements) -> str | None:
     if _mostly(SAMPLER, measured) or _mostly(WORKER_START, measured):
         return None
-    workers = None if measured.anatomy is None else measured.anatomy.loader_workers
-    if workers is None:
-        return None
+    workers = 0 if measured.anatomy is None else measured.anatomy.loader_workers or 0
     cores = positive(measured.cores)
     if loading_sleeps(measured) and not workers_keep_up(measured):
         return (

@@ -86,7 +86,7 @@ def _blocking_copy(measured: Measurements) -> str | None:
         return None
     return (
         f"{places[0].where} copies to the device and waits, {of_one(spent)} of the step: from pinned memory "
-        "(pin_memory=True in the DataLoader) with non_blocking=True the host goes on meanwhile"
+        "(a DataLoader's pin_memory=True, else .pin_memory()) with non_blocking=True the host goes on"
     )
 
 

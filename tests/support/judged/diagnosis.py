@@ -259,7 +259,8 @@ def compiled_rollout(between: float = 0.85, own: int = 135) -> Measurements:
 
 def tiny_mlp(host: tuple[HostSample, ...] | None = None) -> Measurements:
     """Kernels of microseconds between operators of microseconds."""
-    return measured(trace=traced(kernels=0.25, operations=780), probe=probed(fixed=0.95), host=host)
+    trace = traced(kernels=0.25, operations=780)
+    return measured(trace=trace, probe=probed(fixed=0.95), host=host, workers=0)
 
 
 def big_matmul() -> Measurements:

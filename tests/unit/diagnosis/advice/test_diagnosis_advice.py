@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -22,6 +22,13 @@ UPDATES = {"data_wait": 0.0, "forward": 0.2, "backward": 0.2, "optimizer": 0.6, 
 
 def advice(job: Measurements) -> dict[str, Advice]:
     return {one.remedy: one for one in judge(job).verdict.advice}
+
+
+def test_a_job_without_a_dataloader_is_told_no_setting_of_one() -> None:
+    by_hand = replace(diagnosis.tiny_mlp(), anatomy=anatomy(None))
+    names = {one.remedy for one in judge(by_hand).verdict.advice}
+    assert names
+    assert not {name for name in names if name.startswith(("loader.", "batch."))}
 
 
 def test_overhead_gets_its_cures_best_first() -> None:
@@ -97,7 +104,7 @@ def test_long_steps_that_sampling_has_missed_have_their_part_in_the_gain() -> No
     gain = predicted_gain(job)["optimizer.fused"]
     mean_ns = float(job.step_ns.mean())
     longer = np.append(job.step_ns, int(mean_ns * len(job.step_ns)))  # twice the mean, nearly
-    found = predicted_gain(dataclasses.replace(job, step_ns=longer))["optimizer.fused"]
+    found = predicted_gain(replace(job, step_ns=longer))["optimizer.fused"]
     assert 1 - 1 / found == pytest.approx((1 - 1 / gain) / 2, rel=0.1)
 
 
