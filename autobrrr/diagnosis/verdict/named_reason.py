@@ -15,6 +15,7 @@ from autobrrr.diagnosis.models.sampled_frames import busiest, in_collective, in_
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.batch_probe_signal import doubling
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.records import Regime, Shares
 
@@ -46,7 +47,9 @@ def named_reason(
     if held is not None:
         return Sentence(adds=f"{lead} is overhead, most of it {held.told()}")
     if regime == "overhead":
-        adds = _joined(_operators(measured), _doubling(measured))
+        fit = fit_batch(measured.probe)
+        doubled = doubling(fit.probe).removeprefix("; ") if isinstance(fit, BatchFit) else ""
+        adds = _joined(_operators(measured), doubled)
         return Sentence(known=f"{lead} is Python and dispatch", adds=adds)
     if regime == "input":
         return Sentence(known=f"{lead} waits for the next batch", adds=_loader(measured, readings))
@@ -98,14 +101,6 @@ def _operators(measured: Measurements) -> str:
         return ""
     each = f", about {duration(cost_ns)} to dispatch one" if cost_ns else ""
     return f"{operations:.0f} operators{each}"
-
-
-def _doubling(measured: Measurements) -> str:
-    fit = fit_batch(measured.probe)
-    if not isinstance(fit, BatchFit) or not fit.probe.ratio_2x_interval:
-        return ""
-    low, high = (f"{end:.2f}" for end in fit.probe.ratio_2x_interval)
-    return f"doubling the batch would take {low if low == high else f'{low} to {high}'} times as long"
 
 
 def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
