@@ -70,9 +70,7 @@ WITHHELD_AT = 0.60  # the same: no verdict at all
 
 STEP_SPREAD = 0.25
 KERNEL_SPREAD = 0.15  # IQR of kernel work / step
-# Steps that vary more are good enough where there are many: then means stand for them, with an error of
-MANY_STEPS = 12
-STEP_ERROR = 0.08  # of the mean step, standard error
+MANY_STEPS = 12  # kernel work that varies more is good enough where so many show its mean, with an error of
 KERNEL_ERROR = 0.06  # of the mean kernel work, over the mean step
 TRACED_OVER_PLAIN = 0.95  # a traced step that is faster than a plain one did less: a lower bound of kernels
 TRACED_LEAST = 0.60  # ... or so much less that the two can't be compared

@@ -105,8 +105,9 @@ def roofs(measured: Measurements) -> Roofs | str:
     )
     everything = sum(ns for ns in map(positive, traced.kernel_by_phase_ns.values()) if ns) - loading
     listed = sum(one.kernel_ns for one in work)
-    # The table and the phases are means over the same steps; the larger holds all that is listed.
-    total = max(everything, listed)
+    # The table and the phases are means over the same steps; the larger holds all that is listed. Of steps
+    # that differ in length the table has other ones.
+    total = listed if trusted.by_each else max(everything, listed)
     peaks, why = usable_peaks(measured)
     crowded = is_oversubscribed(measured)
     return Roofs(

@@ -65,6 +65,7 @@ class KernelWork:
     compute: float | None  # of kernel work, the part in matmul, convolution, attention
     steps: int
     at_least: bool = False
+    by_each: bool = False  # steps differ in length, and kernels take the same part of each
 
 
 @once
@@ -74,20 +75,16 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
         return "no step traced yet"
     if traced.status != "ok":
         return traced.why or "the trace was not possible"
-    reason = untrusted(traced)
-    ragged = reason is not None and _ragged(traced)
-    if reason is not None and not ragged:
+    reason, ragged = untrusted(traced), _ragged(traced)
+    if reason is not None and ragged is None:
         return reason
-    centre = median if _even(traced) else _usual
-    plain_ns, kernel_ns = centre(traced.plain_step_ns), centre(traced.kernel_ns)
-    if ragged:  # of each traced step by itself, which the mode makes longer: at least this share of any
-        plain_ns = centre(traced.traced_step_ns)
-    if plain_ns is None or kernel_ns is None:
+    plain_ns, width = ragged or median(traced.plain_step_ns), interquartile(traced.kernel_ns)
+    if not plain_ns or width is None:
         return "the traced steps hold no figures"
-    plain, kernel = (
-        _added_up(traced.plain_by_phase_ns, plain_ns, math.inf if ragged else thresholds.PARTS_AGREE),
-        _added_up(traced.kernel_by_phase_ns, kernel_ns),
-    )
+    kernel_ns = (median if width <= thresholds.KERNEL_SPREAD * plain_ns else _usual)(traced.kernel_ns) or 0.0
+    agree = thresholds.PARTS_AGREE if ragged is None else math.inf
+    plain = _added_up(traced.plain_by_phase_ns, plain_ns, agree)
+    kernel = _added_up(traced.kernel_by_phase_ns, kernel_ns)
     if plain is None or kernel is None:
         return "the phases of the traced steps do not add up to whole steps"
     by_phase = {
@@ -96,8 +93,7 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
         if part is not None
     }
     share = share_of(kernel_ns, plain_ns)
-    width = interquartile(traced.kernel_ns)
-    if share is None or width is None:
+    if share is None:
         return "the traced steps hold no figures"
     return KernelWork(
         step_ns=plain_ns,
@@ -108,30 +104,48 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
         plain_by_phase_ns=plain,
         compute=compute_part(traced),
         steps=min(len(traced.kernel_ns), len(traced.plain_step_ns)),
-        at_least=ragged or (centre(traced.traced_step_ns) or 0.0) < thresholds.TRACED_OVER_PLAIN * plain_ns,
+        at_least=share >= thresholds.NAMED_AT
+        if ragged is not None
+        else (median(traced.traced_step_ns) or 0.0) < thresholds.TRACED_OVER_PLAIN * plain_ns,
+        by_each=ragged is not None,
     )
 
 
-def _ragged(traced: TracedSteps) -> bool:
-    """Whether steps differ in length, as of batches padded to their longest item, and not in what they are.
+def _ragged(traced: TracedSteps) -> float | None:
+    """A traced step as long as kernels take the same part of each, where steps differ in length; else None.
 
-    Then traced and plain steps can't be compared, but kernels take the same part of each.
+    Batches padded to their longest item, or episodes, make traced and plain steps hard to compare. The agent
+    gives kernels at the speed of the usual traced step, so they are held against that. The profiler makes it
+    longer, by no more than dispatch takes: kernels that lead all the same take at least their part of it.
+    Where they don't lead, all of that comes off, and they take at most their part of what is left.
     """
+    usual_ns, kernel_ns = positive(median(traced.traced_step_ns)), _usual(traced.kernel_ns)
+    width = interquartile(traced.kernel_ns)
+    operations, cost_ns = _usual(traced.operations), positive(traced.op_cost_ns)
+    steps = min(len(traced.kernel_ns), len(traced.traced_step_ns), len(traced.operations))
+    width_of_steps = max(spread(traced.plain_step_ns) or 0.0, spread(traced.traced_step_ns) or 0.0)
+    if (
+        width_of_steps <= thresholds.STEP_SPREAD
+        or busy_while_traced(traced) is not None
+        or steps < thresholds.TRACED_STEPS
+    ):
+        return None
+    if usual_ns is None or kernel_ns is None or width is None or operations is None:
+        return None
+    if width > thresholds.KERNEL_SPREAD * usual_ns and not _sure(traced.kernel_ns, usual_ns):
+        return None
+    if kernel_ns >= thresholds.NAMED_AT * usual_ns:
+        return usual_ns
+    left_ns = None if cost_ns is None else positive(usual_ns - operations * cost_ns)
+    return left_ns if left_ns is not None and kernel_ns < thresholds.NAMED_AT * left_ns else None
+
+
+def busy_while_traced(traced: TracedSteps) -> str | None:
+    """That others kept the traced steps from a CPU, in words; None where they did not."""
     delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
-    pairs = list(zip(traced.kernel_ns, traced.traced_step_ns, strict=False))
-    parts = [share_of(kernel_ns, step_ns) for kernel_ns, step_ns in pairs if min(kernel_ns, step_ns) > 0]
-    known = [part for part in parts if part is not None]
-    steadiness, operators = spread(known), spread(traced.operations)
-    return (
-        len(known) == len(pairs) >= thresholds.TRACED_STEPS
-        and (delay is None or delay < thresholds.BUSY_AT)
-        and steadiness is not None
-        and steadiness <= thresholds.STEP_SPREAD
-        and sum(known) >= thresholds.NAMED_AT * len(known)
-        and operators is not None
-        and operators <= thresholds.OPERATION_SPREAD
-        and not _even(traced)
-    )
+    if delay is None or delay < thresholds.BUSY_AT:
+        return None
+    return f"machine busy while tracing ({of_one(min(1.0, delay))} of the time without a CPU)"
 
 
 def untrusted(traced: TracedSteps) -> str | None:
@@ -145,17 +159,14 @@ def untrusted(traced: TracedSteps) -> str | None:
     steadiness, width = spread(traced.plain_step_ns), interquartile(traced.kernel_ns)
     if plain_ns is None or traced_ns is None or steadiness is None or width is None:
         return "the traced steps hold no figures"
-    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
-    if delay is not None and not delay < thresholds.BUSY_AT:
-        return f"machine busy while tracing ({of_one(delay)} of the time without a CPU)"
-    mean_ns = positive(_usual(traced.plain_step_ns)) or plain_ns
-    even = steadiness <= thresholds.STEP_SPREAD
-    if not even and not _sure(traced.plain_step_ns, thresholds.STEP_ERROR * mean_ns):
+    busy = busy_while_traced(traced)
+    if busy is not None:
+        return busy
+    if steadiness > thresholds.STEP_SPREAD:
         return (
             f"steps vary by {of_one(steadiness)} (IQR over median; at most {of_one(thresholds.STEP_SPREAD)})"
         )
-    even = width / plain_ns <= thresholds.KERNEL_SPREAD
-    if not even and not _sure(traced.kernel_ns, thresholds.KERNEL_ERROR * mean_ns):
+    if width > thresholds.KERNEL_SPREAD * plain_ns and not _sure(traced.kernel_ns, plain_ns):
         return (
             f"kernel work varies by {of_one(width / plain_ns)} of the step "
             f"(IQR; at most {of_one(thresholds.KERNEL_SPREAD)})"
@@ -168,24 +179,16 @@ def untrusted(traced: TracedSteps) -> str | None:
     return None
 
 
-def _even(traced: TracedSteps) -> bool:
-    """Whether steps and kernel work vary so little that medians stand for them."""
-    steadiness, width = spread(traced.plain_step_ns), interquartile(traced.kernel_ns)
-    plain_ns = positive(median(traced.plain_step_ns))
-    if steadiness is None or width is None or plain_ns is None:
-        return True
-    return steadiness <= thresholds.STEP_SPREAD and width / plain_ns <= thresholds.KERNEL_SPREAD
-
-
 def _usual(values: Sequence[int]) -> float | None:
     found = trimmed_mean(values)
     return None if found is None else found[0]
 
 
-def _sure(values: Sequence[int], most_ns: float) -> bool:
+def _sure(kernel_ns: Sequence[int], step_ns: float) -> bool:
     """Whether the mean of many uneven values is known to within a standard error."""
-    found = trimmed_mean(values)
-    return found is not None and len(values) >= thresholds.MANY_STEPS and found[1] <= most_ns
+    found = trimmed_mean(kernel_ns)
+    known = found is not None and found[1] <= thresholds.KERNEL_ERROR * step_ns
+    return known and len(kernel_ns) >= thresholds.MANY_STEPS
 
 
 def compute_part(traced: TracedSteps) -> float | None:

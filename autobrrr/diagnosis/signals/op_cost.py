@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.cpu_delay import foreign_delay
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, busy_while_traced, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
@@ -28,11 +28,12 @@ def op_cost(measured: Measurements) -> Reading:
     plain_ns = positive(median(traced.plain_step_ns))
     if plain_ns is None or len(traced.plain_step_ns) < thresholds.TRACED_STEPS:
         return abstention(NAME, UNIT, "too few plain steps")
-    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
-    if delay is not None and not delay < thresholds.BUSY_AT:
-        return abstention(
-            NAME, UNIT, f"machine busy while tracing ({of_one(min(1.0, delay))} of the time without a CPU)"
-        )
+    busy = busy_while_traced(traced)
+    if busy is not None:
+        return abstention(NAME, UNIT, busy)
+    work = kernel_work(traced)
+    if isinstance(work, KernelWork) and work.by_each:  # of the same steps, which the profiler makes longer
+        plain_ns = max(plain_ns, operations * sum(traced.traced_step_ns) / max(1, sum(traced.operations)))
     raw = operations * cost_ns / plain_ns
     if raw > 1.5:
         return abstention(
