@@ -124,7 +124,7 @@ def _batch(program: RecordedStep, told: int | None) -> int:
             also grows without an error, and the answer would be wrong.
     """
     if told == 1:
-        raise NoAnswer("a batch of one sample can't be told from other sizes")
+        raise NoAnswer("the batch has one sample, so its dimension can't be found")
     likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
     for value in _data(program):
         for size, weight in zip(value.shape, DIMENSIONS, strict=False):
@@ -239,7 +239,7 @@ def _answer(
     covered = 1 - sum(in_job[index] for index in failed) / max(1.0, sum(in_job))
     if covered < LEAST_COVERAGE:
         dearest = max(failed, key=lambda index: in_job[index])
-        raise NoAnswer(f"only {100 * covered:.0f} % of operator time can be run again ({failed[dearest]})")
+        raise NoAnswer(f"only {100 * covered:.0f} % of operator time can be replayed ({failed[dearest]})")
     if not found["scaled"]:
         raise NoAnswer("no tensor of the step grows with the batch")
     # The least: a thread that waits for a CPU looks like Python at length.
@@ -248,7 +248,7 @@ def _answer(
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
         raise NoAnswer(
-            f"{what} takes {100 * max(loading, held):.0f} % of the step: how it grows is not known"
+            f"{what} takes {100 * max(loading, held):.0f} % of the step, and a replay can't scale that"
         )
     times = found["times"]
     base = [min(column) for column in zip(*times[batch], strict=True)]
@@ -267,7 +267,7 @@ def _answer(
         "batch": batch,
         "points": points,
         "operations": len(program.calls),
-        "notes": [f"{100 * covered:.0f} % of operator time was run again"],
+        "notes": [f"{100 * covered:.0f} % of operator time was replayed"],
         "memory": {
             "saved_bytes": found["peak"],
             "per_sample_bytes": each,

@@ -70,7 +70,7 @@ class HostSlackTask:
         if self._left:
             self._tries += 1
             if self._tries > MOST_TRIES * 2 * len(HOLDS):
-                raise Abstain("no ordinary steps: evaluations, skipped updates or changes all the time")
+                raise Abstain("no ordinary steps: all had an evaluation, a skipped update or a change")
             self._next(boundary)
             return 1
         return self._finish(boundary)

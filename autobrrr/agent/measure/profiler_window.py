@@ -102,7 +102,7 @@ class WindowTask:
             if boundary.last_flags in (0, ring_layout.PHASES):
                 self._plain_ns.append(boundary.last_step_ns)
             elif self._waited > MOST_WAITED * self._steps:
-                raise Abstain("no ordinary steps: evaluations, skipped updates or changes all the time")
+                raise Abstain("no ordinary steps: all had an evaluation, a skipped update or a change")
             if len(self._plain_ns) >= self._steps:
                 self._switch_on(boundary)
             return 1

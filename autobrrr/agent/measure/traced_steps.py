@@ -90,7 +90,7 @@ class TraceTask:
         every = KernelTimes(self._taken)
         done = every.enough(self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
-            self._finish("" if recorded else "no ordinary step came while one was to be recorded")
+            self._finish("" if recorded else "no ordinary step could be recorded")
             return None
         if done and not self._worth_more(every):
             why = self._unrecordable(boundary)
@@ -102,7 +102,7 @@ class TraceTask:
             self._records += 1
             self._begin("recorded", boundary)
         elif not done and self._tries > MOST_TRIES * len(SHORT_STEPS) * (self._steps + 1):
-            raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
+            raise Abstain("too few ordinary steps: most had an evaluation, a skipped update or a change")
         else:
             kinds = ("timed", "phases") if boundary.last_step_ns > SLOW_STEP_NS else SHORT_STEPS
             self._begin(kinds[self._turn % len(kinds)], boundary)
@@ -184,7 +184,7 @@ class TraceTask:
             raise Abstain("the job runs TorchScript modules")
         device = parameter_device(job)
         if device is not None and device.type != "cpu":
-            raise Abstain(f"the parameters are on {device.type}: operators are asynchronous there")
+            raise Abstain(f"the parameters are on {device.type}, where operators run asynchronously")
         if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
         short = available_memory.short_of_a_log(_ROOT)
@@ -195,7 +195,7 @@ class TraceTask:
         nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
         if nodes * NODE_NS <= max(MOST_RECORDING_NS, boundary.last_step_ns):
             return None
-        return f"to record a step of {nodes} operators and ranges would hold training up"
+        return f"recording a step of {nodes} operators and ranges would pause training too long"
 
     def _finish(self, why: str) -> None:
         """Tell all. The record is read, and its file written, on the agent's own thread."""

@@ -144,7 +144,7 @@ class ActiveRemedies:
             if not planned:  # what a recipe sets from the start stays as it is
                 shared |= remedy.disturbs(other.remedy)
             if other.remedy.name == name or shared:
-                raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
+                raise Refused(f"{other.remedy.name} (token {other.token}) uses {', '.join(shared) or name}")
         if not planned and set(remedy.targets) & set(STEADY) and job.check.compiled([]):
             raise Refused("the job runs compiled code of its own, which torch would compile anew")
         try:

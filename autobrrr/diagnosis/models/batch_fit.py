@@ -39,9 +39,7 @@ class BatchFit:
 def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
     """The fit, or the probe as it stands with the reason why there is none."""
     if probe is None:
-        return BatchProbe(
-            status="abstained", why="no replay made yet: the batch probe comes after traced steps"
-        )
+        return BatchProbe(status="abstained", why="no replay yet: it comes after traced steps")
     if probe.status == "abstained":
         return BatchProbe(
             status="abstained", why=probe.why or "the probe was not possible", batch=probe.batch
@@ -77,15 +75,15 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
     error = float(np.max(np.abs(fixed_ns + per_sample_ns * batches - steps_ns) / steps_ns))
     if not error <= thresholds.LINEAR_ERROR:
         why = (
-            f"step time is not linear in the batch (a point lies {of_one(error)} off the line; "
-            f"at most {of_one(thresholds.LINEAR_ERROR)})"
+            f"step time does not grow in a straight line with the batch: one size is {of_one(error)} off it, "
+            f"at most {of_one(thresholds.LINEAR_ERROR)} is allowed"
         )
         return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     share = min(1.0, max(0.0, fixed_ns / times[probe.batch]))
     if len(times) < thresholds.PROBE_POINTS:
         error = thresholds.TWO_SIZES_ERROR
         if thresholds.EXCLUDED_AT - error < share < thresholds.NAMED_AT + error:
-            why = f"{of_one(share)} of the step is fixed by B and 2B alone: too near a limit for two sizes"
+            why = f"two batch sizes can't decide it: about {of_one(share)} of the step does not grow"
             return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     ratio, interval = _doubled(probe, times)
     return BatchFit(
@@ -112,7 +110,7 @@ def step_times(probe: ShadowProbe, *, two_sizes: bool = False) -> tuple[dict[int
     """
     times = _replays(probe)
     if probe.batch is None or probe.batch not in times:
-        return {}, _apart(probe) or "the replay at the job's own batch is missing"
+        return {}, _apart(probe) or "the job's own batch size was not replayed"
     least = 2 if two_sizes and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
         return times, _apart(probe) or f"{len(times)} of {least} batch sizes measured"
@@ -134,8 +132,8 @@ def _apart(probe: ShadowProbe) -> str | None:
     if apart <= thresholds.REPLAYS_AGREE:
         return None
     return (
-        f"the fastest replays of one size lie {of_one(apart)} apart "
-        f"(lower quartile over least; at most {of_one(thresholds.REPLAYS_AGREE)})"
+        f"replays of one batch size differ by {of_one(apart)}, even the fastest of them "
+        f"(at most {of_one(thresholds.REPLAYS_AGREE)} is allowed)"
     )
 
 

@@ -79,7 +79,7 @@ class Roofs:
 
     @property
     def unread(self) -> float:
-        """Share of the step in kernels whose shapes were not read: they may be of any regime."""
+        """Share of the step in kernels of unknown shape: they may be of any regime."""
         return self.kernels * sum(one.share for one in self.ops if one.regime is None)
 
     def by_kind(self, regime: Regime | None = None) -> dict[str, float]:
@@ -99,7 +99,7 @@ def roofs(measured: Measurements) -> Roofs | str:
         return str(trusted)
     work = [one for one in traced.work if positive(one.kernel_ns)]
     if not work:
-        return "the operators' shapes were not read"
+        return "operator shapes are unknown: no recorded step was read"
     loading = sum(
         positive(traced.kernel_by_phase_ns.get(name)) or 0.0 for name in ("data_wait", "host_to_device")
     )
@@ -132,7 +132,7 @@ def usable_peaks(measured: Measurements) -> tuple[MeasuredPeaks | None, str]:
     if threads is not None and peaks.threads != threads:
         return None, f"peaks are known at {peaks.threads} threads, the job has {threads}"
     if positive(peaks.matmul_flops) is None or positive(peaks.triad_bytes_per_s) is None:
-        return None, "the peaks of this machine hold no figures"
+        return None, "the peaks of this machine have no usable values"
     # Beside a job whose threads hold every CPU peaks come out too low: what stays far below them does so all
     # the more, and what comes near them is doubted by as much.
     disturbed = (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT

@@ -80,7 +80,7 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
         return reason
     plain_ns, width = ragged or median(traced.plain_step_ns), interquartile(traced.kernel_ns)
     if not plain_ns or width is None:
-        return "the traced steps hold no figures"
+        return "the traced steps have no usable values"
     kernel_ns = (median if width <= thresholds.KERNEL_SPREAD * plain_ns else _usual)(traced.kernel_ns) or 0.0
     agree = thresholds.PARTS_AGREE if ragged is None else math.inf
     plain = _added_up(traced.plain_by_phase_ns, plain_ns, agree)
@@ -94,7 +94,7 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
     }
     share = share_of(kernel_ns, plain_ns)
     if share is None:
-        return "the traced steps hold no figures"
+        return "the traced steps have no usable values"
     return KernelWork(
         step_ns=plain_ns,
         share=share,
@@ -152,20 +152,18 @@ def untrusted(traced: TracedSteps) -> str | None:
     """The guard that the traced steps fail, in words; None where they pass all."""
     steps = min(len(traced.kernel_ns), len(traced.plain_step_ns), len(traced.traced_step_ns))
     if steps < thresholds.TRACED_STEPS:
-        return f"{steps} of {thresholds.TRACED_STEPS} traced and plain steps"
+        return f"{steps} of {thresholds.TRACED_STEPS} steps were traced"
     if min(*traced.kernel_ns, *traced.plain_step_ns, *traced.traced_step_ns) < 0:
         return "the traced steps hold negative times"
     plain_ns, traced_ns = positive(median(traced.plain_step_ns)), positive(median(traced.traced_step_ns))
     steadiness, width = spread(traced.plain_step_ns), interquartile(traced.kernel_ns)
     if plain_ns is None or traced_ns is None or steadiness is None or width is None:
-        return "the traced steps hold no figures"
+        return "the traced steps have no usable values"
     busy = busy_while_traced(traced)
     if busy is not None:
         return busy
     if steadiness > thresholds.STEP_SPREAD:
-        return (
-            f"steps vary by {of_one(steadiness)} (IQR over median; at most {of_one(thresholds.STEP_SPREAD)})"
-        )
+        return f"steps vary by {of_one(steadiness)} in length, and so does what kernels take of each"
     if width > thresholds.KERNEL_SPREAD * plain_ns and not _sure(traced.kernel_ns, plain_ns):
         return (
             f"kernel work varies by {of_one(width / plain_ns)} of the step "

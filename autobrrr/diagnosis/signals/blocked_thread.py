@@ -23,7 +23,7 @@ def blocked_thread(measured: Measurements) -> Reading:
     """Speaks for communication, in a job of several ranks, where half of the step is slept away."""
     waits = measured.collectives
     if waits is None or waits.status != "ok":
-        return abstention(NAME, UNIT, "read together with collectives, of which none were timed")
+        return abstention(NAME, UNIT, "no collectives were timed")
     step_ns, blocked_ns = positive(median(waits.step_ns)), median(waits.blocked_ns)
     parts = step_parts(measured)
     if (

@@ -43,7 +43,7 @@ def host_slack(measured: Measurements) -> Reading:
     """Against dispatch, and the job's own code, where the device does not wait for them."""
     slack = measured.slack
     if slack is None:
-        return abstention(NAME, UNIT, "no step was held up: on a GPU only, and not with --no-probe")
+        return abstention(NAME, UNIT, "not measured: it needs a GPU, and no --no-probe")
     if slack.status != "ok":
         return abstention(NAME, UNIT, slack.why or "it gave no reason")
     idle = idle_by_place(slack.holds)

@@ -25,7 +25,7 @@ def host_time(measured: Measurements) -> Reading:
         work = kernel_work(measured.traced)
         why = work if isinstance(work, str) else "kernel work was not split by phase"
         return abstention(
-            NAME, UNIT, f"{of_one(rest)} lies between the phases, operators in it unknown: {why}"
+            NAME, UNIT, f"{of_one(rest)} of a step lies between the phases; its operators are unknown: {why}"
         )
     says: Regime | None = "host" if share >= thresholds.NAMED_AT else None
     against: tuple[Regime, ...] = ("host",) if share <= thresholds.EXCLUDED_AT else ()

@@ -45,7 +45,7 @@ def kernel_time(measured: Measurements) -> Reading:
         note=(
             f"{of_one(share)} of a step is {_kinds(found, leader)}"
             + (f", {of_one(rival)} {WORDS[other]}" if rival > thresholds.EXCLUDED_AT else "")
-            + (f", {of_one(found.unread)} kernels whose shapes were not read" if found.unread >= 0.01 else "")
+            + (f", {of_one(found.unread)} kernels of unknown shape" if found.unread >= 0.01 else "")
         ),
         says=says,
         against=against,

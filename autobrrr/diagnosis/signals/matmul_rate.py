@@ -39,7 +39,7 @@ def matmul_rate(measured: Measurements) -> Reading:
     rate = unit_share(sum(_at_peak_ns(one, found.peaks) for one in products) / spent_ns)
     least = unit_share(sum(_at_peak_ns(one, found.peaks, found.doubt) for one in products) / spent_ns)
     if rate is None or least is None:
-        return abstention(NAME, UNIT, "the products hold no figures")
+        return abstention(NAME, UNIT, "the products have no usable values")
     flops = sum(one.work.flops or 0.0 for one in products)
     says: Regime | None = None
     if share >= thresholds.EXCLUDED_AT and least >= thresholds.NAMED_AT:

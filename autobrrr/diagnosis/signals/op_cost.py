@@ -21,7 +21,7 @@ def op_cost(measured: Measurements) -> Reading:
     """Speaks for overhead where dispatch alone makes a third of the step, firmly from a half on."""
     traced = measured.traced
     if traced is None or traced.status != "ok":
-        return abstention(NAME, UNIT, "operators are counted in traced steps; there are none")
+        return abstention(NAME, UNIT, "no step was traced, so operators were not counted")
     operations, cost_ns = positive(median(traced.operations)), positive(traced.op_cost_ns)
     if operations is None or cost_ns is None:
         return abstention(NAME, UNIT, "the cost of one operator was not calibrated")

@@ -19,7 +19,7 @@ def phase_frames(measured: Measurements) -> Reading:
     """Speaks for overhead where half of the stacks stand in one function, and no operator explains it."""
     held = held_phase(measured)
     if held is None:
-        return abstention(NAME, UNIT, "no phase is held by anything but kernels and dispatch")
+        return abstention(NAME, UNIT, "kernels and dispatch explain every phase")
     if held.samples < thresholds.FRAME_SAMPLES:
         return abstention(NAME, UNIT, f"{held.samples} of {thresholds.FRAME_SAMPLES} samples")
     share = unit_share(held.standing) or 0.0

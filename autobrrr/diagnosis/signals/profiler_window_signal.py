@@ -32,7 +32,7 @@ def profiler_window(measured: Measurements) -> Reading:
     if window.status != "ok":
         return abstention(NAME, UNIT, window.why or "it gave no reason")
     if window.gaps:
-        return abstention(NAME, UNIT, "a device was at work: its timeline is judged by itself")
+        return abstention(NAME, UNIT, "a GPU was active: its own timeline is judged instead")
     if window.inside_share is None:
         return abstention(NAME, UNIT, "the trace shows no operator")
     between = max(0.0, 1 - window.inside_share - (window.loader_share or 0.0))

@@ -31,12 +31,12 @@ def roofline(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, found.why)
     under = [one for one in found.ops if one.roof_ns is not None]
     if sum(one.share for one in under) < LEAST_COVERED:
-        return abstention(NAME, UNIT, "most kernels have no roof to be held against")
+        return abstention(NAME, UNIT, "most kernels have no known peak to compare with")
     reached = unit_share(
         sum(one.roof_ns or 0.0 for one in under) / max(1.0, sum(one.work.kernel_ns for one in under))
     )
     if reached is None:
-        return abstention(NAME, UNIT, "the kernels hold no figures")
+        return abstention(NAME, UNIT, "the kernels have no usable values")
     stalled = found.share("overhead")
     low = found.share("underfilled") + stalled
     call_ns = _call_ns(found)

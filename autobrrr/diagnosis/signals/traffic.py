@@ -33,7 +33,7 @@ def traffic(measured: Measurements) -> Reading:
     faults = fault_share(measured) or 0.0
     share = unit_share(min(memory, at_roof + faults))
     if share is None:
-        return abstention(NAME, UNIT, "the bytes of the step hold no figures")
+        return abstention(NAME, UNIT, "the bytes of the step have no usable values")
     least = at_roof * (1 - found.doubt) + faults
     explained = min(1.0, least / memory) if memory > 0 else 0.0
     says: Regime | None = None

@@ -41,12 +41,12 @@ def uneven_steps(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, f"{len(steps_ns)} of {LEAST_STEPS} steps")
     usual_ns = positive(float(np.median(steps_ns)))
     if usual_ns is None:
-        return abstention(NAME, UNIT, "the steps hold no figures")
+        return abstention(NAME, UNIT, "the steps have no usable values")
     long = steps_ns.astype(np.float64)[steps_ns > LONGER * usual_ns]
     whole_ns = positive(float(steps_ns.astype(np.float64).sum()))
     share = None if whole_ns is None else unit_share(float((long - usual_ns).sum()) / whole_ns)
     if share is None:
-        return abstention(NAME, UNIT, "the steps hold no figures")
+        return abstention(NAME, UNIT, "the steps have no usable values")
     if len(long) == 0 or len(long) > FEW * len(steps_ns):
         note = (
             f"steps are of one kind, {duration(usual_ns)} each"

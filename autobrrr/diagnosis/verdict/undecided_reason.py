@@ -126,7 +126,7 @@ def _crowded(case: JudgedCase) -> Undecided | None:
         return None
     return (
         "unknown",
-        Sentence(adds=f"{why}, so that work in kernels can't be told from waiting"),
+        Sentence(adds=f"{why}: waiting threads look like working kernels"),
         f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
     )
 
@@ -172,8 +172,8 @@ def _delayed(case: JudgedCase) -> Undecided | None:
                 "unknown",
                 Sentence(
                     known=f"{of_one(shares[regime])} of a step is {WORDS[regime]}",
-                    adds=f"for {of_one(delay)} of the time others kept the training thread from a CPU, and "
-                    "all of that may lie in it",
+                    adds=f"other programs kept the training thread off the CPU {of_one(delay)} of the time, "
+                    "which may be much of that",
                 ),
                 _again(case),
             )
@@ -200,9 +200,7 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     missing = others if first.signal in speaking else [first]
     probe = case.readings["batch_probe"]
     if leader == "overhead" and probe in missing and not probe.abstained:
-        adds = (
-            f"that is by {rows[0].first.replace('_', ' ')}, but only {probe.note}, which does not confirm it"
-        )
+        adds = f"{rows[0].first.replace('_', ' ')} show it, but only {probe.note}"
         return "mixed", Sentence(known=lead, adds=adds), _again(case)
     of_kernels = leader in ("compute", "memory", "underfilled")  # a trial shows more than more time
     command = f"autobrrr tune {case.measured.pid} --for 2m" if of_kernels else _missing(case, missing)
@@ -245,7 +243,7 @@ def _not_traceable(case: JudgedCase) -> Undecided | None:
         return (
             "unknown",
             Sentence(
-                adds="a read-only session traces no step, so overhead and kernels are not told apart"
+                adds="a read-only session traces no step, so Python and kernels can't be separated"
                 f"{_waits(case)}"
             ),
             f"autobrrr diagnose {measured.pid}",
@@ -259,7 +257,7 @@ def _guard(case: JudgedCase) -> Undecided | None:
         return None
     reading = case.readings["traced_steps"]
     note = reading.detail or reading.note
-    why = f"the traced steps can't carry a verdict: {note}{_waits(case)}"
+    why = f"{note}{_waits(case)}"
     return "unknown", Sentence(adds=why), _again(case)
 
 

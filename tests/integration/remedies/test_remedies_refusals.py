@@ -93,7 +93,7 @@ ODD = {
     "own step": (lambda: OwnStep([parameter()]), "OwnStep: torch has no"),
     "LBFGS": (lambda: torch.optim.LBFGS([parameter()]), "LBFGS: torch has no"),
     "SparseAdam": (lambda: torch.optim.SparseAdam([parameter()]), "SparseAdam: torch has no"),
-    "fused already": (lambda: torch.optim.AdamW([parameter()], fused=True), "fused"),
+    "the optimizer is fused already": (lambda: torch.optim.AdamW([parameter()], fused=True), "fused"),
 }
 
 

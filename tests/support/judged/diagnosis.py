@@ -105,7 +105,9 @@ def probed(
     return ShadowProbe(status="ok", batch=batch, points=points)
 
 
-UNPROBED = ShadowProbe(status="abstained", why="loading takes 70 % of the step: how it grows is not known")
+UNPROBED = ShadowProbe(
+    status="abstained", why="loading takes 70 % of the step, and a replay can't scale that"
+)
 
 
 def frames(

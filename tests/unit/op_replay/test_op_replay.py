@@ -132,7 +132,7 @@ def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> Non
     told = replay.replayed(torch, recording)["probe"]
     assert (told["status"], told["batch"]) == ("ok", 512)
     assert [point["batch"] for point in told["points"]] == [256, 512, 1024]
-    assert told["notes"] == ["100 % of operator time was run again"]
+    assert told["notes"] == ["100 % of operator time was replayed"]
     assert told["memory"]["peak_2x_bytes"] > 1.5 * told["memory"]["peak_bytes"]
     assert told["memory"]["largest_batch"] == 8 * 512  # more would fit, and nothing near it was measured
 

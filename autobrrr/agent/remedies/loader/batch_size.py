@@ -44,7 +44,7 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
         if indices in _MADE:
             raise Refused("its batches are larger already")
         if type(indices) is not plain:
-            raise Refused("its batches are made by a sampler of the job's own")
+            raise Refused("your script has its own batch sampler")
         state = vars(indices)
         size = state["batch_size"]
         if size * factor > len(loader.dataset):

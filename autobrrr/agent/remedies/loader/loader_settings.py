@@ -94,7 +94,7 @@ class LoaderSettings:
 def _settled(settle: Settle, loader: Any) -> Mapping[str, object]:
     settings = settle(loader)
     if loader.persistent_workers and loader._iterator is not None:
-        raise Refused("its workers stay for the whole run: it takes a new start")
+        raise Refused("its workers are persistent: restart the job to change them")
     return settings
 
 

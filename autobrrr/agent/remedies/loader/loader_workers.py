@@ -134,7 +134,7 @@ def _refuse_processes() -> None:
         raise Refused("the job is a daemon process, which may have no children")
     method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
     if method != "fork":
-        raise Refused(f"workers would be started by {method}, which needs a script that is written for it")
+        raise Refused(f"workers would start by {method}, which only scripts written for it survive")
 
 
 def _refuse_open_files(dataset: object) -> None:
@@ -142,5 +142,5 @@ def _refuse_open_files(dataset: object) -> None:
         state = getattr(dataset, "__dict__", {})
         for name, value in list(state.items()):
             if type(value).__module__.partition(".")[0] in UNSHARED:
-                raise Refused(f"the dataset keeps an open file in {name}, whose place workers would share")
+                raise Refused(f"the dataset keeps a file open in {name}; workers would share its position")
         dataset = state.get("dataset")

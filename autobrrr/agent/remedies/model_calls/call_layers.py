@@ -42,7 +42,7 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     if is_taken(module):
         raise Refused(f"{type(module).__name__} is compiled already")
     if module_call_slot.is_led(module, rank):
-        raise Refused(f"the calls of {type(module).__name__} are led through {rank.name.lower()} already")
+        raise Refused(f"{type(module).__name__} runs through {rank.name.lower()} already")
     return module_call_slot.lead_through(module, rank, layer)
 
 
@@ -62,7 +62,7 @@ def hold_gradients(module: Module) -> Undo:
     """
     trained = [each for each in module.parameters() if each.requires_grad]
     if any(each._backward_hooks is not None for each in trained):
-        raise Refused("parameters have hooks of the job's own")
+        raise Refused("your script has hooks on parameters")
     held = [each.register_hook(lambda gradient: gradient.clone()) for each in trained]
     remembered = weakref.ref(module)
 

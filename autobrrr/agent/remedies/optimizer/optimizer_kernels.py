@@ -45,15 +45,15 @@ def foreach(job: Job, options: Mapping[str, object]) -> Undo:
 
 def _check_foreach(torch: ModuleType, optimizer: Optimizer) -> None:
     if not _is_of_torch(torch, optimizer, SAME_BITS):
-        raise Refused("torch has no foreach implementation of it that keeps the bits")
+        raise Refused("torch has no bitwise foreach for this optimizer")
     if all(group.get("foreach") for group in optimizer.param_groups):
-        raise Refused("foreach already")
+        raise Refused("the optimizer uses foreach already")
     if any(group.get("fused") for group in optimizer.param_groups):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
     for each in parameters(optimizer):
         if each.device.type != "cpu" or each.dtype not in (torch.float32, torch.float64):
-            raise Refused("it keeps the bits in full precision on a CPU only (on a GPU torch does it)")
+            raise Refused("bitwise only in float32 or float64 on a CPU")
 
 
 @remedy(
@@ -72,7 +72,7 @@ def _check_fused(torch: ModuleType, optimizer: Optimizer) -> None:
     if not _is_of_torch(torch, optimizer, FUSED) or "fused" not in optimizer.defaults:
         raise Refused("torch has no fused kernel for it")
     if all(group.get("fused") for group in optimizer.param_groups):
-        raise Refused("fused already")
+        raise Refused("the optimizer is fused already")
     refuse_unusual(torch, optimizer)
     for parameter in parameters(optimizer):
         state = optimizer.state.get(parameter, {})
@@ -92,7 +92,7 @@ def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[
     for each in beside:
         alike = isinstance(each, torch.Tensor) and each.shape == parameter.shape
         if alike and _order(cast(Tensor, each)) != _order(parameter):
-            raise Refused("a gradient or state lies in memory in another order than its parameter")
+            raise Refused("a gradient or state has other strides than its parameter")
 
 
 def _order(tensor: Tensor) -> list[tuple[int, int]]:

@@ -104,7 +104,7 @@ def agree(
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return
     if arguments.get("device_mesh") is not None:
-        raise Refused("the ranks of a device mesh are not asked whether all of them change it")
+        raise Refused("not possible with a device mesh")
     group = arguments.get("process_group") or distributed.group.WORLD
     ranks = distributed.get_process_group_ranks(group)
     if len(ranks) < 2:

@@ -94,7 +94,7 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
     while task.at_boundary(boundary()) is not None:
         torch.ones(4) + 1
     assert [event["event"] for event in told] == ["traced", "recorded"]
-    assert "would hold training up" in str(told[1])
+    assert "would pause training too long" in str(told[1])
 
 
 def test_what_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:

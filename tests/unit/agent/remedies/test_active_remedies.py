@@ -75,7 +75,7 @@ def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
     threads = switches.remedy("threads", ("threads",))
     active = levers_of(code, threads)
     active.apply(job, "code", {})
-    with pytest.raises(Refused, match="holds threads"):
+    with pytest.raises(Refused, match="uses threads"):
         active.apply(job, "threads", {})
     after = levers_of(code, threads)
     after.apply(job, "threads", {})
@@ -108,7 +108,7 @@ def test_nothing_goes_on_while_the_job_captures_a_graph(
 def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
     active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
     applied = active.apply(job, "a", {})
-    with pytest.raises(Refused, match=r"a \(token 1\) holds x"):
+    with pytest.raises(Refused, match=r"a \(token 1\) uses x"):
         active.apply(job, "b", {})
     with pytest.raises(Refused):
         active.apply(job, "a", {})

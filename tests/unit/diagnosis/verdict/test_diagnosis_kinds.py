@@ -524,4 +524,4 @@ def test_what_two_signals_carry_is_withheld_for_the_time_that_others_took_and_th
     for delay in (0.45, 0.8):  # what is left leads the largest rival, or nothing
         found = verdict(crowded(delay))
         assert found.regime == "unknown"
-        assert "of the time others kept the training thread from a CPU" in found.reason
+        assert "other programs kept the training thread off the CPU" in found.reason
