@@ -54,25 +54,16 @@ def job_facts(
 
 
 def _script() -> str:
-    main = sys.modules.get("__main__")
-    found = getattr(main, "__file__", None)
-    if isinstance(found, str):
-        return found
-    argv = getattr(sys, "argv", [])
-    return str(argv[0]) if argv else ""
+    argv = getattr(sys, "argv", None) or [""]
+    return str(getattr(sys.modules.get("__main__"), "__file__", None) or argv[0])
 
 
 def own_files(modules: Mapping[str, ModuleType]) -> list[str]:
     """Source files of these modules that are the user's own: not Python's, not installed."""
-    standard = os.path.dirname(os.__file__) + os.sep
+    others = (os.path.dirname(os.__file__) + "/", "/site-packages/", "/dist-packages/")
     files = [getattr(module, "__file__", None) for module in list(modules.values())]
     found = [file for file in files if isinstance(file, str) and file.endswith(".py")]
-    installed = ("site-packages", "dist-packages")
-    return [
-        file
-        for file in dict.fromkeys(found)
-        if not file.startswith(standard) and not any(f"{os.sep}{name}{os.sep}" in file for name in installed)
-    ]
+    return [file for file in dict.fromkeys(found) if not any(folder in file for folder in others)]
 
 
 def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:

@@ -11,7 +11,7 @@ import dis
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -40,6 +40,7 @@ SETTERS = {  # names by which a line sets something
     "double": "float64",
     "float64": "float64",
     "emit_nvtx": "profiler",
+    "pad_sequence": "padding",
 }
 
 
@@ -51,6 +52,7 @@ class SettingsCensus:
         self._switches: dict[str, Value] | None = None  # as the training thread has seen them
         self._known: dict[str, Value] = {}  # by the look before
         self._allocator: dict[str, int] | None = None
+        self._padded: deque[tuple[int, int, int]] = deque(maxlen=64)  # length, numbers that pad, all
         self._asked, self._asked_s = False, -EVERY_S
 
     def facts(self) -> dict[str, object] | None:
@@ -83,7 +85,7 @@ class SettingsCensus:
         torch, self._asked = self._loop.torch, False
         with OF_TORCH, unseen(), torch.no_grad():
             found = {name: (1.0, detail) for name, on, detail in _switches(torch) if on}
-            self._switches = found | _unused_rows(self._loop)
+            self._switches = found | _unused_rows(self._loop) | _padding(self._loop, self._padded)
             self._allocator = _allocator(torch)
 
 
@@ -136,6 +138,20 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
         float((rows == 0).all(dim=1).float().mean()) * table.numel() / sum(map(loop.torch.numel, weights))
     )
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
+
+
+def _padding(loop: TrainLoop, seen: deque[tuple[int, int, int]]) -> dict[str, Value]:
+    """Of the numbers in batches of different lengths, those that pad: they repeat the last of their row."""
+    texts = loop.loader.texts
+    while texts:
+        text: Any = texts.popleft()
+        if type(text) is loop.torch.Tensor:
+            runs = (text == text[:, -1:]).flip(1).int().cumprod(1).sum(1)
+            seen.append((text.shape[1], int(runs[runs > 1].sum()), text.numel()))
+    lengths, pads, numbers = ([each[at] for each in seen] for at in range(3))
+    if len(set(lengths)) < FEWEST or not sum(pads):
+        return {}
+    return {"padding": (sum(pads) / sum(numbers), f"{min(lengths)} to {max(lengths)}")}
 
 
 def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:

@@ -30,7 +30,7 @@ BATCHES = 12
 
 def calibrate(torch: ModuleType) -> tuple[int, int]:
     """Nanoseconds of what is always on in a plain step, and of all phase hooks in a sampled one."""
-    hot, phases, thing = Hot(time.perf_counter_ns()), PhaseClock(), _Thing()
+    hot, phases, thing = Hot(time.perf_counter_ns()), PhaseClock(), _nothing  # or an optimizer, an iterator
     hot.anchor, hot.left, phases.owner = id(thing), NEVER, get_ident()
     tap = make_tap(hot, _nothing, _nothing, _nothing)
     next_batch = make_next(_nothing, phases, LoaderWatch(Job(torch)), ANY)
@@ -73,10 +73,6 @@ def cost_of(loop: TrainLoop) -> dict[str, object]:
         boundary_ns = max(0, loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns)
         whole = loop.hot.hook_ns + (loop.bursts.cost_ns * loop.sampled_steps + boundary_ns) / steps
     return {"ns_per_step": whole, "one_off_ns": measuring.taken_ns}
-
-
-class _Thing:
-    """Stands for an optimizer or a loader iterator."""
 
 
 def _nothing(*_: object) -> None:

@@ -20,7 +20,7 @@ from .cpu_profiler import ProfiledStep, profiled, read_step
 TOP_OPS = 40
 FEWEST_PLAIN = 3
 OVERLONG = 2  # times the usual: a page fault, or another program on the CPU
-EVEN_STEPS, EVEN_KERNELS = 0.25, 0.15  # range of the middle half, over the median step
+EVEN_KERNELS = 0.15  # of a step: range of the middle half of what operators take
 LONG_STEP_NS = 2_000_000  # from here on the phase hooks are less than half a percent
 COST_ROUNDS = 4
 
@@ -100,12 +100,9 @@ class KernelTimes:
 
     @property
     def steady(self) -> bool:
-        """Steps, and the operators in them, vary little from one to the next."""
-        usual = median(self.untraced_ns)
-        usual_timed = median(ns for _, ns in self.timed)
-        spent = [sum(map(step.spent_ns.__getitem__, step.operators)) for step, _ in self.timed]
-        operators = [one * usual_timed / max(1, ns) for one, (_, ns) in zip(spent, self.timed, strict=True)]
-        return _width(self.untraced_ns) <= EVEN_STEPS * usual and _width(operators) <= EVEN_KERNELS * usual
+        """Operators take about the same part of each step, however long it is."""
+        parts = [sum(map(step.spent_ns.__getitem__, step.operators)) / max(1, ns) for step, ns in self.timed]
+        return _width(parts) <= EVEN_KERNELS
 
     def record(self, *, op_cost_ns: int | None, run_delay_share: float | None) -> dict[str, object]:
         """The payload of `traced`."""

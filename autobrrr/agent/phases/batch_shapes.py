@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
+from typing import Any
 
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY
 
 ARRAYS = ("torch", "numpy", "tensordict")
+MOST_KEPT = 1 << 17  # elements
 _DEEP = 3
 _WIDE = 8
 Measure = Callable[[object, "tuple[int, ...]"], int]
@@ -21,7 +23,7 @@ Measure = Callable[[object, "tuple[int, ...]"], int]
 
 def batch_size(args: object, kwargs: Mapping[str, object] | None = None) -> int:
     """First dimension of the first tensor with one; -1 where there is none."""
-    return _first(_length, args, kwargs)
+    return _first(lambda _, shape: shape[0] if shape else -1, args, kwargs)
 
 
 def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int:
@@ -30,6 +32,14 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
     Padding counts: what is padding can't be told from a shape.
     """
     return _first(_elements, args, kwargs)
+
+
+def text_of(batch: object) -> object:
+    """The tensor whose elements `token_count` counts; None without one, or of a large one."""
+    with unseen(), ANY:
+        text: Any = next(each for each, shape in _arrays(batch, _DEEP) if _elements(each, shape) > 0)
+        return text if text.is_cpu and text.numel() <= MOST_KEPT else None
+    return None
 
 
 def byte_count(batch: object) -> int:
@@ -68,10 +78,6 @@ def arrays(thing: object, deep: int = _DEEP) -> Iterator[object]:
 def _is_array(thing: object) -> bool:
     kinds = () if isinstance(thing, (tuple, list, dict)) else type(thing).__mro__
     return any(str(kind.__module__).startswith(ARRAYS) for kind in kinds)
-
-
-def _length(_tensor: object, shape: tuple[int, ...]) -> int:
-    return shape[0] if shape else -1
 
 
 def _elements(tensor: object, shape: tuple[int, ...]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
 
@@ -26,14 +27,15 @@ class LoaderWatch:
         self._iterator: weakref.ref[object] | None = None
         self.workers: int | None = None
         self.prefetch: int | None = None
+        self.texts: deque[object] = deque(maxlen=8)  # of batches; nobody has looked into them yet
 
     def found(self, iterator: object | None) -> None:
         """This is the iterator that training reads: seen when it was asked, or on the stack."""
         if iterator is not None and (self._iterator is None or self._iterator() is not iterator):
             self._iterator = weakref.ref(iterator)
             self._job.saw_iterator(iterator)
-            self.workers = _whole(getattr(iterator, "_num_workers", None))
-            self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
+            self.workers = getattr(iterator, "_num_workers", None)
+            self.prefetch = getattr(iterator, "_prefetch_factor", None)
 
     def is_unknown(self) -> bool:
         """Whether no iterator of training was seen yet, or it has ended with its epoch."""
@@ -42,6 +44,7 @@ class LoaderWatch:
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""
         self._job.batch_bytes = batch_shapes.byte_count(batch)
+        self.texts.append(batch_shapes.text_of(batch))
 
     def begins_epoch(self, loader: object) -> bool:
         """Training is about to read a loader from its beginning; False: another one, in mid-epoch.
@@ -79,10 +82,6 @@ class LoaderWatch:
             return not queue._reader.poll(0) if waiting is None else len(waiting) == 0
         except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError):
             return None  # shut down meanwhile, or another torch
-
-
-def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 def make_next(

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from autobrrr.agent import settings_census
+from autobrrr.agent.phases.batch_shapes import text_of
 from autobrrr.agent.settings_census import EVERY_S, LATE_S, SettingsCensus
 
 
@@ -25,6 +27,7 @@ class Loop:
         self.torch = torch
         self.job = SimpleNamespace(optimizers=[optimizer], updated=list(parameters), roots=[])
         self.measuring = SimpleNamespace(task=None)
+        self.loader = SimpleNamespace(texts=deque[object]())
         self.hot = SimpleNamespace(owner=threading.get_ident(), steps=100)
         self.posted: list[Callable[[], None]] = []
 
@@ -114,6 +117,17 @@ def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     assert facts(Loop(small)) == {}
     table.grad = table.grad.to_sparse()
     assert facts(Loop(table)) == {}
+
+
+@pytest.mark.parametrize("padding", [0, -100])
+def test_padding_is_told_as_its_share_where_batches_differ_in_length(padding: int) -> None:
+    loop = Loop()
+    for longest in (80, 60, 40):
+        rows = [torch.arange(length) for length in (longest, 20)]
+        batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
+        loop.loader.texts.append(text_of({"mask": torch.ones(2), "input_ids": batch}))
+    found = facts(loop)["padding"]
+    assert (found["value"], found["detail"]) == (round(120 / 360, 3), "40 to 80")
 
 
 class Sharded(torch.Tensor):  # type: ignore[misc]

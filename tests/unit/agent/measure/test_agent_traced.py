@@ -163,7 +163,6 @@ def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
         return KernelTimes([*timed, *(TakenStep(ns=ns) for ns in plain), sampled])
 
     assert results([1_000] * 6, [100_000, 101_000, 99_000] * 3).steady
-    assert not results([1_000] * 6, [60_000, 100_000, 160_000] * 3).steady
     assert not results([1_000, 40_000, 80_000, 1_000, 40_000, 80_000], [100_000] * 6).steady
 
 

@@ -52,6 +52,8 @@ def test_a_switch_that_was_left_on_comes_first_and_names_its_line_on_a_busy_mach
         ("denormals", 0.1, optimizer_bound, None),
         ("unused_rows", 0.99, optimizer_bound, 1 / (1 - 0.8 * 0.99)),
         ("unused_rows", 0.3, optimizer_bound, None),
+        ("padding", 0.65, big_matmul, 1 / (1 - 0.78 * 0.95 * 0.6)),
+        ("padding", 0.2, big_matmul, None),
     ],
 )
 def test_what_a_setting_costs_is_predicted_from_the_step(
