@@ -67,8 +67,7 @@ RAGGED = (0.5, 2.4, 0.6, 2.0, 0.5, 3.1)
 def ragged(*, kernels: float, slowdown: float) -> TracedSteps:
     """Steps of one kind and many lengths; the agent tells kernels at the speed of the usual traced step."""
     trace = traced(wobble=RAGGED, kernels=kernels, slowdown=slowdown)
-    usual_ns = median(trace.traced_step_ns) or 0.0
-    kernel_ns = [int(kernels / slowdown * usual_ns)] * len(RAGGED)
+    kernel_ns = [int(kernels / slowdown * (median(trace.traced_step_ns) or 0.0))] * len(RAGGED)
     operations = [int(800 * factor) for factor in RAGGED]
     return replace(trace, kernel_ns=kernel_ns, operations=operations, plain_step_ns=trace.plain_step_ns[:4])
 
