@@ -181,7 +181,7 @@ def test_what_workers_would_load_twice_or_not_at_all_is_refused(tmp_path: Path) 
         data.file = opened
         for loader, says in (
             (DataLoader(Stream()), "iterable dataset"),
-            (DataLoader(Subset(data, [0])), "an open file in file"),
+            (DataLoader(Subset(data, [0])), "a file open in file"),
             (DataLoader(Numbers(), num_workers=2), "2 workers already"),
         ):
             with pytest.raises(Refused, match=says):

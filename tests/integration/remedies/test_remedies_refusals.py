@@ -93,7 +93,7 @@ ODD = {
     "own step": (lambda: OwnStep([parameter()]), "OwnStep: torch has no"),
     "LBFGS": (lambda: torch.optim.LBFGS([parameter()]), "LBFGS: torch has no"),
     "SparseAdam": (lambda: torch.optim.SparseAdam([parameter()]), "SparseAdam: torch has no"),
-    "the optimizer is fused already": (lambda: torch.optim.AdamW([parameter()], fused=True), "fused"),
+    "fused already": (lambda: torch.optim.AdamW([parameter()], fused=True), "fused"),
 }
 
 
@@ -172,7 +172,7 @@ def test_foreach_keeps_the_bits_or_is_refused(name: str, dtype: torch.dtype) -> 
         made = [nn.Parameter(torch.randn(shape).to(dtype)) for shape in ((33, 5), (7,), (64, 16))]
         optimizer = OPTIMIZERS[name](made)
         if cured and type(optimizer).__name__ not in SAME_BITS:
-            with pytest.raises(Refused, match="keeps the bits"):
+            with pytest.raises(Refused, match="bitwise"):
                 FOREACH.apply(job_of(optimizer), {})
             return
         if cured:
@@ -188,7 +188,7 @@ def test_foreach_keeps_the_bits_or_is_refused(name: str, dtype: torch.dtype) -> 
 
 def test_foreach_in_half_precision_is_refused() -> None:
     optimizer = torch.optim.AdamW([parameter(dtype=torch.bfloat16)])
-    with pytest.raises(Refused, match="keeps the bits"):
+    with pytest.raises(Refused, match="bitwise"):
         FOREACH.apply(job_of(optimizer), {})
 
 

@@ -47,13 +47,13 @@ def _check_foreach(torch: ModuleType, optimizer: Optimizer) -> None:
     if not _is_of_torch(torch, optimizer, SAME_BITS):
         raise Refused("torch has no bitwise foreach for this optimizer")
     if all(group.get("foreach") for group in optimizer.param_groups):
-        raise Refused("the optimizer uses foreach already")
+        raise Refused("foreach is on already")
     if any(group.get("fused") for group in optimizer.param_groups):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
     for each in parameters(optimizer):
         if each.device.type != "cpu" or each.dtype not in (torch.float32, torch.float64):
-            raise Refused("bitwise only in float32 or float64 on a CPU")
+            raise Refused("foreach is bitwise only in float32 or float64 on a CPU")
 
 
 @remedy(
@@ -72,7 +72,7 @@ def _check_fused(torch: ModuleType, optimizer: Optimizer) -> None:
     if not _is_of_torch(torch, optimizer, FUSED) or "fused" not in optimizer.defaults:
         raise Refused("torch has no fused kernel for it")
     if all(group.get("fused") for group in optimizer.param_groups):
-        raise Refused("the optimizer is fused already")
+        raise Refused("fused is on already")
     refuse_unusual(torch, optimizer)
     for parameter in parameters(optimizer):
         state = optimizer.state.get(parameter, {})
