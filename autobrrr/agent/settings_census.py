@@ -145,7 +145,7 @@ def _padding(loop: TrainLoop, seen: deque[tuple[int, int, int]]) -> dict[str, Va
     texts = loop.loader.texts
     while texts:
         text: Any = texts.popleft()
-        if type(text) is loop.torch.Tensor:
+        if type(text) is loop.torch.Tensor and text.dtype in (loop.torch.int64, loop.torch.int32):
             runs = (text == text[:, -1:]).flip(1).int().cumprod(1).sum(1)
             seen.append((text.shape[1], int(runs[runs > 1].sum()), text.numel()))
     lengths, pads, numbers = ([each[at] for each in seen] for at in range(3))

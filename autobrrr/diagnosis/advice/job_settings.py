@@ -78,7 +78,8 @@ def _of_padding(measured: Measurements, fact: SettingFact) -> float | None:
         return 0.0
     if any("_pack_padded" in one.op for one in traced.by_op):
         return None
-    return (parts.kernels["forward"] + parts.kernels["backward"]) * max(0.0, fact.value - STILL_PADDED)
+    model = parts.kernels.get("forward", 0.0) + parts.kernels.get("backward", 0.0)
+    return model * max(0.0, fact.value - STILL_PADDED)
 
 
 GAINS: Mapping[str, Callable[[Measurements, SettingFact], float | None]] = {
