@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import fcntl
 import os
 import signal
 import sys
@@ -26,8 +25,6 @@ from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
 from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, listen
 
-# What may lie in the folder of an injection.
-BROUGHT = ("boot.json", "code", "source", "link.sock", "taken", "failed")
 KEY = "autobrrr session"
 PATIENCE_S, LOOK_S = 3.0, 0.01  # an agent that has closed its link is still leaving
 
@@ -56,55 +53,13 @@ def _part(name: str) -> Iterator[None]:
 
 def start(boot: dict[str, object]) -> None:
     """Run the agent; returns when nothing of it is left. Raises `NotUp`."""
-    failed = False
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         torch = boot.get("torch") or sys.modules.get("torch")
         if isinstance(torch, ModuleType):
             _run(boot, torch)
-    except BaseException:
-        failed = True
-        raise
     finally:
-        if boot.get("link"):
-            clear(os.path.dirname(str(boot["link"])), unless_held=failed)
         _unmap(boot)
-
-
-def clear(folder: str, unless_held: bool = False) -> None:
-    """Take away the folder that brought us here, where whoever made it was killed before it could.
-
-    By the time that we leave somebody else may have put something of that name there.
-
-    Args:
-        unless_held: Leave it to whoever made it while they live and hold its lock: they read there why we
-            could not come up.
-    """
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return  # gone, as it should be
-    try:
-        if os.fstat(fd).st_uid != os.geteuid() or (unless_held and _is_held(fd)):
-            return
-        for name in BROUGHT:
-            try:
-                os.unlink(name, dir_fd=fd)
-            except OSError:
-                pass
-        os.rmdir(folder)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-
-
-def _is_held(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False
 
 
 def _run(boot: dict[str, object], torch: ModuleType) -> None:
@@ -122,21 +77,14 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active
     """One session on a link."""
     try:
         with claimed(boot):
-            _converse(boot, torch, link, active)
+            with _part("ring"):
+                agent = boot["session"] = AgentSession(boot, torch, link, active)
+            with _part("hello"):
+                agent.run()
     except Occupied as theirs:
-        link.close()
         raise NotUp("session", None, str(theirs)) from None
-
-
-def _converse(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies) -> None:
-    try:
-        with _part("ring"):
-            agent = boot["session"] = AgentSession(boot, torch, link, active)
-    except NotUp:
+    finally:
         link.close()
-        raise
-    with _part("hello"):
-        agent.run()
 
 
 def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, path: str) -> None:

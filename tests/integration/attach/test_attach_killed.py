@@ -1,4 +1,4 @@
-"""An attach that is killed while it enters leaves nothing: by itself, or when the next one comes."""
+"""What an attach that is killed while it enters leaves, the next one takes away."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ owner = {"enter": enter, "Place": place.TargetFolder}[sys.argv[2]]
 killed_in(owner, sys.argv[3], sys.argv[4] == "after")
 enter.enter(int(sys.argv[1]))
 """
-# Where the kill comes, and whether the agent is in the job by then and clears up by itself.
-POINTS = {
-    "the folder is made": ("Place", "write", "before", False),
-    "the bundle is written": ("enter", "inject", "before", False),
-    "the call is in": ("enter", "inject", "after", True),
-    "the agent has connected": ("enter", "hello_from", "before", True),
-    "the agent said hello": ("enter", "hello_from", "after", True),
+POINTS = {  # where the kill comes
+    "the folder is made": ("Place", "write", "before"),
+    "the bundle is written": ("enter", "inject", "before"),
+    "the call is in": ("enter", "inject", "after"),
+    "the agent has connected": ("enter", "hello_from", "before"),
+    "the agent said hello": ("enter", "hello_from", "after"),
 }
 
 
@@ -70,7 +69,7 @@ def test_whenever_an_attach_is_killed_nothing_stays(
 ) -> None:
     trains = job("plain", *EVERY)
     alone = threads(trains.pid)
-    for point, (owner, name, when, by_itself) in POINTS.items():
+    for point, (owner, name, when) in POINTS.items():
         words = [str(trains.pid), owner, name, when]
         done = subprocess.run(
             [sys.executable, "-c", ENTERS, *words],
@@ -84,14 +83,10 @@ def test_whenever_an_attach_is_killed_nothing_stays(
         eventually(lambda: threads(trains.pid) == alone and not rings(trains.pid))
         left = Path(done.stdout.strip())
         assert left.name.startswith("autobrrr-")
-        if by_itself:
-            eventually(lambda left=left: not left.exists())  # type: ignore[misc]
-        else:
-            assert left.exists(), point
-            link = enter(trains.pid)
-            assert not left.exists(), point
-            link.socket.close()
-            os.close(link.ring_fd)
-            eventually(lambda: threads(trains.pid) == alone)
+        link = enter(trains.pid)
+        assert not left.exists(), point
+        link.socket.close()
+        os.close(link.ring_fd)
+        eventually(lambda: threads(trains.pid) == alone)
     trained = trains.finish()
     assert trained == untouched(trained.steps)

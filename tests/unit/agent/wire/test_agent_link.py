@@ -7,16 +7,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import entry
 from autobrrr.agent.wire import agent_socket
-from autobrrr.attach import target_folder
-from autobrrr.attach.ptrace import injector
-from autobrrr.folders import is_held
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to speak with")
 AS_OTHER = "import os, socket, sys\nos.setgroups([]); os.setgid(23456); os.setuid(23456)\n"
@@ -80,60 +75,3 @@ def test_our_own_is_let_in_and_spoken_to(tmp_path: Path) -> None:
     assert here is not None
     for each in (server, there, here):
         each.close()
-
-
-def brought(folder: Path) -> Path:
-    folder.mkdir(mode=0o700)
-    for name in entry.BROUGHT:
-        if name in (injector.TAKEN, injector.FAILED):
-            (folder / name).symlink_to(folder.parent)
-        else:
-            (folder / name).write_text("")
-    return folder
-
-
-def fail_to_come_up(folder: Path) -> None:
-    """Run the agent on a thread of its own, since it blocks that thread's signals; nobody listens."""
-    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
-    with ThreadPoolExecutor(1) as threads, pytest.raises(entry.NotUp):
-        threads.submit(entry.start, boot).result()
-
-
-def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path) -> None:
-    folder = brought(tmp_path / "autobrrr-0-abc")
-    fail_to_come_up(folder)
-    assert not folder.exists()
-    assert tmp_path.exists()
-
-
-def test_an_agent_that_could_not_come_up_leaves_the_folder_to_a_sidecar_that_lives(tmp_path: Path) -> None:
-    folder = brought(tmp_path / "place")
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    assert not is_held(held)
-    fail_to_come_up(folder)
-    assert sorted(os.listdir(folder)) == sorted(entry.BROUGHT)
-    os.close(held)
-
-
-def test_all_that_an_injection_brings_is_known_to_the_agent() -> None:
-    brings = {
-        target_folder.SOCKET,
-        injector.TAKEN,
-        injector.FAILED,
-        "boot.json",
-        "code",
-        "source",
-    }
-    assert set(entry.BROUGHT) == brings
-
-
-def test_only_what_was_brought_is_taken_away(tmp_path: Path) -> None:
-    folder = brought(tmp_path / "place")
-    (folder / "thesis.tex").write_text("precious")
-    entry.clear(str(folder))
-    assert os.listdir(folder) == ["thesis.tex"]
-    real = brought(tmp_path / "real")
-    (tmp_path / "link").symlink_to(real)
-    entry.clear(str(tmp_path / "link"))
-    assert sorted(os.listdir(real)) == sorted(entry.BROUGHT)
-    entry.clear(str(tmp_path / "none"))
