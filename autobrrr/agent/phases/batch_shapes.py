@@ -36,9 +36,12 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 
 def text_of(batch: object) -> object:
     """The tensor whose elements `token_count` counts; None without one, or of a large one."""
-    with unseen(), ANY:
-        text: Any = next(each for each, shape in _arrays(batch, _DEEP) if _elements(each, shape) > 0)
-        return text if text.is_cpu and text.numel() <= MOST_KEPT else None
+    each: Any
+    with unseen():
+        for each in arrays(batch):
+            with ANY:  # a nested tensor has no sizes
+                if _elements(each, each.shape) > 0:
+                    return each if each.is_cpu and each.numel() <= MOST_KEPT else None
     return None
 
 
