@@ -43,7 +43,6 @@ NOTICEABLE = 0.15  # of the step: shapes of products are worth a second window
 FRAMES_MS, MOST_FRAMES_MS = 1500, 6000
 FRAMES_STEPS = 16  # at least: what a step waits for comes in bursts
 FRAMES_EVERY_MS = 10
-LONGER, LONG_STEPS_NS = 2.5, 1_000_000_000  # some steps so many times the usual one: looked at for longer
 FIRST_STEP_NS, FIRST_STEP_FRAMES_MS = 6 * SECOND_NS, 4000  # without a step: where the thread stands
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
 WINDOW_AGAIN_NS = RETRACE_NS[:2]  # after an unlucky window: each one holds training up
@@ -386,10 +385,7 @@ class MeasurementSequence:
 
     def _sample(self) -> Course:
         """First of all, while nothing of ours makes any line of the job dearer: every verdict names lines."""
-        stats = self._findings.window.stats
-        step_ns = stats.mean or 0
-        if (stats.p99 or 0) > LONGER * (stats.median or 0):
-            step_ns = max(step_ns, LONG_STEPS_NS)  # the lines of long steps are wanted too
+        step_ns = self._findings.window.stats.mean or 0
         for_ms = max(FRAMES_MS, min(MOST_FRAMES_MS, FRAMES_STEPS * step_ns // 1_000_000))
         yield from self._begin_sampling("sampling where the training thread stands", for_ms)
         yield from self._until_free()

@@ -7,7 +7,7 @@ import msgspec
 from autobrrr.sidecar.session.session_states import State
 from support.judged import diagnosis
 from support.sessions.session import Stage
-from support.sessions.sidecar import StepModel, anatomy
+from support.sessions.sidecar import anatomy
 
 
 def test_where_the_main_thread_stands_is_sampled_while_no_step_ends_and_anew_once_steps_come(
@@ -53,16 +53,3 @@ def test_stacks_are_sampled_before_anything_makes_a_step_longer(stage: Stage) ->
     assert stage.run(4) is State.TRACING
     (row, *_) = stage.session.snapshot().where
     assert (row.place, row.share, row.phase) == ("train.py:77 log_metrics", 0.6667, "other")
-
-
-def test_stacks_are_sampled_for_longer_where_some_steps_are_long(stage: Stage) -> None:
-    stage.samples_at_once = False
-    stage.enter()
-    usual = stage.model
-    stage.run(12)
-    stage.model = StepModel(step_ns=8 * usual.step_ns)
-    stage.run(1)
-    stage.model = usual
-    stage.event("anatomy", anatomy())
-    assert stage.run(12) is State.SAMPLING
-    assert stage.agent.commands[-1][1]["for_ms"] == 6000
