@@ -183,8 +183,6 @@ def _confidence(one: Carried, measured: Measurements, readings: Mapping[str, Rea
     busy = readings["busy_machine"]
     if busy.abstained or not busy.firm:
         return "low"
-    if one.pair.in_place_of is not None and measured.probe is None and measured.probing != "off":
-        return "low"  # the better second signal is still to come
     # Waits for data come in bursts by nature; the other regimes need even steps.
     steadiness = spread(measured.step_ns)
     if one.regime != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
