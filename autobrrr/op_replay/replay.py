@@ -78,6 +78,14 @@ def _asked(program: RecordedStep, recording: Mapping[str, Any], steps: Sequence[
         raise NoAnswer("nobody asked")
     if not steps:
         raise NoAnswer("steps differ in what they run")
+    # The least: a thread that waits for a CPU looks like Python at length.
+    loading = min(step.loading_ns / step.step_ns for step in steps)
+    held = min(step.held_ns / step.step_ns for step in steps)
+    if loading + held > UNKNOWN:
+        what = "loading" if loading > held else "Python between operators"
+        raise NoAnswer(
+            f"{what} takes {100 * max(loading, held):.0f} % of the step, and a replay can't scale that"
+        )
     return _batch(program, recording["batch"])
 
 
@@ -202,11 +210,8 @@ def _timed(
         if any(ONE_BY_ONE in why for why in player.failed.values()):
             raise NoAnswer(ONE_BY_ONE)
         groups: list[dict[int, list[list[int]]]] = []
-        first: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
-        for width, run in runs.items():
-            run.play(first[width])
-        once = sum(sum(map(sum, spent)) for spent in first.values())
-        rounds = max(1, min(MOST_ROUNDS, BUDGET_NS * len(runs) // (len(FACTORS) * GROUPS * max(1, once))))
+        each_ns = max(1, once_ns * sum(runs) // (batch * len(runs)))
+        rounds = max(1, min(MOST_ROUNDS, BUDGET_NS // (len(FACTORS) * GROUPS * each_ns)))
         for number in range(GROUPS):
             spent: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
             for turn in range(rounds):
@@ -242,14 +247,6 @@ def _answer(
         raise NoAnswer(f"only {100 * covered:.0f} % of operator time can be replayed ({failed[dearest]})")
     if not found["scaled"]:
         raise NoAnswer("no tensor of the step grows with the batch")
-    # The least: a thread that waits for a CPU looks like Python at length.
-    loading = min(step.loading_ns / step.step_ns for step in steps)
-    held = min(step.held_ns / step.step_ns for step in steps)
-    if loading + held > UNKNOWN:
-        what = "loading" if loading > held else "Python between operators"
-        raise NoAnswer(
-            f"{what} takes {100 * max(loading, held):.0f} % of the step, and a replay can't scale that"
-        )
     times = found["times"]
     base = [min(column) for column in zip(*times[batch], strict=True)]
     points = []
@@ -294,10 +291,8 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: fl
 
 def _free_bytes() -> int:
     with open("/proc/meminfo", encoding="ascii") as lines:
-        for line in lines:
-            if line.startswith("MemAvailable"):
-                return int(line.split()[1]) << 10
-    return 0
+        known = dict(line.split(":") for line in lines)
+    return int(known["MemAvailable"].split()[0]) << 10
 
 
 def _give_way() -> None:
