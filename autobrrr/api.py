@@ -94,7 +94,7 @@ def diagnose(
     Args:
         pid: The training process, or a launcher: then all of its ranks on this machine are diagnosed, and the
             verdict is that of the slowest.
-        for_s: Longest time in seconds; 15 s or 50 steps, whichever is later, where None.
+        for_s: Longest time in seconds; 9 s or 30 steps, whichever is later, where None.
         readonly: Change nothing in the job.
         probe: Run the batch probe.
         window: Profile a few steps too; training stalls for a moment.
@@ -178,7 +178,7 @@ class JobSession:
         return self._as_one(self._for_each(lambda client: client.snapshot()))
 
     def diagnose(self, *, for_s: float | None = None, say: Say = _quiet) -> Diagnosis:
-        """Wait for a verdict of high confidence, at most `for_s` seconds (where None: 15 s or 50 steps).
+        """Wait for a verdict of high confidence, at most `for_s` seconds (where None: 9 s or 30 steps).
 
         Ranks of a launcher are compared first; the verdict is that of the slowest.
         """

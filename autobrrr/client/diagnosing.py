@@ -32,8 +32,8 @@ from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sw
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 from autobrrr.sidecar.sockets.session_socket import find_target
 
-DEFAULT_S = 15.0
-DEFAULT_STEPS = 50
+DEFAULT_S = 9.0
+DEFAULT_STEPS = 30
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
@@ -51,7 +51,6 @@ PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks
 
 Say = Callable[[str], None]
 Doing = Callable[[str, float | None], None]  # what happens now, and seconds until its end at most
-Opened = Callable[[int, SessionOptions, Say], Client]
 _MEASURING_PEAKS = threading.Lock()
 
 
@@ -60,22 +59,16 @@ class DiagnosisOptions:
     """What to do to the job, and how long to wait."""
 
     session: SessionOptions = field(default_factory=SessionOptions)
-    for_s: float | None = None  # None: 15 s of measuring or 50 steps, whichever is later
+    for_s: float | None = None  # None: 9 s of measuring or 30 steps, whichever is later
     window: bool = False  # a profiler window too
     sweep: Sweep | None = None
     probe_again: Probing | None = None  # of a session that is there already
-
-
-def opened_session(pid: int, options: SessionOptions, say: Say) -> Client:
-    """The session of a job, joined or started; one that is started ends with this command."""
-    return open_session(pid, options, say, owned=True)
 
 
 def diagnosed(
     pid: int,
     options: DiagnosisOptions,
     say: Say,
-    opened: Opened = opened_session,
     doing: Doing | None = None,
     *,
     before: Callable[[Client], None] | None = None,
@@ -109,7 +102,7 @@ def diagnosed(
         peaks.measure(likely_threads(pid))
     if doing is not None:
         doing(f"attaching to process {pid}", options.for_s)
-    with opened(pid, session, say) as client:
+    with open_session(pid, session, say, owned=True) as client:
         try:
             if not client.started:
                 client.diagnose(options.probe_again)
@@ -161,7 +154,7 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 15 s from the first measurement or 50 steps, whichever is later; not for a job that makes
+    Without `--for`: 9 s from the first measurement or 30 steps, whichever is later; not for a job that makes
     no steps.
     """
 

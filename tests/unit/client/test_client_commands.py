@@ -126,25 +126,25 @@ def test_a_high_limit_ends_the_waiting_where_no_measurement_could_change_it(
     assert not diagnosing.Patience(clock_s=Clock()).is_over(doubted)
 
 
-def test_a_compiled_job_is_settled_once_it_was_profiled_and_fifty_steps_are_known() -> None:
+def test_a_compiled_job_is_settled_once_it_was_profiled_and_thirty_steps_are_known() -> None:
     settled = diagnosis(
-        steps=50, state="judged", job=facts(compiled=True), window=ProfilerWindow(status="ok")
+        steps=30, state="judged", job=facts(compiled=True), window=ProfilerWindow(status="ok")
     )
     assert diagnosing.Patience(clock_s=Clock()).is_over(settled)
     unread = {"window": ProfilerWindow(status="abstained")}
-    for other in ({"steps": 49}, {"state": "profiling"}, {"job": facts()}, unread):
+    for other in ({"steps": 29}, {"state": "profiling"}, {"job": facts()}, unread):
         earlier = msgspec.structs.replace(settled, **other)
         assert not diagnosing.Patience(clock_s=Clock()).is_over(earlier)
 
 
-def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
+def test_without_one_it_waits_nine_seconds_and_thirty_steps() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)
-    clock.now_s += 14
-    assert not patience.is_over(diagnosis(steps=49))
+    clock.now_s += 8
+    assert not patience.is_over(diagnosis(steps=29))
     clock.now_s += 2
-    assert not patience.is_over(diagnosis(steps=49))
-    assert patience.is_over(diagnosis(steps=50))
+    assert not patience.is_over(diagnosis(steps=29))
+    assert patience.is_over(diagnosis(steps=30))
 
 
 @pytest.mark.parametrize("state", diagnosing.BEFORE_MEASURING)
@@ -155,7 +155,7 @@ def test_the_default_time_begins_with_the_first_measurement_and_a_given_one_with
     default, given = diagnosing.Patience(clock_s=clock), diagnosing.Patience(for_s=60, clock_s=clock)
     clock.now_s += 59
     assert not any(each.is_over(diagnosis(steps=400, state=state)) for each in (default, given))
-    clock.now_s += 14
+    clock.now_s += 8
     assert not default.is_over(diagnosis(steps=500))
     assert given.is_over(diagnosis(steps=500))
     clock.now_s += 1
