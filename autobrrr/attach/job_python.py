@@ -59,28 +59,26 @@ def job_python(pid: int, proc: Path = procfs.PROC) -> JobPython | None:
 def run_bounded(
     words: list[str],
     *,
-    input: bytes,
+    input: bytes | Callable[[subprocess.Popen[bytes]], bytes],
     timeout: float,
-    began: Callable[[subprocess.Popen[bytes]], None] = lambda process: None,
     **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
     """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
     is heard to so many bytes and no further. What it has started ends with it.
 
+    Args:
+        input: All of it, or what makes it once the program runs.
+        timeout: In seconds, from when the input is there.
+
     Raises:
         OSError, SubprocessError: it can't be run, took too long, or said too much.
     """
-    folder = paths.temporary_dir()
-    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
-        given.write(input)
-        given.seek(0)
-        process = subprocess.Popen(  # type: ignore[call-overload]
-            words, stdin=given, stdout=answer, stderr=subprocess.DEVNULL, start_new_session=True, **options
-        )
-        began(process)
+    with tempfile.TemporaryFile(dir=paths.temporary_dir()) as answer:
+        streams = {"stdin": subprocess.PIPE, "stdout": answer, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(words, start_new_session=True, **streams, **options)  # type: ignore[call-overload]
         try:
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
-            process.wait(timeout)
+            process.communicate(input if isinstance(input, bytes) else input(process), timeout)
         finally:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)

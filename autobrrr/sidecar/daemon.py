@@ -84,7 +84,7 @@ def serve(
     tuning = TuningThread(session, calls, tune, check)
     session.read_window = WindowReader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
-    session.stop_replay = replayer.stop
+    session.stop_replay, session.course.expect_replay = replayer.stop, replayer.expect
     job = job_roles.job_of(target.pid)
     if job is not None:
         session.intake.turn = RankLock(endpoint.folder, job)

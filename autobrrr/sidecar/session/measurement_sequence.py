@@ -72,10 +72,12 @@ class MeasurementSequence:
 
     Attributes:
         agent: None before the agent is in the job, and with `--outside`.
+        expect_replay: Is told whether a step will be recorded soon.
     """
 
     def __init__(self, findings: Collected, intake: StepIntake, clock_ns: Callable[[], int]) -> None:
         self.agent: AgentPort | None = None
+        self.expect_replay: Callable[[bool], None] = lambda soon: None
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
@@ -180,9 +182,12 @@ class MeasurementSequence:
 
     def _from_the_start(self) -> Course:
         yield from self._watch()
+        traces = self._findings.traced is None and not self._findings.options.readonly
+        if traces and self._untraceable() is None:
+            self.expect_replay(True)
         if self._findings.frames is None:
             yield from self._sample()
-        if self._findings.traced is None and not self._findings.options.readonly:
+        if traces:
             yield from self._trace()
         while True:
             yield from self._probe()
@@ -313,6 +318,8 @@ class MeasurementSequence:
                 steps=steps,
                 probe=findings.options.probing != "off" and findings.probe is None,
             )
+            if findings.traced is not None and findings.traced.status != "ok":
+                self.expect_replay(False)
             yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns
         if self._several and findings.collectives is None:  # how long this rank waits for the others

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from autobrrr.sidecar.process.step_replayer import replayed
+from autobrrr.sidecar.process.step_replayer import StepReplay, StepReplayer
 from support.agent.agent import AgentJob
 from support.agent.agent_windows import next_with_file
 
@@ -39,13 +41,21 @@ print("as before")
 """
 
 
+def replayed(replayer: StepReplayer, told: Mapping[str, object], fd: int | None) -> StepReplay:
+    found: SimpleQueue[StepReplay] = SimpleQueue()
+    replayer(told, fd, found.put)
+    return found.get(timeout=60)
+
+
 def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) -> None:
     with AgentJob(JOB, tmp_path) as job:
         peer = job.peer()
         peer.wait_steps(20)
+        replayer = StepReplayer(job.process.pid, lambda call: call())
+        replayer.expect(True)
         assert peer.ask("trace")["ok"]
         told, fd = next_with_file(peer, "recorded")
-        replay = replayed(job.process.pid, told, fd)
+        replay = replayed(replayer, told, fd)
         probe = replay.probe
         assert probe is not None
         (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
