@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 
+from autobrrr.machine.procfs import descendants
+from autobrrr.records import ShadowProbe
 from autobrrr.sidecar.process.step_replayer import StepReplay, StepReplayer
 from support.agent.agent import AgentJob
 from support.agent.agent_windows import next_with_file
+from support.attach import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -41,21 +44,17 @@ print("as before")
 """
 
 
-def replayed(replayer: StepReplayer, told: Mapping[str, object], fd: int | None) -> StepReplay:
-    found: SimpleQueue[StepReplay] = SimpleQueue()
-    replayer(told, fd, found.put)
-    return found.get(timeout=60)
-
-
 def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) -> None:
     with AgentJob(JOB, tmp_path) as job:
+        found: SimpleQueue[StepReplay] = SimpleQueue()
         peer = job.peer()
         peer.wait_steps(20)
         replayer = StepReplayer(job.process.pid, lambda call: call())
         replayer.expect(True)
         assert peer.ask("trace")["ok"]
         told, fd = next_with_file(peer, "recorded")
-        replay = replayed(replayer, told, fd)
+        replayer(told, fd, found.put)
+        replay = found.get(timeout=60)
         probe = replay.probe
         assert probe is not None
         (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
@@ -64,5 +63,9 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
         assert (dearest.alone_ns or 0) > 0
         assert (probe.status, probe.batch) == ("ok", 32), probe.why
         assert [point.batch for point in probe.points] == [16, 32, 64]
+        replayer.expect(True)
+        replayer({"status": "abstained", "why": "none came"}, None, found.put)  # its process ends
+        assert found.get(timeout=60) == StepReplay(probe=ShadowProbe(status="abstained", why="none came"))
+        eventually(lambda: descendants(os.getpid()) == [job.process.pid])
         assert peer.ask("detach", keep=False)["left"] == []
         assert job.output().split("\n") == ["as before", ""]  # nor does torch tell of its observer
