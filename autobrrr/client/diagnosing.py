@@ -34,6 +34,7 @@ from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 9.0
 DEFAULT_STEPS = 30
+REPLAY_S = 7.0  # a sure verdict of overhead is kept for so long: what twice the batch takes is its advice
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
@@ -179,11 +180,12 @@ class Patience:
         if unmeasured or snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
         missing = self.missing(snapshot)
-        untimed = of_several_ranks(snapshot) and snapshot.state in BEFORE_TIMED
-        asked_for = not missing and not untimed
+        timed = not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
+        spent_s = now_s - self.began_s
+        replays = snapshot.state == State.PROBING.value and snapshot.regime == "overhead"
+        asked_for = not missing and timed and (not replays or spent_s >= REPLAY_S)
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
-        spent_s = now_s - self.began_s
         if snapshot.state == State.PROFILING.value:  # its stall is paid: what it shows comes in a moment
             self.profiled_s = now_s if self.profiled_s is None else self.profiled_s
             if now_s - self.profiled_s < WINDOW_S:

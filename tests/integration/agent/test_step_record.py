@@ -52,8 +52,7 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
         replayer = StepReplayer(job.process.pid, lambda call: call())
         replayer.expect(True)
         assert peer.ask("trace")["ok"]
-        told, fd = next_with_file(peer, "recorded")
-        replayer(told, fd, found.put)
+        replayer(*next_with_file(peer, "recorded"), found.put)
         replay = found.get(timeout=60)
         probe = replay.probe
         assert probe is not None

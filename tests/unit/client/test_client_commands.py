@@ -97,10 +97,14 @@ class Clock:
         return self.now_s
 
 
-def test_a_high_verdict_ends_the_waiting_at_once() -> None:
+def test_a_high_verdict_ends_the_waiting_at_once_but_of_overhead_after_a_moment() -> None:
     patience = diagnosing.Patience(clock_s=Clock())
     assert not patience.is_over(diagnosis(steps=10))
     assert patience.is_over(diagnosis(steps=10, confidence="high"))
+    replaying = diagnosis(confidence="high", regime="overhead", state="probing")
+    assert not patience.is_over(replaying)
+    patience.began_s -= diagnosing.REPLAY_S
+    assert patience.is_over(replaying)
 
 
 MIXED = Shares(compute=0.4, memory=0.45, overhead=0.1, other=0.05)

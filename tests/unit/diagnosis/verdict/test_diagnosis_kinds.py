@@ -12,7 +12,6 @@ from autobrrr.diagnosis.signals.op_cost import op_cost
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
-from autobrrr.sidecar.process.session_options import Probing
 from support.judged import diagnosis
 from support.judged.diagnosis import MS
 
@@ -209,11 +208,9 @@ def test_more_dispatch_than_step_is_a_calibration_to_distrust() -> None:
     assert "calibration is off" in found.reason
 
 
-@pytest.mark.parametrize("probing", ["on", "off"])
-def test_two_that_agree_firmly_wait_for_no_probe(probing: Probing) -> None:
-    firm, near = (diagnosis.traced(operations=count) for count in (900, 600))
-    assert verdict(diagnosis.measured(trace=firm, probing=probing)).confidence == "high"
-    assert verdict(diagnosis.measured(trace=near, probing=probing)).confidence == "low"
+def test_two_that_agree_firmly_wait_for_no_probe() -> None:
+    traces = [diagnosis.traced(operations=count) for count in (900, 600)]
+    assert [verdict(diagnosis.measured(trace=each)).confidence for each in traces] == ["high", "low"]
 
 
 @pytest.mark.parametrize(("delay", "regime"), [(0.05, "overhead"), (0.15, "overhead"), (0.4, "unknown")])
