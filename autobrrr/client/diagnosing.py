@@ -174,9 +174,9 @@ class Patience:
     def is_over(self, snapshot: Diagnosis) -> bool:
         """Whether this snapshot is what the user gets."""
         now_s = self.clock_s()
+        unmeasured = self.for_s is None and (snapshot.state in BEFORE_MEASURING or not self.steps)
         if (snapshot.steps or 0) > self.steps:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
-        unmeasured = self.for_s is None and snapshot.state in BEFORE_MEASURING
         if unmeasured or snapshot.activity == AWAITS_TURN:
             self.began_s = now_s  # its time has not begun
         missing = self.missing(snapshot)

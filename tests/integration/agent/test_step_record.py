@@ -54,8 +54,7 @@ def test_a_recorded_step_is_replayed_and_the_job_is_as_before(tmp_path: Path) ->
         assert peer.ask("trace")["ok"]
         replayer(*next_with_file(peer, "recorded"), found.put)
         replay = found.get(timeout=60)
-        probe = replay.probe
-        assert probe is not None
+        assert (probe := replay.probe) is not None
         (dearest,) = [row for row in replay.work if row.op == "aten.addmm.default" and "64x256" in row.shapes]
         assert (dearest.phase, dearest.flops) == ("forward", 2 * 32 * 64 * 256)
         assert dearest.kernel_ns > 0

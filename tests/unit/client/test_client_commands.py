@@ -144,9 +144,10 @@ def test_a_compiled_job_is_settled_once_it_was_profiled_and_thirty_steps_are_kno
 def test_without_one_it_waits_nine_seconds_and_thirty_steps() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)
+    clock.now_s += 60  # until it is attached
+    assert not patience.is_over(diagnosis(steps=1))
     clock.now_s += 10
-    assert not patience.is_over(diagnosis(steps=29))
-    assert patience.is_over(diagnosis(steps=30))
+    assert [patience.is_over(diagnosis(steps=each)) for each in (29, 30)] == [False, True]
 
 
 @pytest.mark.parametrize("state", diagnosing.BEFORE_MEASURING)
@@ -229,8 +230,8 @@ def test_a_window_that_is_on_is_waited_for_and_one_that_never_ends_is_not() -> N
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
     clock = Clock()
     patience = diagnosing.Patience(sweep=True, clock_s=clock)
-    clock.now_s += 30
     assert not patience.is_over(diagnosis(steps=90, confidence="high"))
+    clock.now_s += 30
     swept = SizeSweep(along="batch", status="abstained", why="busy")
     assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))
     assert patience.is_over(diagnosis(steps=99, sweep=swept))
