@@ -47,6 +47,7 @@ def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, argpars
             args = parser.parse_args(argv)
             train(Loop(args), args)
 
+        main.knobs = knobs  # type: ignore[attr-defined]
         return main
 
     return taken

@@ -2,9 +2,9 @@
 
     python -m benchmarks.verdict.operator_replay [--only PATTERN] [--within S]
 
-Truth: one process runs the script at B and at 2B on two threads that take turns step by step; each counts by
-its thread's CPU time, so that a busy machine lengthens both alike. Told: `batch_probe` of
-`autobrrr attach --json` on the job at B. Rows go to `benchmarks/results/operator-replay.jsonl`.
+Truth: one process runs the script at B and at 2B on two threads in turns, step by step. A step counts by its
+time less that in which its thread waited for a CPU, so that other programs count for little. Told: the
+session of the job at B, until its probe has ended. Rows go to `benchmarks/results/operator-replay.jsonl`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import autobrrr
+from autobrrr.errors import AutobrrrError
 from benchmarks.planted import results
 from benchmarks.planted.case import Case
-from benchmarks.planted.diagnosed import LIFE, SETTLE_S
+from benchmarks.planted.diagnosed import LIFE
 from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import (
     JobFailed,
@@ -39,72 +41,61 @@ from benchmarks.planted.tables.cases import CASES
 
 WITHIN, MOST = 0.10, 0.30
 WARM_PAIRS, LEAST_PAIRS, MOST_PAIRS = 3, 9, 60
-PAIRS_S = 5.0
-TRUTH_S = 90.0
+PAIRS_S = 3.0
+TOLD_S, TRUTH_S = 25.0, 90.0
 
 
 def batch_of(case: Case) -> int | None:
     """B of a case, by its knobs or its script's own; None where the script has no such knob."""
-    from benchmarks.planted import loop
-
-    found: dict[str, Any] = {}
-    given = loop.planted_job
-
-    def noted(**knobs: Any) -> Any:
-        found.update(knobs)
-        return given(**knobs)
-
-    loop.planted_job = noted
-    try:
-        module = importlib.import_module(case.module)
-        importlib.reload(module)
-    finally:
-        loop.planted_job = given
-    batch = {**found, **case.knobs}.get("batch") if "batch" in found else None
-    return int(batch) if batch is not None else None
+    batch = {**importlib.import_module(case.module).main.knobs, **case.knobs}.get("batch")
+    return None if batch is None else int(batch)
 
 
-def truth(case: Case, batch: int, environment: Mapping[str, str]) -> float:
+def pairs(case: Case, batch: int, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """A process that takes steps at B and at 2B as soon as its standard input ends; it imports meanwhile."""
+    words = [sys.executable, "-m", "benchmarks.verdict.operator_replay", "--inside", case.module, str(batch)]
+    return subprocess.Popen(
+        [*words, *case.words()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, **case.environment()},
+    )
+
+
+def truth(process: subprocess.Popen[str]) -> float:
     """t(2B) / t(B) by steps in turns.
 
     Raises:
         JobFailed: the script can't be run twice in one process.
     """
-    words = [sys.executable, "-m", "benchmarks.verdict.operator_replay", "--inside", case.module, str(batch)]
     try:
-        done = subprocess.run(
-            [*words, *case.words()],
-            capture_output=True,
-            text=True,
-            timeout=TRUTH_S,
-            check=False,
-            env={**environment, **case.environment()},
-        )
+        out, errors = process.communicate("", timeout=TRUTH_S)
     except subprocess.TimeoutExpired:
         raise JobFailed("its pairs of steps take too long") from None
-    if done.returncode:
-        raise JobFailed(done.stderr[-300:])
-    once, twice = json.loads(done.stdout.splitlines()[-1])
+    if process.returncode:
+        raise JobFailed(errors[-300:])
+    once, twice = json.loads(out.splitlines()[-1])
     return _quartile(twice) / _quartile(once)
 
 
 def inside(module: str, batch: int, words: Sequence[str]) -> None:
-    """Run a script at B and at 2B, a step of each in turns; print the thread's CPU time of each step."""
+    """Run a script at B and at 2B, a step of each in turns; print what each step took."""
     from benchmarks.planted.loop import Loop
 
     turns = threading.Condition()
     state = {"turn": 0}
     spent: tuple[list[int], list[int]] = ([], [])
     me = threading.local()
-    until = time.monotonic() + PAIRS_S
 
     def steps(_: Loop) -> Iterator[int]:
         for step in range(sys.maxsize):
             with turns:
                 turns.wait_for(lambda: state["turn"] == me.number)
-            began = time.thread_time_ns()
+            began = time.perf_counter_ns() - _delay_ns()
             yield step
-            spent[me.number].append(time.thread_time_ns() - began)
+            spent[me.number].append(time.perf_counter_ns() - _delay_ns() - began)
             enough = step + 1 >= LEAST_PAIRS and time.monotonic() > until
             if me.number == 1 and (enough or step + 1 >= MOST_PAIRS):
                 print("\n" + json.dumps([times[WARM_PAIRS:] for times in spent]), flush=True)
@@ -115,6 +106,8 @@ def inside(module: str, batch: int, words: Sequence[str]) -> None:
 
     Loop.__iter__ = steps  # type: ignore[method-assign]
     main = importlib.import_module(module).main
+    sys.stdin.read()
+    until = time.monotonic() + PAIRS_S
 
     def run(number: int) -> None:
         me.number = number
@@ -127,79 +120,80 @@ def inside(module: str, batch: int, words: Sequence[str]) -> None:
         threading.Thread(target=run, args=(number,)).start()
 
 
-def told(case: Case, environment: Mapping[str, str], for_s: float) -> dict[str, Any]:
-    """What the last snapshot of a watched job says of its batch."""
+def told(case: Case, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What a session says of its job's batch once the replay has ended, or after TOLD_S."""
     with PlantedJob(case, environment=environment, over=LIFE) as job:
         job.wait_for_training()
-        time.sleep(SETTLE_S)
-        words = [sys.executable, "-m", "autobrrr", "attach", str(job.pid), "--foreground", "--json"]
-        done = subprocess.run(
-            [*words, "--for", f"{for_s:g}s"],
-            capture_output=True,
-            text=True,
-            env=dict(environment),
-            timeout=for_s + 90,
-            check=False,
-        )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        raise JobFailed(done.stderr[-400:])
-    probe: dict[str, Any] = json.loads(lines[-1])["batch_probe"]
-    return probe
-
-
-def row_of(case: Case, batch: int, environment: Mapping[str, str], for_s: float) -> dict[str, Any]:
-    probe = told(case, environment, for_s)
-    ratio, true = probe.get("ratio_2x"), truth(case, batch, environment)
-    error = ratio / true - 1 if ratio is not None else None
+        until = time.monotonic() + TOLD_S
+        with autobrrr.attach(job.pid) as session:
+            while True:
+                found, replayed = session.snapshot(), _probed(environment, job.pid)
+                probe = found.batch_probe
+                taken = replayed and (probe.points or probe.why == replayed["why"])
+                if taken or found.state == "judged" or time.monotonic() > until:
+                    break
+                time.sleep(0.2)
     return {
-        "case": case.name,
-        "batch": batch,
-        "told_batch": probe.get("batch"),
-        "truth": true,
-        "told": ratio,
-        "why_not": probe.get("why"),
-        "error": error,
+        "told_batch": probe.batch,
+        "told": probe.ratio_2x,
+        "why_not": probe.why,
+        "notes": replayed.get("notes", []),
+        "pauses_s": (found.cost.one_off_ns or 0) / 1e9,
     }
+
+
+def _probed(environment: Mapping[str, str], pid: int) -> dict[str, Any]:
+    """The replay's own answer in the session's log; empty where there is none yet."""
+    for log in Path(environment["XDG_STATE_HOME"], "autobrrr", "sessions").glob(f"*-{pid}.jsonl"):
+        for line in log.read_text(encoding="utf-8").splitlines():
+            if '"probed"' in line and (entry := json.loads(line))["kind"] == "probed":
+                return dict(entry["body"]["probed"])
+    return {}
+
+
+def row_of(case: Case, batch: int, environment: Mapping[str, str]) -> dict[str, Any]:
+    began = time.monotonic()
+    process = pairs(case, batch, environment)
+    answer, true = told(case, environment), truth(process)
+    error = answer["told"] / true - 1 if answer["told"] is not None else None
+    row = {"case": case.name, "batch": batch, **answer, "truth": true, "error": error}
+    return {**row, "seconds": round(time.monotonic() - began, 1)}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     """One sentence."""
     errors = [abs(row["error"]) for row in rows if row["error"] is not None]
     near, far = (sum(error <= limit for error in errors) for limit in (WITHIN, MOST))
+    paused_s = max((row["pauses_s"] for row in rows), default=0.0)
     return (
         f"answered {len(errors)} of {len(rows)}; within {WITHIN:.0%} in {near}; "
-        f"more than {MOST:.0%} off in {len(errors) - far}"
+        f"more than {MOST:.0%} off in {len(errors) - far}; training paused for {paused_s:.2f} s at most"
     )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", metavar="PATTERN")
-    parser.add_argument("--for", dest="for_s", type=float, default=25.0, metavar="S")
     parser.add_argument("--within", type=float, metavar="S", help="start no further job after so long")
-    parser.add_argument("--seed", type=int, default=7, help="of the order of the jobs")
     parser.add_argument("--out", type=Path, default=results.RESULTS / "operator-replay.jsonl")
     args = parser.parse_args(argv)
     adopt_orphans()
     about = {**results.machine(), "revision": results.revision()}
     until = time.monotonic() + args.within if args.within else float("inf")
-    cases = [
-        case
-        for case in (*CASES, *HELD_OUT)
-        if any(fnmatch.fnmatch(case.name, one) for one in args.only or "*")
-    ]
-    random.Random(args.seed).shuffle(cases)
+    asked = args.only or "*"
+    cases = [case for case in (*CASES, *HELD_OUT) if any(fnmatch.fnmatch(case.name, one) for one in asked)]
+    random.Random(7).shuffle(cases)
     rows = []
     try:
         with own_folders() as environment:
+            os.environ.update(environment)
             for case in cases:
                 batch = batch_of(case)
                 if batch is None or time.monotonic() > until:
                     continue
                 try:
-                    row = row_of(case, batch, environment, args.for_s)
-                except JobFailed as failed:
+                    row = row_of(case, batch, environment)
+                except (JobFailed, AutobrrrError) as failed:
                     print(f"{case.name}: {str(failed).strip().splitlines()[-1:]}", flush=True)
                     continue
                 finally:
@@ -210,6 +204,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     finally:
         end_descendants()
     print(summary(rows))
+
+
+def _delay_ns() -> int:
+    """How long this thread has waited for a CPU."""
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
 
 
 def _quartile(times: Sequence[int]) -> float:
