@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from statistics import median
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,8 @@ from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, re
 
 LEAST_COVERAGE = 0.9
 FAR = 8  # times the batch: B and 2B say little of memory beyond
-LIKE_INPUT, DIMENSIONS, CLEARLY = 0.5, (1.0, 0.6), 1.5  # what speaks for a size being B, and how clearly
+# What speaks for a size being B, and how clearly: the input, a dimension of data, an operator's own word.
+LIKE_INPUT, DIMENSIONS, SAID, CLEARLY = 0.5, (1.0, 0.6), 2.0, 1.5
 BUDGET_NS = 1_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
@@ -125,16 +127,23 @@ def _work(
 
 
 def _batch(program: RecordedStep, told: int | None) -> int:
-    """B: most of a step's data have it as their first dimension.
+    """B: most of a step's data have it as first dimension, and it divides what operators say of samples.
 
     Raises:
         NoAnswer: the step reads no data, or another size may be B as well. The length of time-first sequences
+    places = {prod(value.shape[:2]) for value in data if value.shape[:1] == (told,)} - {told}
+    for size in list(likely):
+        if size in (program.lengths - said) | places or any(count % size for count in said):
+            del likely[size]
+        elif size in said:
+            likely[size] += SAID
             also grows without an error, and the answer would be wrong.
     """
     if told == 1:
         raise NoAnswer("the batch has one sample, so its dimension can't be found")
     likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
-    for value in _data(program):
+    data, said = list(_data(program)), program.samples - {1}
+    for value in data:
         for size, weight in zip(value.shape, DIMENSIONS, strict=False):
             if size > 1:
                 likely[size] = likely.get(size, 0.0) + weight

@@ -18,6 +18,11 @@ from ..agent.wire.recording import STATE, WEIGHTS
 LOADING = "enumerate(DataLoader)"
 STEPPING = "Optimizer.step#"
 NO_WORK = ("profiler::", "c10d::")  # collectives move gradients, whose size no batch changes
+ATTENTION = ("aten::scaled_dot_product_attention", "aten::_softmax")
+# The output and its dimension that count samples, or several of each; of a recurrent layer, its state's.
+SAMPLES = {f"aten::{name}": (1, 1) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+SAMPLES |= {f"aten::{name}": (0, 0) for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell")}
+SAMPLES |= dict.fromkeys(("aten::convolution", "aten::batch_norm", *ATTENTION), (0, 0))
 _OBSERVER = "[pytorch|profiler|"  # nodes of its own
 _NONE = "<None>"
 NOT_TIMED = ("", 0, 0, "other")
@@ -75,6 +80,8 @@ class RecordedStep:
     calls: list[StepCall]
     values: list[StepValue]
     names: list[str]  # of all that was recorded, in the order in which it began
+    samples: set[int] = field(default_factory=set)  # what operators say of how many there are
+    lengths: set[int] = field(default_factory=set)  # of sequences
 
 
 def read(torch: ModuleType, document: Mapping[str, Any]) -> RecordedStep:
@@ -146,11 +153,25 @@ class _Reader:
             if name.startswith(NO_WORK):
                 return
             overload = schema.partition("(")[0]
-            if not (self._is_composite(overload) and any(_is_operator(each) for each in children)):
+            if name in SAMPLES:
+                self._count(node)
+            if not (self._is_composite(overload) and any(_attribute(each, "op_schema") for each in children)):
                 self._call(node, overload, optimizer=optimizer)
                 return
         for each in children:
             self._walk(each, optimizer=optimizer or name.startswith(STEPPING))
+
+    def _count(self, node: dict[str, Any]) -> None:
+        """What an operator says of samples; of attention, a product's rows and columns are places."""
+        place, dimension = SAMPLES[node["name"]]
+        shape = list(_tensors(_side(node["outputs"])))[place].shape
+        if node["name"] in ATTENTION:
+            if len(shape) < 3 or (node["name"] == "aten::_softmax" and shape[-1] != shape[-2]):
+                return
+            self._program.lengths.add(shape[-2])
+            if len(set(shape)) == 1:  # heads and samples are as many as places, by chance
+                return
+        self._program.samples.update(shape[dimension : dimension + 1])
 
     def _claim(self, node: dict[str, Any]) -> None:
         for each in self._children.get(node["id"], []):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autobrrr.op_replay import replay
-from autobrrr.op_replay.player import CallPlayer, ReplayedStep, Sizes
+from autobrrr.op_replay.player import CallPlayer, ReplayedStep
 from autobrrr.op_replay.step_record import read
 from support.agent.recorded_steps import recorded
 
@@ -56,7 +56,7 @@ class OneByOne(nn.Module):
 
 def stepper(model: nn.Module, x: Tensor, classes: int, *, mixed: bool = False) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    labels = torch.randint(0, classes, x.shape if not x.is_floating_point() else x.shape[:1])
+    labels = torch.randint(0, classes, model(x).shape[:-1])
 
     def step() -> float:
         optimizer.zero_grad()
@@ -167,21 +167,37 @@ def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
     assert replay.replayed(torch, recording)["probe"]["why"] == "steps differ in what they run"
 
 
-@pytest.mark.parametrize(
-    ("shape", "before", "now", "viewed"),
-    [
-        ([288, 8], (6, 48, 8), (12, 48, 8), (576, 8)),
-        ([6, 48, 8], (288, 8), (576, 8), (12, 48, 8)),
-        ([48, 24, 32], (48, 6, 128), (48, 12, 128), (48, 48, 32)),
-        ([-1, 8], (6, 48, 8), (12, 48, 8), (576, 8)),
-        ([6, 4, 48, 32], (24, 48, 32), (48, 48, 32), (12, 4, 48, 32)),
-        ([16, 48], (768,), (768,), (16, 48)),
-    ],
-)
-def test_a_view_grows_where_its_tensor_does(
-    shape: list[int], before: tuple[int, ...], now: tuple[int, ...], viewed: tuple[int, ...]
+class SequenceFirst(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.head = inner, nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attention = isinstance(self.inner, nn.MultiheadAttention)
+        return self.head(self.inner(x, x, x)[0] if attention else self.inner(x)[0]).flatten(0, 1)
+
+
+@pytest.mark.parametrize("inner", [nn.GRU(8, 8), nn.MultiheadAttention(8, 2)], ids=["gru", "attention"])
+@pytest.mark.parametrize(("places", "batch"), [(96, 4), (4, 8), (8, 4)])
+def test_the_batch_of_a_sequence_is_not_its_length(
+    inner: nn.Module, places: int, batch: int, tmp_path: Path
 ) -> None:
-    assert Sizes(6, 12).viewed(shape, before, now) == viewed
+    model = SequenceFirst(inner)
+    step = stepper(model, torch.randn(places, batch, 8), 5)
+    told = replay.replayed(torch, recorded(step, list(model.parameters()), tmp_path, places))["probe"]
+    assert (told["status"], told["batch"]) == ("ok", batch), told
+
+
+@pytest.mark.parametrize(("loader", "least"), [("SingleProcess", 1.5), ("MultiProcessing", 2.0)])
+def test_loading_grows_with_the_batch(loader: str, least: float, tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
+    for timed in recording["timed"]:
+        timed[1].insert(
+            0, (f"enumerate(DataLoader)#_{loader}DataLoaderIter", recording["step_ns"] // 2, 0, "")
+        )
+    points = replay.replayed(torch, recording)["probe"]["points"]
+    assert least - 0.01 < points[2]["shadow_ns"][0] / recording["step_ns"]
 
 
 def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
