@@ -2,7 +2,7 @@
 
     python -m benchmarks.verdict.operator_replay [--only PATTERN] [--within S]
 
-Truth: one process runs the script at B and at 2B on two threads in turns, step by step. A step counts by its
+Truth: two processes run the script, one at B and one at 2B, in turns, step by step. A step counts by its
 time less that in which its thread waited for a CPU, so that other programs count for little. Told: the
 session of the job at B, until its probe has ended. Rows go to `benchmarks/results/operator-replay.jsonl`.
 """
@@ -10,6 +10,7 @@ session of the job at B, until its probe has ended. Rows go to `benchmarks/resul
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fnmatch
 import importlib
 import json
@@ -17,11 +18,10 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 from typing import Any
 
 import autobrrr
@@ -41,8 +41,10 @@ from benchmarks.planted.tables.cases import CASES
 
 WITHIN, MOST = 0.10, 0.30
 WARM_PAIRS, LEAST_PAIRS, MOST_PAIRS = 3, 9, 60
+BLOCK = 8  # steps in a turn of a job with workers, which load meanwhile: the first half does not count
 PAIRS_S = 3.0
-TOLD_S, TRUTH_S = 25.0, 90.0
+TOLD_S = 40.0
+TOOK = "took "
 
 
 def batch_of(case: Case) -> int | None:
@@ -51,73 +53,62 @@ def batch_of(case: Case) -> int | None:
     return None if batch is None else int(batch)
 
 
-def pairs(case: Case, batch: int, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process that takes steps at B and at 2B as soon as its standard input ends; it imports meanwhile."""
-    words = [sys.executable, "-m", "benchmarks.verdict.operator_replay", "--inside", case.module, str(batch)]
+def stepper(case: Case, batch: int, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """A process that takes steps at this batch for each line it gets, and tells what one took."""
+    words = [sys.executable, "-m", "benchmarks.verdict.operator_replay", "--inside", case.module]
     return subprocess.Popen(
-        [*words, *case.words()],
+        [*words, *case.words({"batch": batch})],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
         env={**environment, **case.environment()},
     )
 
 
-def truth(process: subprocess.Popen[str]) -> float:
+def truth(once: subprocess.Popen[str], twice: subprocess.Popen[str]) -> float:
     """t(2B) / t(B) by steps in turns.
 
     Raises:
-        JobFailed: the script can't be run twice in one process.
+        JobFailed: the script does not run at 2B.
     """
-    try:
-        out, errors = process.communicate("", timeout=TRUTH_S)
-    except subprocess.TimeoutExpired:
-        raise JobFailed("its pairs of steps take too long") from None
-    if process.returncode:
-        raise JobFailed(errors[-300:])
-    once, twice = json.loads(out.splitlines()[-1])
-    return _quartile(twice) / _quartile(once)
+    spent: list[tuple[float, float]] = []
+    until = time.monotonic() + PAIRS_S
+    while len(spent) < WARM_PAIRS + LEAST_PAIRS or (time.monotonic() < until and len(spent) < MOST_PAIRS):
+        spent.append((_step_ns(once), _step_ns(twice)))
+        if len(spent) == WARM_PAIRS:
+            until = time.monotonic() + PAIRS_S
+    return median(pair[1] for pair in spent[WARM_PAIRS:]) / median(pair[0] for pair in spent[WARM_PAIRS:])
 
 
-def inside(module: str, batch: int, words: Sequence[str]) -> None:
-    """Run a script at B and at 2B, a step of each in turns; print what each step took."""
+def _step_ns(process: subprocess.Popen[str]) -> float:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        print(file=process.stdin, flush=True)
+    for line in process.stdout:
+        if line.startswith(TOOK):
+            return float(line.removeprefix(TOOK))
+    raise JobFailed("the script does not run at one of the batch sizes")
+
+
+def inside(module: str, words: Sequence[str]) -> None:
+    """Run a script; a turn of steps for each line of input."""
     from benchmarks.planted.loop import Loop
 
-    turns = threading.Condition()
-    state = {"turn": 0}
-    spent: tuple[list[int], list[int]] = ([], [])
-    me = threading.local()
-
     def steps(_: Loop) -> Iterator[int]:
-        for step in range(sys.maxsize):
-            with turns:
-                turns.wait_for(lambda: state["turn"] == me.number)
-            began = time.perf_counter_ns() - _delay_ns()
-            yield step
-            spent[me.number].append(time.perf_counter_ns() - _delay_ns() - began)
-            enough = step + 1 >= LEAST_PAIRS and time.monotonic() > until
-            if me.number == 1 and (enough or step + 1 >= MOST_PAIRS):
-                print("\n" + json.dumps([times[WARM_PAIRS:] for times in spent]), flush=True)
-                os._exit(0)
-            with turns:
-                state["turn"] = 1 - me.number
-                turns.notify_all()
+        spent: list[int] = []
+        while sys.stdin.readline():
+            for _turn in range(block):
+                began = time.perf_counter_ns() - _delay_ns()
+                yield len(spent)
+                spent.append(time.perf_counter_ns() - _delay_ns() - began)
+            print(f"\n{TOOK}{median(spent[-block // 2 :])}", flush=True)
 
     Loop.__iter__ = steps  # type: ignore[method-assign]
     main = importlib.import_module(module).main
-    sys.stdin.read()
-    until = time.monotonic() + PAIRS_S
-
-    def run(number: int) -> None:
-        me.number = number
-        try:
-            main([*words, "--batch", str(batch * (1 + number))])
-        finally:
-            os._exit(1)
-
-    for number in (0, 1):
-        threading.Thread(target=run, args=(number,)).start()
+    block = BLOCK if "--workers" in words or main.knobs.get("workers") else 1
+    main(words)
 
 
 def told(case: Case, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -153,11 +144,11 @@ def _probed(environment: Mapping[str, str], pid: int) -> dict[str, Any]:
 
 def row_of(case: Case, batch: int, environment: Mapping[str, str]) -> dict[str, Any]:
     began = time.monotonic()
-    process = pairs(case, batch, environment)
-    answer, true = told(case, environment), truth(process)
-    error = answer["told"] / true - 1 if answer["told"] is not None else None
-    row = {"case": case.name, "batch": batch, **answer, "truth": true, "error": error}
-    return {**row, "seconds": round(time.monotonic() - began, 1)}
+    once, twice = (stepper(case, width, environment) for width in (batch, 2 * batch))  # they import meanwhile
+    answer, true = told(case, environment), truth(once, twice)
+    error = answer["told"] and answer["told"] / true - 1
+    seconds = round(time.monotonic() - began, 1)
+    return {"case": case.name, "batch": batch, **answer, "truth": true, "error": error, "seconds": seconds}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
@@ -178,18 +169,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=results.RESULTS / "operator-replay.jsonl")
     args = parser.parse_args(argv)
     adopt_orphans()
-    about = {**results.machine(), "revision": results.revision()}
     until = time.monotonic() + args.within if args.within else float("inf")
-    asked = args.only or "*"
-    cases = [case for case in (*CASES, *HELD_OUT) if any(fnmatch.fnmatch(case.name, one) for one in asked)]
+    cases = [*CASES, *HELD_OUT]
     random.Random(7).shuffle(cases)
     rows = []
     try:
         with own_folders() as environment:
             os.environ.update(environment)
             for case in cases:
-                batch = batch_of(case)
-                if batch is None or time.monotonic() > until:
+                asked = any(fnmatch.fnmatch(case.name, one) for one in args.only or "*")
+                batch = batch_of(case) if asked and time.monotonic() < until else None
+                if batch is None:
                     continue
                 try:
                     row = row_of(case, batch, environment)
@@ -199,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 finally:
                     end_descendants()
                 rows.append(row)
-                results.append(args.out, {**row, **about})
+                results.append(args.out, {**row, **results.machine(), "revision": results.revision()})
                 print(json.dumps(row), flush=True)
     finally:
         end_descendants()
@@ -211,12 +201,8 @@ def _delay_ns() -> int:
     return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
 
 
-def _quartile(times: Sequence[int]) -> float:
-    return quantiles(times, n=4, method="inclusive")[0]
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--inside"]:
-        inside(sys.argv[2], int(sys.argv[3]), sys.argv[4:])
+        inside(sys.argv[2], sys.argv[3:])
     else:
         main()
