@@ -35,21 +35,19 @@ class Sizes:
     the tensors whose sizes they were.
     """
 
-    def __init__(self, batch: int, width: int) -> None:
-        self.batch, self.width = batch, width
-        self._seen: dict[Shape, Counter[Shape]] = {}
-
-    def saw(self, before: Shape, now: Shape) -> None:
-        """A tensor of the step has this shape now."""
-        self._seen.setdefault(before, Counter())[now] += 1
+    def __init__(self, batch: int, width: int, flat: Shape = ()) -> None:
+        self.batch, self.width, self.flat = batch, width, flat
+        self.seen: dict[Shape, Counter[Shape]] = {}  # of a shape in the step, what it is now
 
     def like(self, shape: Shape) -> Shape:
         """Whether a tensor from outside the step grows with the batch: like most tensors of its shape."""
-        seen = self._seen.get(shape)
+        seen = self.seen.get(shape)
         return seen.most_common(1)[0][0] if seen else self.grown(shape)
 
     def grown(self, shape: Shape) -> Shape:
-        """Of new data: its first dimension that has the size of the batch grows."""
+        """Of new data: the first dimension that has the size of the batch grows, or holds several."""
+        if self.batch not in shape and shape and shape[0] in self.flat:
+            return (shape[0] // self.batch * self.width, *shape[1:])
         at = shape.index(self.batch) if self.batch in shape else len(shape)
         return (*shape[:at], self.width, *shape[at + 1 :]) if at < len(shape) else shape
 
@@ -112,11 +110,12 @@ class CallPlayer:
     """One program, at one batch size after the other.
 
     Attributes:
+        flat: First dimensions of data that hold several of each sample.
         failed: Calls that can't be run, by index, and why.
     """
 
-    def __init__(self, torch: ModuleType, program: RecordedStep, batch: int) -> None:
-        self.torch, self.program, self.batch = torch, program, batch
+    def __init__(self, torch: ModuleType, program: RecordedStep, batch: int, flat: Shape = ()) -> None:
+        self.torch, self.program, self.batch, self.flat = torch, program, batch, flat
         self.failed: dict[int, str] = {}
         self._operators: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
 
@@ -141,24 +140,18 @@ class CallPlayer:
         """A tensor like one of the step, of another shape."""
         torch = self.torch
         dtype = getattr(torch, value.dtype)
-        stretched = [at for at in range(len(shape)) if value.stride[at] == 0 and value.shape[at] > 1]
-        order = sorted(
-            (at for at in range(len(shape)) if at not in stretched), key=lambda at: (-value.stride[at], at)
-        )
-        base = [shape[at] for at in order]
+        sizes = [1 if not value.stride[at] else size for at, size in enumerate(shape)]
+        order = sorted(range(len(shape)), key=lambda at: (-value.stride[at], at))
+        made = torch.empty_permuted(sizes, order, dtype=dtype)
         if dtype.is_floating_point or dtype.is_complex:
-            made = torch.rand(base, dtype=torch.float32 if dtype.itemsize < 4 else dtype).to(dtype)
+            made.copy_(torch.rand(sizes))
             if value.weight and len(shape) > 1:
-                made = made.sub_(0.5).mul_(2 / math.sqrt(max(1, made.numel() // max(1, shape[0]))))
+                made.sub_(0.5).mul_(2 / math.sqrt(max(1, made.numel() // max(1, shape[0]))))
         elif dtype is torch.bool:
-            made = torch.rand(base) < 0.9
+            made.copy_(torch.rand(sizes) < 0.9)
         else:
-            made = torch.zeros(base, dtype=dtype)
-        placed = [*order, *stretched]
-        made = made.reshape([*base, *(1 for _ in stretched)]).permute(
-            [placed.index(at) for at in range(len(shape))]
-        )
-        return (made.expand(shape) if stretched else made).to(value.device)
+            made.zero_()
+        return made.expand(shape).to(value.device)
 
 
 class ReplayedStep:
@@ -170,7 +163,7 @@ class ReplayedStep:
 
     def __init__(self, player: CallPlayer, width: int) -> None:
         self.player = player
-        self.sizes = Sizes(player.batch, width)
+        self.sizes = Sizes(player.batch, width, player.flat)
         self.shapes: dict[int, Shape] = {}
         self._given: dict[int, Any] = {}
         self._args: list[tuple[Any, ...]] = []
@@ -192,8 +185,6 @@ class ReplayedStep:
 
     def _first(self, index: int, call: StepCall, table: dict[int, Any]) -> Sequence[Any]:
         func, schema = self.player.operator(call.name)
-        if len(call.args) > len(schema):
-            raise Failed("it has more arguments than its schema")
         for value in tensors_in(call.args):
             self._tensor(value, table)
             if call.optimizer and self.shapes[value.number] != value.shape:  # fused ones don't look
@@ -232,7 +223,7 @@ class ReplayedStep:
 
     def _note(self, value: StepValue, shape: Shape) -> None:
         self.shapes[value.number] = shape
-        self.sizes.saw(value.shape, shape)
+        self.sizes.seen.setdefault(value.shape, Counter())[shape] += 1
 
     def _argument(self, call: StepCall, at: int, described: Any) -> Any:
         """An argument at this size; tensors stay values."""
@@ -291,8 +282,7 @@ class ReplayedStep:
 
     def _real(self, thing: Any, table: dict[int, Any]) -> Any:
         if isinstance(thing, StepValue):
-            found = table.get(thing.number)
-            return self._given[thing.number] if found is None else found
+            return self._tensor(thing, table)
         if isinstance(thing, list):
             return [self._real(one, table) for one in thing]
         return thing
@@ -312,6 +302,8 @@ class ReplayedStep:
             if value is None:
                 continue
             made, shape = outputs[at] if at < len(outputs) else None, self.shapes[value.number]
+            if made is not None and call.name.startswith("aten::empty") and not made.is_floating_point():
+                made.zero_()  # the job filled it without an operator, with numbers of its own
             if made is None or tuple(made.shape) != shape:
                 made = self._given.get(value.number)
                 if made is None or tuple(made.shape) != shape:
@@ -335,9 +327,10 @@ class ReplayedStep:
                 now -= live.pop(value.number, 0)
         return most
 
-    def play(self, spent: list[list[int]]) -> None:
-        """Run all calls once; append what each took, in nanoseconds of the thread's CPU time."""
+    def play(self) -> list[int]:
+        """Run all calls once; nanoseconds of the thread's CPU time each took, 0 where it can't run."""
         player, clock = self.player, thread_time_ns
+        spent = [0] * len(player.program.calls)
         table: dict[int, Any] = {}
         for index, call in enumerate(player.program.calls):
             outputs: Sequence[Any] = ()
@@ -346,8 +339,9 @@ class ReplayedStep:
                 plain, named = self._ready(schema, self._args[index], table)
                 began = clock()
                 out = func(*plain, **named)
-                spent[index].append(clock() - began)
+                spent[index] = clock() - began
                 del plain, named
                 outputs = list(flat(out))
                 del out
             self._store(call, outputs, table)
+        return spent

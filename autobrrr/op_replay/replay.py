@@ -20,13 +20,13 @@ from types import ModuleType
 from typing import Any
 
 from .call_work import work_table
-from .player import ONE_BY_ONE, CallPlayer, ReplayedStep
+from .player import ONE_BY_ONE, CallPlayer, ReplayedStep, Shape
 from .step_record import LOADING, RecordedStep, StepCall, StepValue, aligned, read, tensors_in
 
 LEAST_COVERAGE = 0.9
 FAR = 8  # times the batch: B and 2B say little of memory beyond
 # What speaks for a size being B, and how clearly: the input, a dimension of data, an operator's own word.
-LIKE_INPUT, DIMENSIONS, SAID, CLEARLY = 0.5, (1.0, 0.6), 2.0, 1.5
+LIKE_INPUT, DIMENSIONS, SAID, CLEARLY = 0.7, (1.0, 0.6), 2.0, 1.5
 BUDGET_NS = 1_000_000_000  # of replays
 GROUPS = 3  # each a reading of its own
 MOST_ROUNDS = 5  # in each
@@ -37,7 +37,7 @@ SPARED = 0.5  # of the free memory
 UNKNOWN = 0.2  # share of a step that is loading, or Python at length: whether it grows with B nobody knows
 NICER = 15  # than the sidecar
 LAST = 10  # niceness of its session among sessions: a tenth of a CPU that all want
-PICKS = ("aten::select", "aten::slice", "aten::narrow", "aten::index", "aten::index_select")
+PICKS = {f"aten::{name}" for name in ("select", "slice", "narrow", "index", "index_select", "unbind")}
 PR_SET_PDEATHSIG = 1
 
 
@@ -47,54 +47,49 @@ class NoAnswer(Exception):
 
 def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
     """The rows `work`, and `probe` where that was asked for."""
-    known: dict[str, Any] = {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
     work: list[dict[str, Any]] = []
     try:
         program = read(torch, recording["trace"])
         torch.set_num_threads(recording["threads"])
         steps = _timed_steps(program, recording["timed"])
         found: Mapping[str, Any] = {}
+        free_bytes = recording["free_bytes"] or 0
         try:
-            batch = _asked(program, recording, steps)
-            found = _timed(torch, program, batch, SWEEP if recording["sweep"] else FACTORS)
+            _scales(steps)
+            batch, flat = _batch(program, recording["batch"])
+            factors = SWEEP if recording["sweep"] else FACTORS if recording["probe"] else (1,)
+            found = _timed(CallPlayer(torch, program, batch, flat), factors, free_bytes)
             probe = _answer(program, batch, found, steps, recording)
         except NoAnswer as refusal:
             probe = {"status": "abstained", "why": str(refusal)}
         except (RuntimeError, MemoryError) as error:
             why = f"operators fail on made-up data: {type(error).__name__}"
             probe = {"status": "abstained", "why": why}
-        found = found or _alone(torch, program)  # here, the memory of the failed replay is free again
+        found = found or _alone(torch, program, free_bytes)  # the memory of a failed replay is free by now
         work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         probe = {"status": "abstained", "why": f"the step's record can't be read: {error!r}"[:200]}
-    return {"work": work, "probe": {**probe, **known} if recording["probe"] else None}
+    probe |= {"step_ns": recording["step_ns"], "sweep": recording["sweep"]}
+    return {"work": work, "probe": probe if recording["probe"] else None}
 
 
-def _asked(program: RecordedStep, recording: Mapping[str, Any], steps: Sequence[TimedStep]) -> int:
-    """B, where other batch sizes are asked for and can be told.
-
-    Raises:
-        NoAnswer: they can't.
-    """
-    if not recording["probe"]:
-        raise NoAnswer("nobody asked")
+def _scales(steps: Sequence[TimedStep]) -> None:
+    """Raises NoAnswer where no replay can tell how the steps grow with B."""
     if not steps:
         raise NoAnswer("steps differ in what they run")
     # The least: a thread that waits for a CPU looks like Python at length.
-    loading = min(step.loading_ns / step.step_ns for step in steps)
     held = min(step.held_ns / step.step_ns for step in steps)
+    loading = min(step.loading_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
-        raise NoAnswer(
-            f"{what} takes {100 * max(loading, held):.0f} % of the step, and a replay can't scale that"
-        )
-    return _batch(program, recording["batch"])
+        share = f"{100 * max(loading, held):.0f} %"
+        raise NoAnswer(f"{what} takes {share} of the step, and a replay can't scale that")
 
 
-def _alone(torch: ModuleType, program: RecordedStep) -> Mapping[str, Any]:
+def _alone(torch: ModuleType, program: RecordedStep, free_bytes: int) -> Mapping[str, Any]:
     """The calls as they were, where nothing can be said of other batches."""
     try:
-        return _timed(torch, program, 1, (1,))
+        return _timed(CallPlayer(torch, program, 1), (1,), free_bytes)
     except (NoAnswer, RuntimeError, MemoryError):
         return {}
 
@@ -118,16 +113,15 @@ def _work(
     times = [
         (sum(one[2] for one in column) / len(same), str(column[0][3])) for column in zip(*same, strict=True)
     ]
-    alone: dict[int, int] = {}
-    for group in found.get("times", {}).get(found.get("batch"), ()):
-        for index, ns in enumerate(group):
-            if ns:
-                alone[index] = min(ns, alone.get(index, ns))
+    groups = found["times"][found["batch"]] if found else ()
+    alone = {index: min(column) for index, column in enumerate(zip(*groups, strict=True)) if all(column)}
     return work_table(program.calls, times, CallPlayer(torch, program, 1).operator, alone)
 
 
-def _batch(program: RecordedStep, told: int | None) -> int:
-    """B: most of a step's data have it as first dimension, and it divides what operators say of samples.
+def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:
+    """B, and sizes of data that hold several of each sample in one dimension: as places of a sequence.
+
+    Most of a step's data have B as first dimension, and it divides what operators say of samples.
 
     Raises:
         NoAnswer: the step reads no data, or another size may be B as well. The length of time-first sequences
@@ -142,20 +136,30 @@ def _batch(program: RecordedStep, told: int | None) -> int:
     if told == 1:
         raise NoAnswer("the batch has one sample, so its dimension can't be found")
     likely: dict[int, float] = {told: LIKE_INPUT} if told is not None else {}
-    data, said = list(_data(program)), program.samples - {1}
-    for value in data:
-        for size, weight in zip(value.shape, DIMENSIONS, strict=False):
+    said = program.samples - {1}
+    shapes = [*(value.shape for value in _data(program, told)), *program.random]
+    for shape in shapes:
+        for size, weight in zip(shape, DIMENSIONS, strict=False):
             if size > 1:
                 likely[size] = likely.get(size, 0.0) + weight
-    best = sorted(likely, key=lambda size: -likely[size])[:2]
+    places = {prod(shape[:2]) for shape in shapes if shape[:1] == (told,)} - {told}
+    for size in list(likely):
+        if size in (program.lengths - said) | places or any(count % size for count in said):
+            del likely[size]
+        elif size in said:
+            likely[size] += SAID
+    best = sorted(likely, key=lambda size: -likely[size])
     if not best:
-        raise NoAnswer("the step reads no data of a batch")
-    if len(best) > 1 and likely[best[0]] < CLEARLY * likely[best[1]]:
-        raise NoAnswer(f"its batch may be {best[0]} or {best[1]}")
-    return best[0]
+        raise NoAnswer("the step reads no data that all of its operators take as a batch")
+    listed = {told or 0} if all(len(shape) == 1 for shape in shapes if shape[:1] == (told,)) else set()
+    flat = {size for size in places | listed if size > best[0] and size % best[0] == 0}
+    rivals = [size for size in best[1:] if size not in flat and likely[best[0]] < CLEARLY * likely[size]]
+    if rivals:
+        raise NoAnswer(f"its batch may be {best[0]} or {rivals[0]}")
+    return best[0], tuple(flat)
 
 
-def _data(program: RecordedStep) -> Iterator[StepValue]:
+def _data(program: RecordedStep, told: int | None) -> Iterator[StepValue]:
     """What the step reads of data; of a whole data set, the part that it picks."""
     uses: dict[int, list[StepCall]] = {}
     for call in program.calls:
@@ -165,13 +169,14 @@ def _data(program: RecordedStep) -> Iterator[StepValue]:
     while waiting:
         value = waiting.pop()
         calls = uses.get(value.number, [])
-        if calls and all(call.name.partition(".")[0] in PICKS for call in calls):
+        alone = value.shape[:1] == (told,) and len(value.shape) < 3  # its rows are single samples
+        if not alone and PICKS.issuperset(call.name.partition(".")[0] for call in calls):
             waiting += [each for call in calls for each in call.outputs if each is not None]
         else:
             yield value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TimedStep:
     """A step in the job that ran what the recorded one did: all of it, and what is no operator."""
 
@@ -188,47 +193,41 @@ def _timed_steps(program: RecordedStep, timed: Sequence[tuple[int, Sequence[Any]
         if by_place is not None:
             calls = [by_place[call.at] for call in program.calls]
             loading_ns = max((one[1] for one in times if one[0].startswith(LOADING)), default=0)
-            found.append(TimedStep(step_ns=step_ns, loading_ns=loading_ns, held_ns=held_ns, calls=calls))
+            found.append(TimedStep(step_ns, loading_ns, held_ns, calls))
     return found
 
 
-def _timed(
-    torch: ModuleType, program: RecordedStep, batch: int, factors: Sequence[float]
-) -> Mapping[str, Any]:
+def _timed(player: CallPlayer, factors: Sequence[float], free_bytes: int) -> Mapping[str, Any]:
     """Times of each call at so many times the batch.
 
     Raises:
         NoAnswer: there is too little memory, or the step handles samples one by one.
     """
-    player = CallPlayer(torch, program, batch)
-    with torch.enable_grad():  # some operators keep what their backward needs only then
-        count = len(player.program.calls)
+    batch = player.batch
+    with player.torch.enable_grad():  # some operators keep what their backward needs only then
         alone = ReplayedStep(player, batch)
         peak = alone.peak_bytes()
-        usual: list[list[int]] = [[] for _ in range(count)]
-        alone.play(usual)
-        once_ns = sum(map(sum, usual))
+        once_ns = sum(alone.play())
         runs = {batch: alone}
         for factor in factors:
             width = max(1, int(batch * factor))
-            if 1.5 * factor * peak > SPARED * _free_bytes():
+            if 1.5 * factor * peak > SPARED * free_bytes:
                 if factor <= 2:
                     raise NoAnswer(f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory")
             elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
                 runs[width] = ReplayedStep(player, width)
         if any(ONE_BY_ONE in why for why in player.failed.values()):
             raise NoAnswer(ONE_BY_ONE)
-        groups: list[dict[int, list[list[int]]]] = []
-        each_ns = max(1, once_ns * sum(runs) // (batch * len(runs)))
-        rounds = max(1, min(MOST_ROUNDS, BUDGET_NS // (len(FACTORS) * GROUPS * each_ns)))
+        round_ns = max(1, once_ns * sum(runs) / batch)  # at most: little work takes as long at any size
+        rounds = max(1, min(MOST_ROUNDS, int(BUDGET_NS * len(runs) / (len(FACTORS) * GROUPS * round_ns))))
+        least: dict[int, list[list[int]]] = {width: [] for width in runs}
         for number in range(GROUPS):
-            spent: dict[int, list[list[int]]] = {width: [[] for _ in range(count)] for width in runs}
+            spent: dict[int, list[list[int]]] = {width: [] for width in runs}
             for turn in range(rounds):
-                order = sorted(runs, reverse=bool((turn + number) % 2))
-                for width in order:
-                    runs[width].play(spent[width])
-            groups.append(spent)
-    least = {width: [[min(times, default=0) for times in spent[width]] for spent in groups] for width in runs}
+                for width in sorted(runs, reverse=bool((turn + number) % 2)):
+                    spent[width].append(runs[width].play())
+            for width, plays in spent.items():
+                least[width].append([min(times) for times in zip(*plays, strict=True)])
     return {
         "batch": batch,
         "times": least,
@@ -260,8 +259,7 @@ def _answer(
     base = [min(column) for column in zip(*times[batch], strict=True)]
     points = []
     for width, groups in sorted(times.items()):
-        loads = width / batch - 1
-        ratios = [median(_ratio(step, base, group, loads) for step in steps) for group in groups]
+        ratios = [median(_ratio(step, base, group, width / batch) for step in steps) for group in groups]
         points.append(
             {"batch": width, "shadow_ns": [max(1, int(recording["step_ns"] * ratio)) for ratio in ratios]}
         )
@@ -285,8 +283,8 @@ def _answer(
     }
 
 
-def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: float) -> float:
-    """This step at another size over itself: each call by what its replay grows, the loader by `loads`.
+def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], factor: float) -> float:
+    """This step at `factor` times the batch over itself: each call by its replay's, loading by `factor`.
 
     Both are of one step, so that whatever else the machine had to do then lengthens both.
     """
@@ -295,13 +293,7 @@ def _ratio(step: TimedStep, base: Sequence[int], times: Sequence[int], loads: fl
         for call, before, now in zip(step.calls, base, times, strict=True)
         if before and now
     )
-    return float(1 + (more + step.loading_ns * loads) / step.step_ns)
-
-
-def _free_bytes() -> int:
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        known = dict(line.split(":") for line in lines)
-    return int(known["MemAvailable"].split()[0]) << 10
+    return float(1 + (more + step.loading_ns * (factor - 1)) / step.step_ns)
 
 
 def _give_way() -> None:

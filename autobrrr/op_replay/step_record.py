@@ -18,25 +18,23 @@ from ..agent.wire.recording import STATE, WEIGHTS
 LOADING = "enumerate(DataLoader)"
 STEPPING = "Optimizer.step#"
 NO_WORK = ("profiler::", "c10d::")  # collectives move gradients, whose size no batch changes
+RANDOM = ("aten::randn", "aten::rand", "aten::randint")
 ATTENTION = ("aten::scaled_dot_product_attention", "aten::_softmax")
 # The output and its dimension that count samples, or several of each; of a recurrent layer, its state's.
 SAMPLES = {f"aten::{name}": (1, 1) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 SAMPLES |= {f"aten::{name}": (0, 0) for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell")}
-SAMPLES |= dict.fromkeys(("aten::convolution", "aten::batch_norm", *ATTENTION), (0, 0))
+SAMPLES |= dict.fromkeys(("aten::convolution", "aten::batch_norm", *ATTENTION, *RANDOM), (0, 0))
 _OBSERVER = "[pytorch|profiler|"  # nodes of its own
 _NONE = "<None>"
-NOT_TIMED = ("", 0, 0, "other")
 MOST_LEFT, LEFT_OUT = 3, 0.1  # calls in a row that may not have been recorded; of all, at most
 _DTYPES = {
     "float": "float32",
     "double": "float64",
     "c10::Half": "float16",
     "c10::BFloat16": "bfloat16",
-    "long int": "int64",
-    "long": "int64",
+    **dict.fromkeys(("long int", "long"), "int64"),
     "int": "int32",
-    "short int": "int16",
-    "short": "int16",
+    **dict.fromkeys(("short int", "short"), "int16"),
     "signed char": "int8",
     "unsigned char": "uint8",
     "bool": "bool",
@@ -82,6 +80,7 @@ class RecordedStep:
     names: list[str]  # of all that was recorded, in the order in which it began
     samples: set[int] = field(default_factory=set)  # what operators say of how many there are
     lengths: set[int] = field(default_factory=set)  # of sequences
+    random: list[tuple[int, ...]] = field(default_factory=list)  # shapes of data that the step draws
 
 
 def read(torch: ModuleType, document: Mapping[str, Any]) -> RecordedStep:
@@ -116,9 +115,8 @@ class _Reader:
         self._children: dict[int, list[dict[str, Any]]] = {}
         for node in self._nodes:
             self._children.setdefault(node["ctrl_deps"], []).append(node)
-        known = {node["id"] for node in self._nodes}
-        self._tops = [node for node in self._nodes if node["ctrl_deps"] not in known]
         self._place = {node["id"]: at for at, node in enumerate(self._nodes)}
+        self._tops = [node for node in self._nodes if node["ctrl_deps"] not in self._place]
         self._live: dict[int, dict[_Written, StepValue]] = {}  # by storage
         self._owned: dict[int, str] = {}  # by storage: in which range
         self._composite: dict[str, bool] = {}
@@ -165,6 +163,9 @@ class _Reader:
         """What an operator says of samples; of attention, a product's rows and columns are places."""
         place, dimension = SAMPLES[node["name"]]
         shape = list(_tensors(_side(node["outputs"])))[place].shape
+        if node["name"] in RANDOM:
+            self._program.random.append(shape)
+            return
         if node["name"] in ATTENTION:
             if len(shape) < 3 or (node["name"] == "aten::_softmax" and shape[-1] != shape[-2]):
                 return
@@ -242,10 +243,9 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
     found: list[Sequence[Any]] = []
     at, left, marking = 0, 0, False
     for name in names:
-        own = name in (WEIGHTS, STATE)
-        marking = own or (marking and name in ("aten::detach", "detach"))
+        marking = name in (WEIGHTS, STATE) or (marking and name in ("aten::detach", "detach"))
         if marking or name.startswith((_OBSERVER, STEPPING)):
-            found.append(NOT_TIMED)
+            found.append(("", 0, 0, "other"))
             continue
         ahead = [one[0] for one in rest[at : at + MOST_LEFT + 1]]
         if name not in ahead:
@@ -284,7 +284,7 @@ def _parsed(value: Any, kind: str, shape: Any, stride: Any) -> Any:
         return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype, str(value[5]))
     if not kind.startswith("GenericList"):
         return None if value == _NONE else value
-    kinds = _split(kind[len("GenericList[") : -1])
+    kinds = re.findall(r"[^,\[\]]+(?:\[[^\]]*\])?", kind[len("GenericList[") : -1])  # some are lists
     if len(kinds) != len(value) and value:
         raise ValueError("a list was cut")
     if value and any(one.startswith(("Tensor", "None")) for one in kinds):
@@ -296,14 +296,5 @@ def _tensors(things: Sequence[Any]) -> Iterator[_Written]:
     return (one for one in flat(things) if isinstance(one, _Written))
 
 
-def _is_operator(node: Mapping[str, Any]) -> bool:
-    return bool(_attribute(node, "op_schema"))
-
-
 def _attribute(node: Mapping[str, Any], name: str) -> str:
     return next((str(one["value"]) for one in node["attrs"] if one["name"] == name), "")
-
-
-def _split(text: str) -> list[str]:
-    """The parts of "Tensor(float),Int,GenericList[Int,Int]"."""
-    return re.findall(r"[^,\[\]]+(?:\[[^\]]*\])?", text)

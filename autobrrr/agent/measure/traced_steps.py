@@ -184,7 +184,7 @@ class TraceTask:
             raise Abstain("the job runs TorchScript modules")
         device = parameter_device(job)
         if device is not None and device.type != "cpu":
-            raise Abstain(f"the parameters are on {device.type}, where operators run asynchronously")
+            raise Abstain(f"operators are replayed on CPUs only; your model is on {device.type}")
         if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
         short = available_memory.short_of_a_log(_ROOT)

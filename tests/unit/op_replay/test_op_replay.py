@@ -188,18 +188,6 @@ def test_the_batch_of_a_sequence_is_not_its_length(
     assert (told["status"], told["batch"]) == ("ok", batch), told
 
 
-@pytest.mark.parametrize(("loader", "least"), [("SingleProcess", 1.5), ("MultiProcessing", 2.0)])
-def test_loading_grows_with_the_batch(loader: str, least: float, tmp_path: Path) -> None:
-    model = nn.Linear(8, 5)
-    recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
-    for timed in recording["timed"]:
-        timed[1].insert(
-            0, (f"enumerate(DataLoader)#_{loader}DataLoaderIter", recording["step_ns"] // 2, 0, "")
-        )
-    points = replay.replayed(torch, recording)["probe"]["points"]
-    assert least - 0.01 < points[2]["shadow_ns"][0] / recording["step_ns"]
-
-
 def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
     model = nn.Linear(8, 5)
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
@@ -207,3 +195,16 @@ def test_python_that_takes_long_is_not_taken_for_fixed(tmp_path: Path) -> None:
     assert (
         "Python between operators takes 50 % of the step" in replay.replayed(torch, recording)["probe"]["why"]
     )
+
+
+def test_data_that_lists_several_of_each_sample_grow_with_them(tmp_path: Path) -> None:
+    table, head = nn.Embedding(50, 8), nn.Linear(8, 5)
+    words, seen, labels = torch.randint(0, 50, (120,)), torch.randn(6, 8), torch.randint(0, 5, (6,))
+
+    def step() -> None:
+        pooled = seen + table(words).view(6, 20, 8).mean(1) + table(torch.tensor([3] * 6))
+        functional.cross_entropy(head(pooled), labels).backward()
+
+    recording = recorded(step, [*table.parameters(), *head.parameters()], tmp_path, 120)
+    told = replay.replayed(torch, recording)["probe"]
+    assert (told["batch"], told["notes"]) == (6, ["100 % of operator time was replayed"])
