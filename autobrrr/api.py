@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from autobrrr.client import diagnosing
-from autobrrr.client.all_ranks import together
+from autobrrr.client.all_ranks import RanksAtOnce, together
 from autobrrr.client.each_rank import (
     RanksOutcome,
     diagnosed_rank,
@@ -23,7 +23,6 @@ from autobrrr.client.each_rank import (
     launched_by,
     ready_to_tune,
 )
-from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning

@@ -13,7 +13,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from autobrrr import __version__
 from autobrrr.cli import argument_parser
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
@@ -44,6 +47,7 @@ GROUPS = {
     "for agents": ("mcp",),
     "to learn": ("explain", "demo"),
 }
+PACKAGES = ("torch", "numpy", "msgspec", "optuna", "textual", "psutil", "nvidia-ml-py")
 EXAMPLES = {
     "autobrrr diagnose 4242": "what limits the job with pid 4242?",
     "autobrrr tune 4242 --recipe fast.toml": "try remedies on it; write down what is proven",
@@ -131,12 +135,36 @@ def _frame(words: Sequence[str]) -> int:
     argument_parser.add_frame(parser)
     args = parser.parse_args(words or ["--help"])
     if args.version:
-        from autobrrr.cli.version_text import version_text
-
         print(version_text())
     elif args.print_completion is not None:
         print(argument_parser.completion(args.print_completion, VERBS))
     return EXIT_DONE
+
+
+def version_text() -> str:
+    """What a bug report needs of this installation and machine; the program's own version first."""
+    import platform  # not for --help
+    from importlib import metadata
+
+    import psutil
+
+    from autobrrr.roofline.machine_identity import accelerators, read_machine
+
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    here = ", ".join(f"{name} {found[name]}" for name in PACKAGES if name in found)
+    missing = ", ".join(name for name in PACKAGES if name not in found)
+    lines = [
+        f"autobrrr {__version__} in {Path(__file__).resolve().parents[2]}",
+        f"python   {platform.python_version()} ({sys.executable})",
+        f"packages {here}" + (f"; not installed: {missing}" if missing else ""),
+        f"system   {platform.platform()}",
+        f"machine  {read_machine().title}, {psutil.virtual_memory().total / 2**30:.0f} GiB; "
+        f"GPU: {', '.join(accelerators()) or 'none'}",
+    ]
+    return "\n".join(lines)
 
 
 def _verbs_text() -> str:
@@ -157,8 +185,6 @@ def complain(error: AutobrrrError, as_json: bool) -> int:
         found = {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
         print(json.dumps(found), file=sys.stderr)
     else:
-        from autobrrr.cli.narration import NARRATOR  # not for --help
-
         NARRATOR.fault(shown(error))
     return error.exit_code
 

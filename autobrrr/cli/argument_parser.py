@@ -60,24 +60,10 @@ def _add_loudness(parser: argparse.ArgumentParser) -> None:
             for below in action.choices.values():
                 _add_loudness(below)
     loudness = parser.add_mutually_exclusive_group()
-    for short, long, const, words in (
-        ("-q", "--quiet", Loudness.QUIET, "print the result only"),
-        (
-            "-v",
-            "--verbose",
-            Loudness.VERBOSE,
-            "say every stage in a line of its own, and show all details",
-        ),
-    ):
-        loudness.add_argument(
-            short,
-            long,
-            dest="loudness",
-            action="store_const",
-            const=const,
-            default=argparse.SUPPRESS,
-            help=words,
-        )
+    common: Any = {"dest": "loudness", "action": "store_const", "default": argparse.SUPPRESS}
+    loudness.add_argument("-q", "--quiet", const=Loudness.QUIET, help="print the result only", **common)
+    all_of_it = "say every stage in a line of its own, and show all details"
+    loudness.add_argument("-v", "--verbose", const=Loudness.VERBOSE, help=all_of_it, **common)
 
 
 def add_frame(parser: argparse.ArgumentParser) -> None:

@@ -1,25 +1,64 @@
-"""Results on standard output: exact where a program reads them; in colour and wrapped on a terminal.
+"""Results on standard output and in files: exact where a program reads them; coloured, wrapped on a terminal.
 
-What is coloured is figures and names that every result has; a word of a verdict has its colour from one
-table. `NO_COLOR` and `TERM=dumb` are honoured.
+Files that the user has named are looked at before the work begins, written after it. What is coloured is
+figures and names that every result has; a word of a verdict has its colour from one table. `NO_COLOR` and
+`TERM=dumb` are honoured.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import write_file
+from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.report.text_table import fitted
 
-if TYPE_CHECKING:  # --help need not import it
+if TYPE_CHECKING:
     import argparse
 
     from autobrrr.records import Record
     from autobrrr.report.page_model import ReportPage
+
+
+def check_places(*targets: Path | str | None) -> None:
+    """Whether a file can come to be at each place that was named.
+
+    Raises:
+        UsageError: a folder is not there, or a file's name is a folder's.
+    """
+    for target in targets:
+        if not target:
+            continue
+        path = Path(target).absolute()
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder of {target} does not exist", "create it first")
+        if path.is_dir():
+            raise UsageError(f"{target} is a folder", "name a file in it")
+
+
+def write_file(
+    target: Path | str, text: str, hint: str = "", *, failure: type[AutobrrrError] = AutobrrrError
+) -> None:
+    """Write a file anew.
+
+    Raises:
+        AutobrrrError: it can't be written; as `failure`, with this hint.
+    """
+    is_new = not os.path.lexists(target)
+    try:
+        Path(target).write_bytes(text.encode())
+    except OSError as error:
+        if is_new:
+            with suppress(OSError):
+                os.unlink(target)
+        raise failure(f"{target} could not be written: {error.strerror}", hint) from None
+
 
 LEAST_COLUMNS = 30
 COLOURED = {  # a pattern, and the style of its groups

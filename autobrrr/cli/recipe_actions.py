@@ -12,7 +12,7 @@ from autobrrr import recipe
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.cli import shown
 from autobrrr.cli.narration import NARRATOR
-from autobrrr.cli.output_file import write_file
+from autobrrr.cli.printed import write_file
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template

@@ -20,6 +20,7 @@ from autobrrr.errors import EXIT_DONE, NotInstalled, UsageError
 from autobrrr.records.wire_answers import SessionEnding
 
 if TYPE_CHECKING:
+    from autobrrr_tui.sources.live_source import LiveSource
     from autobrrr_tui.sources.replay_source import ReplaySource
 
 OnText = Callable[[str], None]
@@ -44,16 +45,22 @@ def show_session(
     Raises:
         AutobrrrError: it could not be opened.
     """
-    from autobrrr.cli.verbs.ls import jobs
     from autobrrr_tui.app import show
-    from autobrrr_tui.sources.live_source import LiveSource
-    from autobrrr_tui.sources.rank_sources import Siblings
 
-    source = LiveSource(pid, opened, readonly=readonly, siblings=Siblings(jobs))
+    source = live_source(pid, opened, readonly=readonly)
     show(source, for_s=for_s, leave_when_refused=True)
     if source.error is not None:
         raise source.error
     return source.ending
+
+
+def live_source(pid: int, opened: Callable[[OnText], Client], *, readonly: bool) -> LiveSource:
+    """A session that runs, with those of its other ranks, as a source."""
+    from autobrrr.cli.verbs.ls import jobs
+    from autobrrr_tui.sources.live_source import LiveSource
+    from autobrrr_tui.sources.rank_sources import Siblings
+
+    return LiveSource(pid, opened, readonly=readonly, siblings=Siblings(jobs))
 
 
 def past_session(name: str, *, speed: float | None = None) -> ReplaySource:

@@ -1,14 +1,72 @@
-"""Which job, and how far to go: arguments and words that `attach`, `diagnose` and `tune` share."""
+"""Arguments that verbs share: durations (`300ms`, `1.5m`), shares (`2%`), which job, and how far to go."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from autobrrr.cli.narration import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
 from autobrrr.machine.kernel_text import number
 from autobrrr.readable import readable
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
+
+
+def duration_s(text: str) -> float:
+    """Seconds, for `type=` of an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or zero.
+    """
+    found = _WRITTEN.fullmatch(text.strip())
+    seconds = float(found.group(1)) * _SECONDS[found.group(2)] if found else 0.0
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 300ms, 10s, 5m or 2h")
+    return seconds
+
+
+def share_of_work(text: str) -> float:
+    """A share from 0 to 1, for `type=` of an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None or float(found.group(1)) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write 2%")
+    return float(found.group(1)) / 100
+
+
+def words_of(flag: str, command: str) -> list[str]:
+    """The words of a command that is given in quotes.
+
+    Raises:
+        UsageError: a quote is open.
+    """
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{flag}: not a command: {error}") from None
+
+
+@contextmanager
+def last_words_said() -> Iterator[None]:
+    """Say the last lines of a command that could not be measured, before the error is."""
+    from autobrrr.relaunch.study.command_refusals import Unmeasurable  # not for --help
+
+    try:
+        yield
+    except Unmeasurable as refusal:
+        for line in refusal.ending.lines:
+            narrate(f"  | {line}")
+        raise
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

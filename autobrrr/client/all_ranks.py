@@ -1,7 +1,8 @@
-"""The ranks of one job, seen together: whose sessions are there, what they say, which is the slowest.
+"""The ranks of one job, seen together: what their sessions say, which is the slowest; timed at once.
 
 In: a process of the job. Every session is asked through its own socket on this machine; one that does not
-answer in time is left out. Nothing is attached by this.
+answer in time is left out. Nothing is attached by this. All ranks time their steps at once, so that the same
+steps can be set side by side; each session is told what came of it, and its snapshots show it from then on.
 """
 
 from __future__ import annotations
@@ -69,14 +70,18 @@ def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join)
                 with client:
                     told.append(client.snapshot())
 
-    # Daemons: a session that never answers holds up neither the caller nor the end of the program.
-    threads = [threading.Thread(target=look, args=(pid,), name="ranks", daemon=True) for pid in pids]
-    for thread in threads:
-        thread.start()
-    end_s = time.monotonic() + timeout_s
+    threads, end_s = beside(pids, look), time.monotonic() + timeout_s
     for thread in threads:
         thread.join(max(0.0, end_s - time.monotonic()))
     return sorted(told, key=lambda one: one.pid)
+
+
+def beside(pids: Iterable[int], work: Callable[[int], object]) -> list[threading.Thread]:
+    """The work for each rank on a thread of its own, which holds up neither us nor the end of the program."""
+    threads = [threading.Thread(target=work, args=(pid,), name="ranks", daemon=True) for pid in pids]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
@@ -219,3 +224,117 @@ def _same_job(found: Diagnosis, other: Diagnosis) -> bool:
 
 def _by_rank(line: RankLine) -> tuple[bool, int, int]:
     return line.rank is None, line.rank or 0, line.pid or 0
+
+
+COMPARED_S = 8.0  # or 8 steps, whichever is longer
+OF_GIVEN = 0.25  # of a time that the user gives
+MEET_S = 45.0  # for the others to be attached, and to know how their loops are built; then to be timed
+DONE_S = 300.0
+LOOK_S = 0.1
+
+Say = Callable[[str], None]
+
+
+class RanksAtOnce:
+    """One comparison.
+
+    Args:
+        pids: The ranks.
+        for_s: The user's time for a diagnosis, where there is one.
+    """
+
+    def __init__(self, pids: Iterable[int], for_s: float | None = None) -> None:
+        self._coming = set(pids)
+        self._under_way: set[int] = set()
+        self._ready = 0
+        self._told: list[Diagnosis] = []
+        self._timed: dict[int, CollectiveWaits] = {}
+        self._found: RanksCompared | None = None
+        self._for_s = COMPARED_S if for_s is None else min(COMPARED_S, OF_GIVEN * for_s)
+        self._meet_s = MEET_S if for_s is None else min(MEET_S, for_s)
+        self._changed = threading.Condition()
+
+    def take_part(self, pid: int, client: Client, say: Say) -> None:
+        """Time this rank's steps while all others do, where that can be; hear what all of them show."""
+        try:
+            try:
+                self._time(pid, client)
+            finally:
+                self.leave(pid)
+        except AutobrrrError as error:
+            say(error.message)
+        try:
+            found = self._outcome(pid)
+            if found is not None:
+                client.compared(found)
+        except AutobrrrError as error:
+            say(error.message)
+
+    def leave(self, pid: int) -> None:
+        """Do not wait for this rank any more."""
+        with self._changed:
+            self._coming.discard(pid)
+            self._under_way.discard(pid)
+            self._changed.notify_all()
+
+    def _meets(self, pid: int, client: Client) -> bool:
+        """Whether there are others to be compared with, once all are there."""
+        end_s = time.monotonic() + self._meet_s
+        await_anatomy(client, self._meet_s)
+        with self._changed:
+            self._ready += 1
+            self._under_way.add(pid)
+            self._coming.discard(pid)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._coming, max(0.0, end_s - time.monotonic()))
+            return self._ready > 1
+
+    def _time(self, pid: int, client: Client) -> None:
+        if client.facts.readonly or client.facts.outside:
+            return
+        client.hold()
+        if self._meets(pid, client):
+            timed = client.compare(self._for_s, DONE_S)
+            now = client.snapshot()
+            with self._changed:
+                self._told.append(now)
+                self._timed[pid] = timed
+        else:
+            client.go_on()
+
+    def _outcome(self, pid: int) -> RanksCompared | None:
+        """What the steps of all ranks show; a rank that is much later than this one is left out."""
+        with self._changed:
+            timed = pid in self._timed
+            awaited = (self._under_way,) if timed else (self._under_way, self._coming)
+            longest_s = self._meet_s if timed else self._meet_s + self._for_s
+            all_there = self._changed.wait_for(lambda: not any(awaited), longest_s)
+            if self._found is None and (timed or all_there):
+                self._found = compared(self._told, self._timed)
+            return self._found
+
+
+def await_anatomy(client: Client, for_s: float | None = None) -> None:
+    """Wait until a session knows how its job's loop is built, at most so long, else as for other ranks."""
+    end_s = time.monotonic() + (MEET_S if for_s is None else for_s)
+    while client.snapshot().anatomy is None and time.monotonic() < end_s:
+        time.sleep(LOOK_S)
+
+
+def compare_sessions(
+    pids: Sequence[int], at_once: RanksAtOnce, say: Say, joiner: Joiner = join
+) -> list[threading.Thread]:
+    """Have the sessions of these ranks take part, on threads that end with the program."""
+
+    def work(pid: int) -> None:
+        try:
+            client = joiner(pid)
+            if client is not None:
+                with client:
+                    at_once.take_part(pid, client, say)
+        except AutobrrrError as error:
+            say(error.message)
+        finally:
+            at_once.leave(pid)
+
+    return beside(pids, work)

@@ -22,8 +22,7 @@ from autobrrr.client.job_peaks import (
     measuring_python,
     threads_at_once,
 )
-from autobrrr.client.joined_session import open_session
-from autobrrr.client.session_client import Client, left_behind
+from autobrrr.client.session_client import Client, left_behind, open_session
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration

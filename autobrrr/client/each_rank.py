@@ -5,25 +5,30 @@ Each has its own session. If one fails the others stand, and the outcome says so
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
-from autobrrr.client.all_ranks import ask, siblings, together, with_siblings
+from autobrrr.client.all_ranks import (
+    RanksAtOnce,
+    ask,
+    await_anatomy,
+    beside,
+    compare_sessions,
+    siblings,
+    together,
+    with_siblings,
+)
 from autobrrr.client.diagnosing import (
     DiagnosisOptions,
     Doing,
     await_verdict,
     before_tuning,
     diagnosed,
-    of_several_ranks,
 )
-from autobrrr.client.joined_session import open_session
-from autobrrr.client.ranks_at_once import RanksAtOnce, await_anatomy, compare_sessions
-from autobrrr.client.session_client import Client, answers
+from autobrrr.client.session_client import Client, open_session, under_way
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -39,7 +44,7 @@ def launched_by(pid: int) -> list[int]:
     Raises:
         TargetGone: there is no such process.
     """
-    return [] if answers(pid) else job_roles.launched_ranks(pid)  # what has a session is no launcher
+    return [] if under_way(pid) else job_roles.launched_ranks(pid)  # what has a session is no launcher
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,16 +82,14 @@ def entered(
     options: SessionOptions,
     say_of: Callable[[int], Say],
     *,
-    foreground: bool = False,
     owned: bool = False,
 ) -> RanksOutcome[Client]:
     """A session in every rank. The arguments are `open_session`'s."""
 
     def opened(pid: int) -> Client:
-        return open_session(pid, options, say_of(pid), foreground=foreground, owned=owned)
+        return open_session(pid, options, say_of(pid), owned=owned)
 
-    # A sidecar in the foreground ends with the thread that started it: this one.
-    return for_each(pids, opened, at_once=not foreground and len(pids) > 1)
+    return for_each(pids, opened, at_once=len(pids) > 1)
 
 
 def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:
@@ -107,18 +110,18 @@ def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = T
         except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
             broken.append(error)
 
-    # Daemons: Ctrl-C ends the program at once, and with it the sessions that it owns.
-    threads = [threading.Thread(target=do, args=(pid,), daemon=True) for pid in pids] if at_once else []
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if not at_once:
+    if at_once:
+        for thread in beside(pids, do):
+            thread.join()
+    else:
         for pid in pids:
             do(pid)
     if broken:
         raise broken[0]
-    return RanksOutcome(done=_in_order(done, pids), failed=_in_order(failed, pids))
+    return RanksOutcome(
+        done={pid: done[pid] for pid in pids if pid in done},
+        failed={pid: failed[pid] for pid in pids if pid in failed},
+    )
 
 
 def diagnosed_ranks(
@@ -158,7 +161,7 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
         found = diagnosed(pid, options, say, doing=doing, before=before)
     finally:
         at_once.leave(pid)
-    return with_siblings(found, ask(others)) if of_several_ranks(found) else found
+    return with_siblings(found, ask(others))
 
 
 def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
@@ -203,7 +206,3 @@ def _of_all(pids: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
     outcome = for_each(list(pids), work)
     outcome.refuse_any()
     return outcome.done
-
-
-def _in_order(found: Mapping[int, T], pids: Sequence[int]) -> dict[int, T]:
-    return {pid: found[pid] for pid in pids if pid in found}

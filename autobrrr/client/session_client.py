@@ -1,12 +1,13 @@
 """What the command line and the terminal UI know of a session: one class, everything typed.
 
-`join_or_start` finds the session of a job or starts one; the `Client` asks, listens and ends it.
+`open_session` finds the session of a job or starts one; the `Client` asks, listens and ends it.
 Blocking; one thread at a time, but each of several threads may have a client of its own.
 """
 
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.agent.wire.framing import BadFrame, Closed, receive, send
-from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
@@ -267,14 +268,7 @@ class Client:
 
     def _over(self, ending: SessionEnding) -> SessionEnding:
         """Wait for the end of the stream; what came before it can still be read."""
-        deadline_s = time.monotonic() + 5
-        try:
-            while time.monotonic() < deadline_s:
-                message = self._next_message(0.5)
-                if message is not None:
-                    self._keep(message)
-        except AutobrrrError:  # the end of the stream is what was waited for
-            pass
+        self._hear_last_words(5.0)
         self.close()
         return ending
 
@@ -343,13 +337,12 @@ class Client:
         except (Closed, OSError):
             raise self._gone() from None
 
-    def _hear_last_words(self) -> None:
-        """What came before the other side closed can still be read."""
-        try:
-            while (message := self._next_message(0)) is not None:
+    def _hear_last_words(self, for_s: float = 0.0) -> None:
+        """What comes before the other side closes can still be read."""
+        end_s = time.monotonic() + for_s
+        with suppress(AutobrrrError):  # the end of the stream is what is waited for
+            while (message := self._next_message(max(0.0, end_s - time.monotonic()))) is not None:
                 self._keep(message)
-        except AutobrrrError:
-            pass
 
     def _keep(self, message: Fields) -> None:
         if "event" not in message:
@@ -383,24 +376,15 @@ def join(pid: int) -> Client | None:
     Raises:
         TargetGone: there is no such process.
     """
-    link = connect(find_target(pid))
-    return None if link is None else Client(link)
+    return _reached(find_target(pid))
 
 
-def answers(pid: int) -> bool:
-    """Whether the session of a job answers: a socket file alone may be a dead sidecar's.
+def under_way(pid: int) -> bool:
+    """Whether a session of a job runs, or another command is just starting one.
 
     Raises:
         TargetGone: there is no such process.
     """
-    link = connect(find_target(pid))
-    if link is not None:
-        link.close()
-    return link is not None
-
-
-def under_way(pid: int) -> bool:
-    """Whether another command is just starting a session of a job, or one runs."""
     return is_under_way(find_target(pid))
 
 
@@ -414,29 +398,13 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
         TargetGone: there is no such process, or it ended meanwhile.
         AutobrrrError: the session neither starts nor fails.
     """
-    target = find_target(pid)
-    end_s, waited = time.monotonic() + JOIN_S, False
-    while True:
-        coming = is_under_way(target)  # before the socket is tried: it may answer in between
-        client = _reached(target)
-        if client is not None or not coming:
-            return client
-        if time.monotonic() > end_s:
-            raise AutobrrrError(
-                f"the session of process {pid} that is being started does not answer",
-                "end the command that attaches, then detach again",
-            )
-        if not waited:
-            on_wait(f"another command is attaching to process {pid}: waiting for it, then detaching")
-        waited = True
-        time.sleep(0.1)
+    return _joined(find_target(pid), None, on_wait)
 
 
 def join_or_start(
     pid: int,
     options: SessionOptions,
     *,
-    foreground: bool = False,
     owned: bool = False,
     on_wait: OnText = lambda text: None,
 ) -> Client:
@@ -444,8 +412,7 @@ def join_or_start(
 
     Args:
         options: For a session that is started; one that is there keeps its own.
-        foreground: The session ends when this process does.
-        owned: A session that is started here ends with this client, also with one that is never made.
+        owned: A session that is started here ends with this client. Also one whose client is never made does.
         on_wait: Gets live lines while attaching takes long.
 
     Raises:
@@ -453,34 +420,47 @@ def join_or_start(
         CannotAttach: it can't be entered; it was not changed.
     """
     target = find_target(pid)
-    end_s = time.monotonic() + JOIN_S
-    started = waited = said = False
+
+    def begin() -> bool:
+        for line in passed_over():
+            on_wait(line)
+        return start(target, options, on_wait)
+
+    client = _joined(target, begin, on_wait, owned=owned)
+    if client is None:
+        raise AutobrrrError(
+            f"the session of process {pid} ended as soon as it began: another command detached it, "
+            "or it failed",
+            "the log in the state folder says which; attach again to go on",
+        )
+    return client
+
+
+def _joined(
+    target: SessionTarget, begin: Callable[[], bool] | None, on_wait: OnText, *, owned: bool = False
+) -> Client | None:
+    """The session of a job, or what `begin` starts (once); one that another command starts is waited for."""
+    end_s, started, waited = time.monotonic() + JOIN_S, False, False
     while True:
-        client = _reached(target, started=started, owned=started and owned)
+        coming = is_under_way(target)  # before the socket is tried: it may answer in between
+        client = _reached(target, started=started, owned=owned)
         if client is not None:
             return client
-        if started:
-            raise AutobrrrError(
-                f"the session of process {pid} ended as soon as it began: another command detached it, "
-                "or it failed",
-                "the log in the state folder says which; attach again to go on",
-            )
+        if not coming:
+            if started or begin is None:
+                return None
+            started = begin()
+            if started:
+                continue
         if time.monotonic() > end_s:
             raise AutobrrrError(
-                f"another session of process {pid} neither starts nor ends", "autobrrr detach"
+                f"another session of process {target.pid} neither starts nor ends",
+                "end the command that attaches, then try again",
             )
-        if not said:
-            for line in passed_over():
-                on_wait(line)
-            said = True
-        started = not is_under_way(target) and start(
-            target, options, foreground=foreground, owned=owned, on_wait=on_wait
-        )
-        if not started:
-            if not waited:
-                on_wait(f"another command is attaching to process {pid}")
-            waited = True
-            time.sleep(0.1)
+        if not waited:
+            on_wait(f"another command is attaching to process {target.pid}: waiting for it")
+        waited = True
+        time.sleep(0.1)
 
 
 def _reached(target: SessionTarget, *, started: bool = False, owned: bool = False) -> Client | None:
@@ -490,8 +470,8 @@ def _reached(target: SessionTarget, *, started: bool = False, owned: bool = Fals
         return None
     try:
         client = Client(link, started=started)
-        if owned:
-            client.own()
+        if started:
+            client.own(owned)  # one that nobody owns outlives this command
         return client
     except TargetGone:
         if not is_alive(target):
@@ -510,3 +490,64 @@ def _read(read: Callable[[], T]) -> T:
         raise AutobrrrError(
             f"the session's answer can't be read: {error}", "detach with the version that attached"
         ) from None
+
+
+_ENTERING = threading.Semaphore(4)  # of many ranks so many are entered at once
+
+
+def open_session(
+    pid: int,
+    options: SessionOptions,
+    say: Callable[[str], None],
+    *,
+    owned: bool = False,
+) -> Client:
+    """The session of a job, joined or started. The arguments are `join_or_start`'s; `say` hears all of it.
+
+    Raises:
+        TargetGone: there is no such process, or it ended meanwhile.
+        CannotAttach: it can't be entered, or its session does more to it than was asked for.
+    """
+    with _ENTERING:
+        client = join_or_start(pid, options, owned=owned, on_wait=say)
+    try:
+        if not client.started:
+            tell_about_joined(client, options, say)
+            client.own(owned)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def tell_about_joined(client: Client, options: SessionOptions, say: Callable[[str], None]) -> None:
+    """A session that was there keeps its own options: say where they differ.
+
+    Raises:
+        CannotAttach: it does more to the job than was asked for.
+    """
+    facts = client.facts
+    stricter = [
+        flag
+        for flag, asked, there in (
+            ("--outside", options.outside, facts.outside),
+            ("--readonly", options.readonly, facts.readonly or facts.outside),
+            (
+                "--no-probe",
+                options.probing == "off",
+                facts.probing == "off" or facts.readonly or facts.outside,
+            ),
+            ("--metrics", options.metrics is not None, facts.metrics is not None),
+        )
+        if asked and not there
+    ]
+    if stricter:
+        raise CannotAttach(
+            f"process {facts.pid} already has a session, which was started without {stricter[0]}",
+            f"autobrrr detach {facts.pid}, then attach again",
+        )
+    say(f"joined the existing session of process {facts.pid}")
+    if facts.outside and not options.outside:
+        say(f"it only watches from outside; autobrrr detach {facts.pid} ends it")
+    elif facts.readonly and not options.readonly:
+        say(f"it is read-only; autobrrr detach {facts.pid} ends it")

@@ -1,16 +1,20 @@
-"""The sidecar of one job: enter, build the session and its doors, serve, clean up.
+"""The sidecar of one job: enter, build the session and its doors, serve in one event loop, clean up.
 
-In: the endpoint of a job, and options. Out: nothing but what clients are sent and the session log.
+In: the endpoint of a job, and options. Out: nothing but what clients are sent and the session log. The loop
+sleeps in asyncio's; it looks ten times a second while somebody listens or a measurement is under way, five
+times otherwise.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 from autobrrr import paths
 from autobrrr.attach import job_roles
@@ -24,24 +28,130 @@ from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.processors import usable_cpus
 from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
-from autobrrr.records.wire_answers import ActivityLine
-from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls
-from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.step_replayer import StepReplayer
-from autobrrr.sidecar.published.published_figures import Published, published
-from autobrrr.sidecar.published.publisher import Publisher
+from autobrrr.sidecar.published import Published, Publisher, published
 from autobrrr.sidecar.requests import Service
-from autobrrr.sidecar.session.calibrations import Calibrations
+from autobrrr.sidecar.session.collected import Calibrations
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.session.step_intake import RankLock
 from autobrrr.sidecar.session.window_reader import WindowReader
-from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
-from autobrrr.sidecar.tuning.live_tuner import check, tune
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, ClientConnection
+from autobrrr.sidecar.tuning.live_bench import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
+
+BUSY_S = 0.1
+IDLE_S = 0.2
+GOODBYE_S = 1.0  # for clients to read what is left
+GOODBYE_EVERY_S = 0.02
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class EventLoop:
+    """Runs until the session has ended and everybody has been told. A fault in what it calls ends it.
+
+    Args:
+        stopped: Whether the session is to end.
+        publish: Called at every tick: tells other programs what is new.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoint: SessionSocket,
+        session: Session,
+        service: Service,
+        agent: AgentLink | None,
+        stopped: Callable[[], bool],
+        loop: asyncio.AbstractEventLoop,
+        publish: Callable[[], object],
+    ) -> None:
+        self._endpoint, self._session, self._service = endpoint, session, service
+        self._agent, self._loop = agent, loop
+        self._stopped, self._publish = stopped, publish
+        self._loop.set_exception_handler(self._failed)
+        self._listener = endpoint.listen()
+        self._loop.add_reader(self._listener, self._accept)
+        if agent is not None:
+            self._loop.add_reader(agent.wire.link, self._agent_ready, agent)
+
+    def run(self) -> None:
+        """Serve until the end."""
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        while self._session.state is not State.ENDED:
+            self._tick()
+            await asyncio.sleep(self._period_s())
+        self._loop.remove_reader(self._listener)
+        self._endpoint.deafen()
+        self._service.end()
+        deadline_s = time.monotonic() + GOODBYE_S
+        while self._service.clients and time.monotonic() < deadline_s:
+            self._flush()
+            self._drop(self._service.free())
+            await asyncio.sleep(GOODBYE_EVERY_S)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        loop.default_exception_handler(context)
+        loop.stop()
+
+    def _tick(self) -> None:
+        if self._stopped() and self._session.state is not State.DETACHING:
+            self._session.detach(False, lambda ending: None)
+        if self._agent is not None and self._agent.lost:
+            self._session.link_lost(self._agent.why)
+        try:
+            self._session.tick()
+        except Exception as error:  # noqa: BLE001 - clients must hear how it ended, whatever the figures were
+            traceback.print_exc()
+            self._session.fail(error)
+        self._publish()
+        self._flush()
+        self._drop(self._service.tick())
+
+    def _period_s(self) -> float:
+        idle = self._session.state is State.JUDGED and not self._service.watched
+        return IDLE_S if idle else BUSY_S
+
+    def _flush(self) -> None:
+        """What a socket did not take at once goes out now, as far as it takes more."""
+        self._service.flush()
+        if self._agent is not None:
+            self._agent.flush()
+
+    def _accept(self) -> None:
+        link = self._endpoint.accept()
+        if link is not None:
+            self._loop.add_reader(link, self._client_ready, self._service.join(link))
+
+    def _client_ready(self, client: ClientConnection) -> None:
+        if not client.gone:
+            self._service.readable(client)
+        self._drop(self._service.free())
+
+    def _agent_ready(self, agent: AgentLink) -> None:
+        """Whatever an agent says, it costs its own link at most."""
+        try:
+            for event in () if agent.lost else agent.read():
+                self._session.on_event(event)
+        except Exception as error:  # noqa: BLE001 - it lives in somebody else's process
+            traceback.print_exc()
+            agent.lose(f"nothing can be made of what the agent says: {type(error).__name__}: {error}")
+        if agent.lost:
+            self._loop.remove_reader(agent.wire.link)
+            self._session.link_lost(agent.why)
+            self._session.tick()
+
+    def _drop(self, clients: list[ClientConnection]) -> None:
+        for client in clients:
+            self._loop.remove_reader(client.wire.link)
+            client.wire.close()
+
 
 NICE = 5  # training comes first
 TUNER_S = 5.0
@@ -51,14 +161,12 @@ def serve(
     endpoint: SessionSocket,
     options: SessionOptions,
     *,
-    owned: bool,
     wait: Callable[[str], None],
     ready: Callable[[], None],
 ) -> None:
     """Run the session of one job from attach to its end.
 
     Args:
-        owned: It ends unless a client soon asks to own it.
         wait: Tells the starter why attaching takes long; what it raises ends the session.
         ready: Tells the starter that the session is there; likewise.
 
@@ -67,10 +175,13 @@ def serve(
     """
     target = endpoint.target
     sweep(endpoint.folder)
-    signals = _Signals()
+    caught: list[int] = []  # they end the session in order
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: caught.append(number))
     device = HostDevice(target.pid, beside=partial(job_roles.ranks_beside, target.pid))
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
-    calls = LoopCalls()
+    loop = asyncio.new_event_loop()
+    calls = loop.call_soon_threadsafe  # work for the loop's thread, handed in by others
     session = Session(
         target.pid,
         options,
@@ -88,61 +199,52 @@ def serve(
     job = job_roles.job_of(target.pid)
     if job is not None:
         session.intake.turn = RankLock(endpoint.folder, job)
-    session.findings.calibrations = Calibrations(paths.cache_dir())
-    gpu = session.findings.gpu = Poller(
-        NvmlDevice(target.pid, lambda: _uses_gpu(session), named=lambda: _gpu_uuids(session)),
+    findings = session.findings
+    findings.calibrations = Calibrations(paths.cache_dir())
+    gpu = findings.gpu = Poller(
+        NvmlDevice(
+            target.pid,
+            lambda: findings.facts is not None and findings.facts.on_cuda,
+            named=lambda: [] if findings.anatomy is None else findings.anatomy.gpu_uuids,
+        ),
         resting=lambda: session.state is State.TUNING,
     )
     service = Service(session, tuning, log, time.monotonic_ns)
-    session.say = service.say
 
     def on_wait(text: str) -> None:
-        if signals.caught is not None:
+        if caught:
             raise AutobrrrError("interrupted while attaching; nothing was changed")
         wait(text)
 
     def figures() -> Published:
         return published(session.snapshot(), tuning.tuned)
 
-    def note(text: str) -> None:
-        line = ActivityLine(text=text)
-        log.write("note", line)  # nobody may be listening
-        service.say(line)
-
-    told = Publisher(options, lambda text: calls(partial(note, text)))
+    told = Publisher(options, lambda text: calls(partial(session.note, text)))
     service.metrics = told.url
-    try:
-        agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
-    except BaseException:
-        told.close()
-        raise
-    loop = EventLoop(
+    agent = _enter(target.pid, options, session, device, on_wait, socket_folder=str(endpoint.folder))
+    serving = EventLoop(
         endpoint=endpoint,
         session=session,
         service=service,
         agent=agent,
-        alive=lambda: is_alive(target),
-        stopped=lambda: signals.caught is not None,
-        calls=calls,
+        stopped=lambda: bool(caught),
+        loop=loop,
         publish=lambda: told.look(time.monotonic_ns(), figures),
     )
     try:
-        _be_modest()
+        with contextlib.suppress(OSError):
+            os.nice(NICE)  # now that attaching, which must be quick, is done
         gpu.start()  # from here on, so that its thread is as modest
-        if owned:
-            service.expect_owner()
+        service.expect_owner()
         ready()
-        loop.run()
+        serving.run()
     finally:
-        # Whatever went wrong: once the link is closed the agent takes everything off.
+        # Whatever went wrong: this process ends, and once its link is closed the agent takes everything off.
         tuning.cancel()
         tuning.join(TUNER_S)
         told.close(None if session.state is not State.ENDED else figures)
         session.intake.turn.give()
         gpu.close()
-        signals.restore()
-        loop.close()
-        log.close()
 
 
 def _enter(
@@ -161,13 +263,8 @@ def _enter(
 
     entered = enter(pid, readonly=options.readonly, socket_folder=socket_folder, on_wait=on_wait)
     kept_tracer.let_go()
-    try:
-        ring = RingReader(entered.ring_fd)
-    except AutobrrrError:
-        entered.socket.close()
-        raise
-    finally:
-        os.close(entered.ring_fd)
+    ring = RingReader(entered.ring_fd)
+    os.close(entered.ring_fd)
     agent = AgentLink(entered.socket)
     same_numbers = entered.facts.pid == pid  # else it lives in a pid namespace of its own
 
@@ -178,36 +275,3 @@ def _enter(
     watch_thread(entered.facts.train_tid)
     session.entered(agent, ring, entered.facts, entered.attach)
     return agent
-
-
-def _uses_gpu(session: Session) -> bool:
-    facts = session.findings.facts
-    return facts is not None and facts.on_cuda
-
-
-def _gpu_uuids(session: Session) -> list[str]:
-    anatomy = session.findings.anatomy
-    return [] if anatomy is None else anatomy.gpu_uuids
-
-
-def _be_modest() -> None:
-    """Give way to training, now that attaching, which must be quick, is done."""
-    try:
-        os.nice(NICE)
-    except OSError:
-        pass
-
-
-class _Signals:
-    """SIGTERM and its like end the session in order."""
-
-    def __init__(self) -> None:
-        self.caught: int | None = None
-        self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
-
-    def restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _catch(self, number: int, frame: FrameType | None) -> None:
-        self.caught = number

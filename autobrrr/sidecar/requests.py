@@ -12,7 +12,7 @@ import inspect
 import socket
 import traceback
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Final, Literal, get_type_hints
 
 import msgspec
@@ -23,26 +23,23 @@ from autobrrr.agent.remedies.registry import up_to
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.readable import cleaned
-from autobrrr.records import RanksCompared, Record
+from autobrrr.records import Record
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
-    ActivityLine,
     LogTail,
     RemedyChoice,
     RemedyOutcome,
     SessionEnding,
     SessionFacts,
 )
-from autobrrr.sidecar.process.session_options import Probing
 from autobrrr.sidecar.session.remedy_switch import Switched
-from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
 from autobrrr.sidecar.session.session_states import State
-from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, Reply, as_fields, failure
-from autobrrr.sidecar.sockets.socket_frames import Wire
+from autobrrr.sidecar.session.snapshot import details
+from autobrrr.sidecar.sockets.socket_frames import ClientConnection, Fields, Reply, Wire, as_fields, failure
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 EVERY_MS = 500
@@ -64,11 +61,22 @@ class Service:
         self, session: Session, tuning: TuningThread, log: SessionLog, clock_ns: Callable[[], int]
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
+        session.say = tuning.push = self.push
         self._unowned_until_ns: int | None = None
         self._stays = True  # until it is detached, whoever uses it
         self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
-        self._handlers = {name[3:]: getattr(self, name) for name in vars(Service) if name.startswith("do_")}
+        # What the session or its tuner does as it is asked; the rest needs to know who asks.
+        self._passed_on: dict[str, Callable[..., None]] = {
+            "diagnose": session.measure_again,
+            "cancel": tuning.cancel,
+            "pause": partial(tuning.hold, paused=True),
+            "resume": partial(tuning.hold, paused=False),
+            "hold": session.course.hold,
+            "go_on": session.course.go_on,
+            "compared": session.take_comparison,
+        }
+        self._own = {name[3:]: getattr(self, name) for name in vars(Service) if name.startswith("do_")}
 
     @property
     def watched(self) -> bool:
@@ -102,17 +110,18 @@ class Service:
                 return
             self._answer(client, message)
 
-    def writable(self, client: ClientConnection) -> None:
-        """The socket takes bytes again."""
-        try:
-            client.wire.flush()
-        except OSError:
-            client.gone = True
+    def flush(self) -> None:
+        """What sockets did not take at once goes out, as far as they take more."""
+        for client in self.clients:
+            try:
+                client.wire.flush()
+            except OSError:
+                client.gone = True
 
     def tick(self) -> list[ClientConnection]:
         """Push what is due; returns the connections that are free now."""
         now_ns = self._clock_ns()
-        self._tuning.look(self.push)
+        self._tuning.look()
         if self._unowned_until_ns is not None and now_ns > self._unowned_until_ns:
             self._unowned_until_ns = None
             self._session.detach(False, lambda ending: None)
@@ -146,10 +155,6 @@ class Service:
         used = any(one.owner or one.every_ns is not None for one in others)
         return self._stays or self._unowned_until_ns is not None or used
 
-    def say(self, line: ActivityLine) -> None:
-        """A line of narration for everybody who listens."""
-        self.push(line)
-
     def push(self, told: Event, also: Iterable[ClientConnection] = ()) -> None:
         """An event for all subscribers."""
         event = event_of(told)
@@ -167,12 +172,12 @@ class Service:
         number, do = message.get("id"), str(message.get("do"))
         reply = Reply(client, number if isinstance(number, int) else None, message)
         try:
-            handler = self._handlers.get(do)
+            handler = self._passed_on.get(do) or self._own.get(do)
             if handler is None:
-                known = ", ".join(self._handlers)
+                known = ", ".join({**self._own, **self._passed_on})
                 raise UsageError(f"unknown request {message.get('do')!r}", f"known are {known}")
-            given = as_record(message, _fields_of(handler.__func__))
-            answer = handler(reply, **msgspec.structs.asdict(given))
+            given = msgspec.structs.asdict(as_record(message, _fields_of(handler)))
+            answer = handler(**given) if do in self._passed_on else handler(reply, **given)
             if answer is not LATER:
                 reply.done(**(as_fields(answer) if isinstance(answer, Record) else answer or {}))
         except msgspec.ValidationError as error:
@@ -183,7 +188,7 @@ class Service:
             traceback.print_exc()
             reply.fail(AutobrrrError(f"this can't be answered: {type(error).__name__}: {error}"))
 
-    # The requests. The keyword parameters of each are the fields that it takes, checked by their types.
+    # The requests. Their parameters, but the reply, are the fields that they take, checked by type.
 
     def do_ping(self, reply: Reply) -> SessionFacts:
         """Which session this is."""
@@ -207,10 +212,6 @@ class Service:
         """Snapshots from now on, every so many milliseconds; none where that is None."""
         reply.client.every_ns = None if every_ms is None else max(FASTEST_NS, every_ms * 1_000_000)
 
-    def do_diagnose(self, reply: Reply, *, probing: Probing | None = None) -> None:
-        """Measure again, or go on measuring."""
-        self._session.measure_again(probing)
-
     def do_apply(self, reply: Reply, *, remedies: list[RemedyChoice]) -> Later:
         """Remedies one after the other; a refusal of one is said and does not stop the rest."""
         self._leave_the_tuner_alone()
@@ -233,7 +234,7 @@ class Service:
                     why=done.why,
                     code=None if done.code is None else done.code.value,
                     token=done.token,
-                    class_=done.cls,
+                    class_=done.class_,
                 )
                 outcome.append(as_fields(told))
                 go_on()
@@ -264,21 +265,9 @@ class Service:
 
     def do_tune(self, reply: Reply) -> None:
         """Start a tuning (`TuneRequest`); what comes of it are events."""
-        self._tuning.begin(reply.client, as_record(reply.asked, TuneRequest), self.push)
+        self._tuning.begin(reply.client, as_record(reply.asked, TuneRequest))
         reply.client.owner = True
         self._stays = self._stays or self._tuning.asked_by is None
-
-    def do_cancel(self, reply: Reply) -> None:
-        """Stop the tuner as soon as the job is in a state that can be left."""
-        self._tuning.cancel()
-
-    def do_pause(self, reply: Reply) -> None:
-        """Let the tuner rest after the pair of blocks that runs."""
-        self._tuning.hold(True)
-
-    def do_resume(self, reply: Reply) -> None:
-        """Let it go on."""
-        self._tuning.hold(False)
 
     def do_window(self, reply: Reply) -> None:
         """A few steps under the profiler; what they show comes with the snapshots."""
@@ -290,29 +279,15 @@ class Service:
         _granted("sweep", self._session.course.refusal)
         self._session.course.sweep()
 
-    def do_hold(self, reply: Reply) -> None:
-        """Nothing is measured until the ranks are compared, or for a minute."""
-        self._session.course.hold()
-
-    def do_go_on(self, reply: Reply) -> None:
-        """What it was held for does not come about."""
-        self._session.course.go_on()
-
     def do_compare(self, reply: Reply, *, for_ns: Count) -> Later:
         """Timed steps of this rank, while the others are asked for theirs; answered once they are there."""
         refusal = self._session.compare(for_ns, lambda found: reply.done(steps=as_fields(found)))
         _granted("comparison of ranks", refusal)
         return LATER
 
-    def do_compared(self, reply: Reply, *, found: RanksCompared) -> None:
-        """What came of the comparison: snapshots show it."""
-        self._session.take_comparison(found)
-
     def do_details(self, reply: Reply) -> Fields:
         """What a screen shows beside the snapshot."""
-        tuning = self._tuning
-        found = details(self._session, tuning.tuned, tuning.progress, tuning.paused, tuning.asked)
-        return {"details": as_fields(found)}
+        return {"details": as_fields(details(self._session, self._tuning))}
 
     def do_own(self, reply: Reply, *, owned: bool = True) -> None:
         """The session goes on while this client uses it; or stays, whoever uses it."""
@@ -350,13 +325,12 @@ class Service:
 
 @cache
 def _fields_of(handler: Callable[..., object]) -> type[msgspec.Struct]:
-    """The fields of a request: its handler's keyword parameters."""
-    hints, none = get_type_hints(handler, include_extras=True), inspect.Parameter.empty
-    taken = [
-        each for each in inspect.signature(handler).parameters.values() if each.kind is each.KEYWORD_ONLY
-    ]
+    """The fields of a request: its handler's parameters that are still open."""
+    hints = get_type_hints(getattr(handler, "func", handler), include_extras=True)
+    bound, none = ("reply", *getattr(handler, "keywords", ())), inspect.Parameter.empty
+    taken = [each for each in inspect.signature(handler).parameters.values() if each.name not in bound]
     return msgspec.defstruct(
-        handler.__name__,
+        "Request",
         [(p.name, hints[p.name]) if p.default is none else (p.name, hints[p.name], p.default) for p in taken],
         kw_only=True,
     )

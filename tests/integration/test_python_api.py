@@ -11,7 +11,7 @@ import autobrrr
 from autobrrr.client.job_peaks import measuring_python
 from autobrrr.client.session_client import join
 from autobrrr.roofline.quick_peaks import quick_peaks
-from autobrrr.sidecar.session.calibrations import Calibrations
+from autobrrr.sidecar.session.collected import Calibrations
 from support.torchrun import Torchrun
 from support.training import EVERY, Finished, TrainingJob, environment
 

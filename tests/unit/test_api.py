@@ -15,7 +15,7 @@ import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
 from autobrrr.cli import agent_tools
-from autobrrr.client import joined_session, ranks_at_once
+from autobrrr.client import all_ranks, session_client
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
@@ -108,7 +108,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
         return cast(Client, client)
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [])
-    monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
+    monkeypatch.setattr(session_client, "join_or_start", join_or_start)
     return client
 
 
@@ -123,8 +123,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
         return cast(Client, clients[pid])
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
-    monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
-    monkeypatch.setattr(ranks_at_once, "MEET_S", 0.3)
+    monkeypatch.setattr(session_client, "join_or_start", join_or_start)
+    monkeypatch.setattr(all_ranks, "MEET_S", 0.3)
     return clients
 
 

@@ -20,7 +20,7 @@ from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session
 from autobrrr.report.text.verdict_text import live_line, verdict_text
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.sockets.agent_link import AgentLink
+from autobrrr.sidecar.sockets.socket_frames import AgentLink
 from autobrrr_tui.text_rows import plain, row, wrapped
 from support.pages import read_page
 from support.screens import tui
@@ -108,7 +108,6 @@ def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     log = SessionLog(tmp_path_factory.mktemp("log") / "1.jsonl")
     found = tui.snapshot(adds=readable(text), job=tui.job(script=f"<b>{readable(text)}"))
     log.write("snapshot", found)
-    log.close()
     # As somebody else may have written it.
     forged = json.loads(log.path.read_text())
     forged["body"]["adds"] = f"<script>{text}"

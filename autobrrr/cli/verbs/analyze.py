@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_places
-from autobrrr.cli.printed import deliver
+from autobrrr.cli.printed import check_places, deliver
 from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
@@ -40,7 +39,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from autobrrr.report.pages.trace_page import trace_page
+    from autobrrr.trace.gap_lane import gap_lane
     from autobrrr.trace.reading.trace_source import STANDARD_INPUT, named_traces
+    from autobrrr.trace.step_view import step_view
+    from autobrrr.trace.timeline.trace_steps import find_steps
     from autobrrr.trace.trace_analysis import analyse
 
     sources = named_traces(args.traces)
@@ -53,14 +55,25 @@ def run(args: argparse.Namespace) -> int:
             "--perfetto reads its input twice; standard input can be read only once", "name a file"
         )
     check_places(args.html, args.perfetto)
-    watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
-    many = len(sources) > 1
-    analysis = analyse(
-        sources, watchers.see if watchers.wanted else None, NARRATOR.status if many else _nothing
-    )
+    views: dict[str, list[StepView]] = {}
+    gaps: list[GapLane] = []
+
+    def see(trace: Trace, devices: list[DeviceWork], found: TraceAnalysis) -> None:
+        """Take what the files need of a trace, while it is there."""
+        if args.html:
+            marks = find_steps(trace)
+            views[found.file] = [step_view(device, marks) for device in devices]
+        if args.perfetto:
+            gaps[:] = [gap_lane(device) for device in devices]
+
+    status = NARRATOR.status if len(sources) > 1 else _nothing
+    analysis = analyse(sources, see if args.html or args.perfetto else None, status)
     if args.perfetto:
-        watchers.write_lanes(Path(args.perfetto), sources[0])
-    deliver(args, analysis, trace_page(analysis, {}), trace_page(analysis, watchers.views))
+        from autobrrr.report import perfetto_export
+
+        perfetto_export.write(Path(args.perfetto), sources[0], gaps)
+        narrate(f"wrote {args.perfetto}: open it at ui.perfetto.dev")
+    deliver(args, analysis, trace_page(analysis, {}), trace_page(analysis, views))
     if not args.html and not args.json:
         NARRATOR.next_step(f"autobrrr analyze {shlex.join(args.traces)} --html trace.html   (the timeline)")
     return 0
@@ -77,37 +90,6 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
     found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
     deliver(args, found, comparison_page(found))
     return 0
-
-
-class _Watchers:
-    """Takes what the exports need of each trace, while it is there."""
-
-    def __init__(self, *, page: bool, lanes: bool) -> None:
-        self._page = page
-        self._lanes = lanes
-        self.views: dict[str, list[StepView]] = {}
-        self._gaps: list[GapLane] = []
-
-    @property
-    def wanted(self) -> bool:
-        return self._page or self._lanes
-
-    def see(self, trace: Trace, devices: list[DeviceWork], found: TraceAnalysis) -> None:
-        from autobrrr.trace.gap_lane import gap_lane
-        from autobrrr.trace.step_view import step_view
-        from autobrrr.trace.timeline.trace_steps import find_steps
-
-        if self._page:
-            marks = find_steps(trace)
-            self.views[found.file] = [step_view(device, marks) for device in devices]
-        if self._lanes:
-            self._gaps = [gap_lane(device) for device in devices]
-
-    def write_lanes(self, target: Path, source: TraceFile) -> None:
-        from autobrrr.report import perfetto_export
-
-        perfetto_export.write(target, source, self._gaps)
-        narrate(f"wrote {target}: open it at ui.perfetto.dev")
 
 
 def _nothing(line: str) -> None:

@@ -15,16 +15,13 @@ from dataclasses import replace
 import msgspec
 
 from autobrrr.attach import door
-from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
-from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
-from autobrrr.client.all_ranks import together
+from autobrrr.cli.verb_arguments import add_target, duration_s, one_pid, session_options
+from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, together
 from autobrrr.client.each_rank import RanksOutcome, entered
-from autobrrr.client.joined_session import open_session
-from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import Client, left_behind
+from autobrrr.client.session_client import Client, left_behind, open_session
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.machine import procfs
 from autobrrr.records import Diagnosis, to_json
@@ -105,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
     say = say_of if launched else (lambda rank: narrate)
-    ranks = entered(launched or [pid], options, say, foreground=args.foreground)
+    ranks = entered(launched or [pid], options, say, owned=args.foreground)
     say_failures(ranks)
     clients = ranks.done
     try:
@@ -207,16 +204,10 @@ def _on_screen(
 def _words_of(args: argparse.Namespace) -> list[str]:
     """This command again, for a process that serves one browser."""
     flags = [name for name in ("readonly", "outside", "probe", "no_probe") if getattr(args, name)]
-    named = [
-        f"--{name.replace('_', '-')}={value}"
-        for name, value in (
-            ("for", None if args.for_s is None else f"{args.for_s:f}s"),
-            ("recipe", os.path.abspath(args.recipe) if args.recipe else None),
-            ("metrics", args.metrics),
-        )
-        if value
-    ]
-    return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *named]
+    words = ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags)]
+    words += [] if args.for_s is None else [f"--for={args.for_s:f}s"]
+    words += [f"--recipe={os.path.abspath(args.recipe)}"] if args.recipe else []
+    return words + ([f"--metrics={args.metrics}"] if args.metrics else [])
 
 
 def _farewell(

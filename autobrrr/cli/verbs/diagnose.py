@@ -9,11 +9,10 @@ import argparse
 from typing import get_args
 
 from autobrrr.attach import door
-from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import columns, show
-from autobrrr.cli.verb_arguments import add_target, one_pid, session_options, wanted_probing
+from autobrrr.cli.verb_arguments import add_target, duration_s, one_pid, session_options, wanted_probing
 from autobrrr.client.all_ranks import together
 from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
@@ -57,15 +56,10 @@ def run(args: argparse.Namespace) -> int:
         probe_again=wanted_probing(args) if args.probe or args.no_probe else None,
     )
     launched = ranks_of(pid)
-    if launched:
-        return _run_all(args, options, launched)
-    _show(args, diagnosed_rank(pid, options, narrate, NARRATOR.status))
-    return EXIT_DONE
-
-
-def _run_all(args: argparse.Namespace, options: DiagnosisOptions, pids: list[int]) -> int:
-    """The same for every rank of a launcher; on top the one that the others wait for."""
-    outcome = diagnosed_ranks(pids, options, say_of, doing_of)
+    if not launched:
+        _show(args, diagnosed_rank(pid, options, narrate, NARRATOR.status))
+        return EXIT_DONE
+    outcome = diagnosed_ranks(launched, options, say_of, doing_of)
     say_failures(outcome)
     _show(args, together(list(outcome.done.values()), outcome.missing), ranks_of_launcher=True)
     return outcome.exit_code(EXIT_DONE)

@@ -1,20 +1,29 @@
-"""`autobrrr ls`: training jobs of this machine, which of them are attached, which could be."""
+"""`autobrrr ls`: training jobs of this machine, which of them are attached, which could be.
+
+As root it lists the jobs of other users: each user's by `ls` in a process that has become that user. What a
+user's file systems do to whoever looks holds up that process, which is given up on.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import msgspec
 
+from autobrrr import own_modules
 from autobrrr.attach import door, job_listing
+from autobrrr.attach.job_python import run_bounded
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
-from autobrrr.client import other_users
-from autobrrr.client.session_client import answers
+from autobrrr.client.session_client import under_way
 from autobrrr.errors import AutobrrrError
+from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
@@ -22,14 +31,20 @@ from autobrrr.report.text.next_step import after_listing
 from autobrrr.report.text_table import text_table
 from autobrrr.sidecar.sockets.session_socket import passed_over
 
+USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes
+ANSWER_S = 15.0
+AT_ONCE = 8
+HEADINGS = ("PID", "USER", "RANK", "TORCH", "CPU", "RSS", "AGE", "STATE", "SCRIPT")
+RIGHT = (4, 5, 6)  # columns of figures
+
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    if other_users.USER_OF in os.environ:
-        door.go_through(int(os.environ.pop(other_users.USER_OF)))
+    if USER_OF in os.environ:
+        door.go_through(int(os.environ.pop(USER_OF)))
     lines = jobs()
     for line in passed_over():
         narrate(line)
@@ -50,7 +65,7 @@ def _say_shut(lines: list[JobLine]) -> None:
 
 def jobs() -> list[JobLine]:
     """The training jobs of this machine as they are now."""
-    others = other_users.OtherUsers()
+    others = OtherUsers()
     found = [_line(each) for each in job_listing.find(left=others.take)]
     lines = sorted([*found, *others.listed()], key=lambda line: line.pid)
     attached: dict[str, list[int]] = {}
@@ -59,10 +74,6 @@ def jobs() -> list[JobLine]:
             attached.setdefault(line.job, []).append(line.pid)
     slow = _slowest([pids for pids in attached.values() if len(pids) > 1])
     return [msgspec.structs.replace(line, slowest=slow.get(line.pid)) for line in lines]
-
-
-HEADINGS = ("PID", "USER", "RANK", "TORCH", "CPU", "RSS", "AGE", "STATE", "SCRIPT")
-RIGHT = (4, 5, 6)  # columns of figures
 
 
 def table(lines: list[JobLine], width: int | None = None) -> str:
@@ -93,7 +104,7 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 def _line(found: JobLine) -> JobLine:
     with suppress(AutobrrrError):
-        if answers(found.pid):
+        if under_way(found.pid):
             return msgspec.structs.replace(found, attached=True, attachable=True, why=None)
     return found
 
@@ -112,3 +123,40 @@ def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
             known = [(line.pid, line.slowest) for line in lines]
             slow.update({pid: late for pid, late in known if pid is not None and late is not None})
     return slow
+
+
+class OtherUsers:
+    """Collects what may be their jobs, by user."""
+
+    def __init__(self) -> None:
+        self._pids: dict[int, list[int]] = {}
+
+    def take(self, pid: int) -> bool:
+        """Whether it is somebody else's, and not for root to look at."""
+        real = kernel_text.number([*procfs.status(pid).get("Uid", "").split(), ""][0])
+        if os.geteuid() != 0 or not real:
+            return False
+        self._pids.setdefault(real, []).append(pid)
+        return True
+
+    def listed(self) -> list[JobLine]:
+        """The jobs among them."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [line for lines in pool.map(_of_user, self._pids.values()) for line in lines]
+
+
+def _of_user(pids: Sequence[int]) -> list[JobLine]:
+    try:
+        done = run_bounded(
+            own_modules.command("autobrrr", "ls", "--json"),
+            input=b"",
+            timeout=ANSWER_S,
+            env={**own_modules.environment(), USER_OF: str(pids[0])},
+            cwd="/",
+        )
+        found = msgspec.convert(json.loads(done.stdout)["jobs"], list[JobLine])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        rest = dict.fromkeys(("script", "rank", "torch"), None) | {"attached": False, "attachable": False}
+        why = "it can't be looked at: its user's files don't answer"
+        return [msgspec.convert({"pid": pid, "why": why, **rest}, JobLine) for pid in pids]
+    return [line for line in found if line.pid in pids]

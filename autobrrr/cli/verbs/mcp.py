@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "stdin or stdout is closed, over which a client is served", "let the client start autobrrr mcp"
         )
+    import anyio
     from mcp.server import MCPServer
     from mcp_types import ToolAnnotations
 
@@ -53,28 +54,16 @@ def run(args: argparse.Namespace) -> int:
     for tool in (*READING, *((*LOOKING, *CHANGING) if args.allow else ())):
         hints = ToolAnnotations(read_only_hint=tool in READING, destructive_hint=tool in CHANGING)
         server.tool(structured_output=False, annotations=hints)(_answering(tool))
+    # Where the client has closed its end before it was answered.
+    gone = (BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError)
     try:
         server.run("stdio")
+    except gone:
+        pass
     except Exception as error:
-        if not all(isinstance(each, _gone()) for each in _leaves(error)):
+        if not hasattr(error, "split") or error.split(gone)[1] is not None:  # of a group of errors
             raise
     return EXIT_DONE
-
-
-def _gone() -> tuple[type[Exception], ...]:
-    """What is raised where the client has closed its end before it was answered."""
-    import anyio
-
-    return BrokenPipeError, anyio.BrokenResourceError, anyio.ClosedResourceError
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors of a group of errors, or that error."""
-    within: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-    for each in within:
-        yield from _leaves(each)
-    if not within:
-        yield error
 
 
 def _answering(tool: Callable[..., Any]) -> Callable[..., Any]:

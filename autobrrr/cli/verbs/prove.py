@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import os
 import re
-import shlex
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr import paths
-from autobrrr.cli.durations import duration_s
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import deliver
+from autobrrr.cli.printed import check_places, deliver, write_file
+from autobrrr.cli.verb_arguments import duration_s, last_words_said, words_of
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +80,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-
     gate = None if args.gate is None else _gate(args.gate)
     check_places(args.markdown, args.junit, args.html)
     if args.for_s < LEAST_S:
@@ -119,10 +116,9 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
         ask = partial(Question, allowed=allowed, gate=gate, budget_ns=int(args.for_s * 1e9))
         question = _question(args, factory, Path(place), ask)
         try:
-            return prove(question, factory, _say_stage)
-        except Unmeasurable as refusal:
-            for line in refusal.ending.lines:
-                narrate(f"  | {line}")
+            with last_words_said():
+                return prove(question, factory, _say_stage)
+        except Unmeasurable:
             if args.git is not None:
                 narrate("files that are not tracked are in neither revision: name them by an absolute path")
             raise
@@ -149,7 +145,7 @@ def _question(args: argparse.Namespace, factory: TrialFactory, place: Path, ask:
     if ways[0]:
         if args.before is None or args.after is None or args.command:
             raise UsageError("--before CMD and --after CMD go together, without a command behind --")
-        words = [_words("--before", args.before), _words("--after", args.after)]
+        words = [words_of("--before", args.before), words_of("--after", args.after)]
         return ask(before=_launch(words[0], factory), after=_launch(words[1], factory))
     if not args.command:
         raise UsageError("no command is given", "autobrrr prove --recipe FILE -- python train.py")
@@ -168,13 +164,6 @@ def _question(args: argparse.Namespace, factory: TrialFactory, place: Path, ask:
         repository=base.top,
         names=(base.name, head.name),
     )
-
-
-def _words(flag: str, command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"{flag}: not a command: {error}") from None
 
 
 def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:

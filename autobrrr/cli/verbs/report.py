@@ -8,8 +8,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_places, write_file
-from autobrrr.cli.printed import columns, deliver, show
+from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
@@ -57,19 +56,19 @@ def run(args: argparse.Namespace) -> int:
 
         show_screen(past_session(args.session))
         return EXIT_DONE
+    file = session_file(args.session)
+    found = past(file)
     if args.html is not None:
         from autobrrr.report.html.page_template import page_html
 
-        write_file(args.html, page_html(session_page(past(session_file(args.session)))), failure=UsageError)
-        if not args.json:
-            print(args.html)
-            return EXIT_DONE
+        write_file(args.html, page_html(session_page(found)), failure=UsageError)
     if args.json:
-        print(to_json(past(session_file(args.session)).data))
-        return EXIT_DONE
-    file = session_file(args.session)
-    show(f"{page_text(session_page(past(file)), columns())}\n\nlog: {file}")
-    NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
+        print(to_json(found.data))
+    elif args.html is not None:
+        print(args.html)
+    else:
+        show(f"{page_text(session_page(found), columns())}\n\nlog: {file}")
+        NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
     return EXIT_DONE
 
 

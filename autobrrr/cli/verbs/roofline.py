@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import time
 
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR
-from autobrrr.cli.output_file import check_places
-from autobrrr.cli.printed import deliver
+from autobrrr.cli.printed import check_places, deliver
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.quantities import share
 
@@ -43,20 +41,14 @@ def run(args: argparse.Namespace) -> int:
     device = args.device or default_device()
     if not DEVICE.fullmatch(device):
         raise UsageError(f"--device {device} is not a device", "write cpu, cuda or cuda:1")
-    if args.threads is not None and args.threads < 1:
-        raise UsageError(
-            f"--threads {args.threads} is too few", "write 1 or more; leave it out for all cores"
-        )
     check_places(args.html)
     machine = read_machine()
     most = max(machine.cores, len(os.sched_getaffinity(0)))
-    if args.threads is not None and args.threads > most:
-        raise UsageError(
-            f"--threads {args.threads} is more than the {most} cores of this machine",
-            "leave it out for all cores",
-        )
+    if args.threads is not None and not 1 <= args.threads <= most:
+        why = f"--threads {args.threads} is not from 1 to {most}, the cores of this machine"
+        raise UsageError(why, "leave it out for all cores")
     request = RooflineRequest(device=device, threads=args.threads or machine.cores, flame=args.flame)
-    found = roofline(request, paths.cache_dir(), machine, _Progress().show, again=args.again)
+    found = roofline(request, paths.cache_dir(), machine, _progress, again=args.again)
     deliver(args, found, roofline_page(found))
     if args.json:
         return EXIT_DONE
@@ -67,17 +59,5 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-class _Progress:
-    """Which experiment runs, and how long all of them take at the speed of those that are done."""
-
-    def __init__(self) -> None:
-        self._began_s: float | None = None
-        self._began_share = 0.0
-
-    def show(self, title: str, done_share: float) -> None:
-        now_s = time.monotonic()
-        if self._began_s is None:
-            self._began_s, self._began_share = now_s, done_share
-        done = done_share - self._began_share
-        left_s = (now_s - self._began_s) * (1 - done_share) / done if done > 0 else None
-        NARRATOR.status(f"{share(done_share):>6}  {title}", left_s, subject=title)
+def _progress(title: str, done_share: float) -> None:
+    NARRATOR.status(f"{share(done_share):>6}  {title}", subject=title)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
-from autobrrr.cli.terminal_screen import SHIPPED, past_session, wants_screen
+from autobrrr.cli.terminal_screen import SHIPPED, live_source, past_session, wants_screen
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -28,18 +29,11 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
 
     from autobrrr.cli.verbs.ls import jobs
-    from autobrrr_tui.sources.live_source import LiveSource
-    from autobrrr_tui.sources.rank_sources import Siblings
 
-    options = SessionOptions(readonly=args.readonly)
+    def opened(pid: int, on_wait: Callable[[str], None]) -> Client:
+        client = join_or_start(pid, SessionOptions(readonly=args.readonly), on_wait=on_wait)
+        client.own(False)  # it goes on when the screen is left, whoever has started it
+        return client
 
-    def opened(pid: int) -> Callable[[Callable[[str], None]], Client]:
-        def joined(on_wait: Callable[[str], None]) -> Client:
-            client = join_or_start(pid, options, on_wait=on_wait)
-            client.own(False)  # it goes on when the screen is left, whoever has started it
-            return client
-
-        return joined
-
-    show_top(jobs, lambda pid: LiveSource(pid, opened(pid), readonly=args.readonly, siblings=Siblings(jobs)))
+    show_top(jobs, lambda pid: live_source(pid, partial(opened, pid), readonly=args.readonly))
     return EXIT_DONE

@@ -24,7 +24,7 @@ from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import FrameSamples, JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
-from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 
 # Every step shows what it holds, at up to 1 % of the time, alike on both sides of a comparison.
 CLOSE: Mapping[str, int] = EVERY_STEP

@@ -1,6 +1,6 @@
 """Starts the sidecar of a job as a process of its own, and waits until it says how that went.
 
-The other end of the pipe is `daemonize.Announcement`.
+The other end of the pipe is `sidecar.__main__.Announcement`.
 """
 
 from __future__ import annotations
@@ -11,34 +11,24 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict
 
 from autobrrr import own_modules
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.errors import OF_ERRORS, AutobrrrError
-from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
+from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import SessionTarget
 
 
-def start(
-    target: SessionTarget,
-    options: SessionOptions,
-    *,
-    foreground: bool,
-    owned: bool,
-    on_wait: Callable[[str], None],
-) -> bool:
+def start(target: SessionTarget, options: SessionOptions, on_wait: Callable[[str], None]) -> bool:
     """Start a sidecar and wait until it is ready; false where another serves the job.
 
-    Args:
-        foreground: It ends with this process.
-        owned: It ends unless a client soon asks to own the session.
+    It ends unless a client soon owns the session, or tells it to stay.
 
     Raises:
         AutobrrrError: what kept the sidecar from entering the job.
     """
-    order = SidecarOrder(options=options, foreground=foreground, owned=owned)
-    with _starting(target.pid, order) as announcements:
+    with _starting(target.pid, options) as announcements:
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -54,20 +44,19 @@ def start(
 
 
 @contextmanager
-def _starting(pid: int, order: SidecarOrder) -> Iterator[Iterator[str]]:
+def _starting(pid: int, options: SessionOptions) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
     tracer = kept_tracer.link_for(pid)
     tracer_fd = None if tracer is None else tracer.fileno()
-    given = replace(order, ready_fd=writer, tracer_fd=tracer_fd)
-    command = own_modules.command("autobrrr.sidecar", str(pid), given.word())
-    hidden = not order.foreground or tracer is not None  # root's terminal is root's
+    order = {"options": asdict(options), "ready_fd": writer, "tracer_fd": tracer_fd}
+    command = own_modules.command("autobrrr.sidecar", str(pid), json.dumps(order))
     with os.fdopen(reader) as lines:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if hidden else None,
+                stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=environment(),
                 pass_fds=[fd for fd in (writer, tracer_fd) if fd is not None],

@@ -1,17 +1,20 @@
-"""All that a session has measured so far, in the form in which it came.
+"""All that a session has measured so far, in the form in which it came, and what its machine could do.
 
-In: events of the agent, ring records, host samples. Out: `Measurements` for the judge.
+In: events of the agent, ring records, host samples, cached peaks. Out: `Measurements` for the judge.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
 from autobrrr.machine.device_poller import Poller
+from autobrrr.machine.processors import fault_cost_ns, multiplies_bf16
+from autobrrr.machine.procfs import PROC
 from autobrrr.records import (
     AgentCost,
     Anatomy,
@@ -28,10 +31,50 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import MEASURED
 from autobrrr.records.record_base import as_record
+from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.session.calibrations import Calibrations
-from autobrrr.sidecar.session.step_history import Buckets
-from autobrrr.sidecar.session.step_window import StepWindow
+from autobrrr.sidecar.session.step_window import Buckets, StepWindow
+
+PeaksOf = Callable[[int, str | None, Path], MeasuredPeaks | None]
+
+
+def _kept(threads: int, torch: str | None, cache: Path) -> MeasuredPeaks | None:
+    """What was measured with the job's torch, else with our own."""
+    found = None if torch is None else quick_peaks(threads, cache, measure=False, version=torch)
+    return found or quick_peaks(threads, cache, measure=False)
+
+
+class Calibrations:
+    """Looks things up once each.
+
+    Args:
+        cache: `paths.cache_dir()`.
+        peaks_of: Cached peaks at a number of threads, of a torch.
+        fault_ns: Measures the cost of a page fault.
+        proc: Where `/proc` lies.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        peaks_of: PeaksOf = _kept,
+        fault_ns: Callable[[], float | None] = fault_cost_ns,
+        proc: Path = PROC,
+    ) -> None:
+        self._cache, self._peaks_of = cache, peaks_of
+        self._peaks: MeasuredPeaks | None = None
+        self.fault_ns = fault_ns()
+        self.bf16 = multiplies_bf16(proc)
+
+    def peaks(self, threads: int | None, torch: str | None) -> MeasuredPeaks | None:
+        """Peaks of the job's torch at so many threads, once the cache has them; better ones later."""
+        if threads is None or threads < 1:
+            return None
+        known = self._peaks
+        if known is None or known.threads != threads or known.is_disturbed:
+            known = self._peaks = self._peaks_of(threads, torch, self._cache)
+        return known
+
 
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 LATELY = 3  # samples of the host

@@ -24,12 +24,11 @@ from autobrrr.records import (
     TracedSteps,
     Verdict,
 )
-from autobrrr.sidecar.process.rank_lock import Waiting
 from autobrrr.sidecar.process.session_options import Probing
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
-from autobrrr.sidecar.session.step_intake import StepIntake
-from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard
+from autobrrr.sidecar.session.step_intake import StepIntake, Waiting
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 
 SECOND_NS = 1_000_000_000
 FEW_STEPS = 4  # before the first traced one
@@ -76,7 +75,7 @@ class MeasurementSequence:
     """
 
     def __init__(self, findings: Collected, intake: StepIntake, clock_ns: Callable[[], int]) -> None:
-        self.agent: AgentPort | None = None
+        self.agent: AgentLink | None = None
         self.expect_replay: Callable[[bool], None] = lambda soon: None
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
@@ -101,7 +100,7 @@ class MeasurementSequence:
     def _now_ns(self) -> int:
         return self._clock_ns()
 
-    def begin(self, agent: AgentPort) -> None:
+    def begin(self, agent: AgentLink) -> None:
         """The agent is in."""
         self.agent, self._since_ns = agent, self._now_ns
 

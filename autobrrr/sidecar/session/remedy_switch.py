@@ -7,31 +7,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
+from autobrrr.records import Record
 from autobrrr.records.record_base import as_record
-from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks
+from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.records.wire_answers import ActiveRemedy
-from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard, said
-
-MOST_LOST = 1024
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard, said
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Switched:
+class Switched(Record, frozen=True, kw_only=True):
     """What became of a command: `why` is None where it was done."""
 
     why: str | None = None
     code: RefusalCode | None = None  # of the refusal
     token: int | None = None
     seq: int | None = None  # first step with (or without) the remedy
-    cls: str | None = None
+    class_: str | None = msgspec.field(name="class", default=None)
     log: str = ""  # where ranks that switch together share what they agree on
-    peaks: MemoryPeaks = NO_PEAKS  # of a revert: while the remedy was on
+    host_peak_bytes: int | None = None  # of a revert: while the remedy was on
+    device_peak_bytes: int | None = None
+
+    @property
+    def peaks(self) -> MemoryPeaks:
+        """Of a revert."""
+        return MemoryPeaks(host_bytes=self.host_peak_bytes, device_bytes=self.device_peak_bytes)
 
 
 OnSwitched = Callable[[Switched], None]
@@ -40,7 +43,7 @@ OnSwitched = Callable[[Switched], None]
 class RemedySwitch:
     """All remedies of one session."""
 
-    def __init__(self, agent: AgentPort) -> None:
+    def __init__(self, agent: AgentLink) -> None:
         self._agent = agent
         self.on: dict[int, ActiveRemedy] = {}
         self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
@@ -69,7 +72,7 @@ class RemedySwitch:
         def replied(reply: Heard) -> None:
             switched = _switched(reply)
             if switched.why is None and switched.token is not None:
-                token, cls = switched.token, switched.cls
+                token, cls = switched.token, switched.class_
                 reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
                 self.on[token] = ActiveRemedy(
                     token=token, remedy=remedy, options=dict(options), class_=cls, reach=reach
@@ -110,7 +113,7 @@ class RemedySwitch:
     def lose(self, event: Heard) -> str | None:
         """The agent says that one is off, or can't be taken off; returns a sentence about it."""
         token, why = event.get("token"), said(event, "why")
-        if not isinstance(token, int) or len(self.lost) >= MOST_LOST:
+        if not isinstance(token, int):
             return None
         applied = self.on.pop(token, None)
         self.lost[token] = why
@@ -120,18 +123,7 @@ class RemedySwitch:
 def _switched(reply: Heard) -> Switched:
     if reply.get("ok") is not True:
         return Switched(why=said(reply, "why", "refused without a reason"), code=code_of(reply))
-    token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
-    host, device = (reply.get(key) for key in ("host_peak_bytes", "device_peak_bytes"))
-    return Switched(
-        token=token if isinstance(token, int) else None,
-        seq=seq if isinstance(seq, int) else None,
-        cls=cls if isinstance(cls, str) else None,
-        log=said(reply, "log", ""),
-        peaks=MemoryPeaks(
-            host_bytes=host if isinstance(host, int) else None,
-            device_bytes=device if isinstance(device, int) else None,
-        ),
-    )
+    return as_record(reply, Switched)
 
 
 def code_of(reply: Heard) -> RefusalCode:

@@ -4,15 +4,13 @@ In: the ring's file descriptor. Out: numpy structured arrays of the records that
 that was overtaken says how many records it has lost. A step whose time on a device is not known yet is not
 read, and nothing after it: whoever gets a record gets it whole.
 
-The file comes out of the job, which may be hostile: it must be memory that can't shrink, and it is read,
-never mapped, so that nothing which is done to it can end this process.
+The file comes out of the job: it is read, never mapped, so that nothing which is done to it can end this
+process.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +33,7 @@ def representative(records: Records) -> Records:
     return kept
 
 
-# Of linux/fcntl.h; not every Python names them.
-_GET_SEALS, _SEAL_SHRINK = 1034, 0x2
 MOST_CAPACITY = 1 << 16
-MOST_SEQ = 1 << 48
-MOST_NS = 1 << 62
 
 
 class NoRing(CannotAttach):
@@ -60,7 +54,7 @@ class RingReader:
     """
 
     def __init__(self, fd: int) -> None:
-        length = _sealed_bytes(fd)
+        length = os.fstat(fd).st_size
         if length < ring_layout.HEADER_BYTES:
             raise NoRing(f"has only {length} bytes")
         try:
@@ -82,11 +76,6 @@ class RingReader:
         self._fd = os.dup(fd)
         self._next = 0
         self.lost = 0  # records overwritten before they were read
-        try:
-            self._copy(0, self._capacity)  # before a session begins that it would end at once
-        except NoRing:
-            self.close()
-            raise
 
     @property
     def steps(self) -> int:
@@ -97,7 +86,7 @@ class RingReader:
         """Copies of the records since the last call, oldest first. Never waits.
 
         Raises:
-            NoRing: it holds what no agent writes.
+            NoRing: it can't be read any more.
         """
         if self._fd < 0:
             return NO_RECORDS
@@ -129,7 +118,7 @@ class RingReader:
             self._fd = -1
 
     def _look(self, begin: int, end: int) -> Records:
-        """The records of these slots as they are now: a first look, to see which are written."""
+        """The records of these slots as they are now."""
         wanted = (end - begin) * RECORD.itemsize
         try:
             raw = os.pread(self._fd, wanted, ring_layout.HEADER_BYTES + begin * RECORD.itemsize)
@@ -138,16 +127,6 @@ class RingReader:
         if len(raw) < wanted:
             raise NoRing("ends before its last record")
         records: Records = np.frombuffer(raw, dtype=RECORD)
-        if int(records["seq"].max(initial=0)) >= MOST_SEQ:
-            raise NoRing("counts steps that no job has made")
-        return records
-
-    def _copy(self, begin: int, end: int) -> Records:
-        """The records of slots that were written before."""
-        records = self._look(begin, end)
-        for name in ("start_ns", "end_ns", "own_ns", "device_ns"):
-            if len(records) and not bool(((records[name] > -MOST_NS) & (records[name] < MOST_NS)).all()):
-                raise NoRing("holds times that no clock shows")
         return records
 
     def _overtaken(self) -> bool:
@@ -183,23 +162,9 @@ class RingReader:
                 known = seen["device_ns"] != ring_layout.AWAITED
                 fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0) & known
                 count = len(fits) if fits.all() else int(fits.argmin())
-                parts.append(self._copy(at, at + count))
+                parts.append(self._look(at, at + count))
                 expected += count
                 if count < upto - at:
                     return np.concatenate(parts)
                 at = upto
         return np.concatenate(parts)
-
-
-def _sealed_bytes(fd: int) -> int:
-    """The size of a file in memory that can't shrink."""
-    try:
-        seals = fcntl.fcntl(fd, _GET_SEALS)  # first: of memory all else can be asked without a wait
-    except OSError:  # a file on a disk, or one that was not opened
-        raise NoRing("is no file in memory") from None
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        raise NoRing("is no file in memory")
-    if not seals & _SEAL_SHRINK:
-        raise NoRing("could be cut off by the job at any time")
-    return found.st_size

@@ -6,7 +6,6 @@ snapshots, commands. Never waits and knows no sockets: the event loop calls it, 
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
+from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.readable import readable
 from autobrrr.records import (
@@ -39,13 +39,13 @@ from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
-from autobrrr.sidecar.session.ring_reader import NoRing
+from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import Chronicle, SessionLog
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
-from autobrrr.sidecar.session.step_intake import HostSource, Ring, StepIntake
+from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.session.window_reader import Read, told_window
-from autobrrr.sidecar.sockets.agent_link import LINK_LOST, AgentPort, Heard, said
+from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
@@ -79,7 +79,7 @@ class Session:
         pid: int,
         options: SessionOptions,
         *,
-        device: HostSource,
+        device: HostDevice,
         journal: SessionLog,
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -101,12 +101,12 @@ class Session:
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
         self.course = MeasurementSequence(self.findings, self.intake, clock_ns)
         self._state: State | None = State.ATTACHING  # None: where the course stands
-        self._agent: AgentPort | None = None
+        self._agent: AgentLink | None = None
         self._journal, self._alive = journal, alive
-        self._clock_ns, self._own_cpu_ns = clock_ns, own_cpu_ns
+        self._clock_ns, self.own_cpu_ns = clock_ns, own_cpu_ns
         self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
-        self._judgement: Judgement = judge(self.findings.measurements(0))
+        self.judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns, self._judged_steps = self._began_ns - JUDGE_EVERY_NS, self.findings.window.standing
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
@@ -114,12 +114,12 @@ class Session:
         self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
-        self._compared: RanksCompared | None = None  # the ranks of the job, as it is now
+        self.compared: RanksCompared | None = None  # the ranks of the job, as it is now
         self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []
         self._keeps = False  # what is on stays on after the detach
         self._on_before: list[str] = []  # remedies, as the tuning began
-        self._trials: dict[tuple[str, str], Trial] = {}  # the latest, by remedy and options
+        self.trials: dict[tuple[str, str], Trial] = {}  # the latest, by remedy and options
         self._awaited: str | None = None  # what keeps the job from the step that ends a detach
 
     @property
@@ -134,11 +134,11 @@ class Session:
     def decided(self) -> bool:
         """Whether there is something to say: a regime, or everything has been measured."""
         measured = self.findings.options.outside or self.course.finished
-        return measured or self._judgement.verdict.regime != "unknown"
+        return measured or self.judgement.verdict.regime != "unknown"
 
     # What happens to it
 
-    def entered(self, agent: AgentPort, ring: Ring, facts: JobFacts, attach: Attach) -> None:
+    def entered(self, agent: AgentLink, ring: RingReader, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
         self._agent, self.intake.ring, self.active = agent, ring, RemedySwitch(agent)
         self.findings.know(facts)
@@ -160,6 +160,9 @@ class Session:
         now_ns = self._clock_ns()
         if self._state is State.ENDED:
             return
+        if not self._alive():  # asked each time: its children may hold the agent's link
+            self.job_ended()
+            return
         self._look(now_ns)
         if self.ending is not None:  # that look ended it
             return
@@ -170,7 +173,7 @@ class Session:
             self._detaching(now_ns)
         elif self._state is None and self._agent is not None:
             before = self.course.state
-            self.course.step(self._judgement.verdict)
+            self.course.step(self.judgement.verdict)
             self._stale = self._stale or self.course.state is not before
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
         if due and self._state is None and not self._verdict_stands:
@@ -180,28 +183,21 @@ class Session:
 
     def on_event(self, event: Heard) -> None:
         """One event of the agent."""
-        name = str(event.get("event"))
+        name, told, fd = str(event.get("event")), event.get("recorded"), event.get("fd")
+        file = fd if isinstance(fd, int) else None
         try:
             if name == "window" and self.read_window is not None:
-                fd = event.get("fd")
-                self.read_window(told_window(event), fd if isinstance(fd, int) else None, self._took_window)
+                self.read_window(told_window(event), file, self._took_window)
                 return
             if name == "recorded" and self.replay is not None:
-                told, fd = event.get("recorded"), event.get("fd")
                 self.findings.replaying = True
-                self.replay(
-                    told if isinstance(told, dict) else {},
-                    fd if isinstance(fd, int) else None,
-                    self._took_replay,
-                )
+                self.replay(told if isinstance(told, dict) else {}, file, self._took_replay)
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
-            if isinstance(fd := event.get("fd"), int):  # of a window that nobody reads
-                os.close(fd)
             if name not in self._odd_events:  # once is enough
                 self._odd_events.add(name)
-                self._note(f"the agent's event {name} can't be read: {error}")
+                self.note(f"the agent's event {name} can't be read: {error}")
             return
         if measured:
             if name == "anatomy" and self.findings.anatomy is not None and self.findings.anatomy.train_tid:
@@ -212,12 +208,12 @@ class Session:
         elif name == "remedy_lost" and self.active is not None:
             text = self.active.lose(event)
             if text is not None:
-                self._note(text)
+                self.note(text)
                 self._look_at_changed_job()
         elif name == "together" and self.active is not None:
             self.active.as_told(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
-            self._note(f"another rank has switched all ranks; applied: {on}", "switch")
+            self.note(f"another rank has switched all ranks; applied: {on}", "switch")
             self._look_at_changed_job()
             self.course.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "awaits" and self._state is State.DETACHING:
@@ -263,7 +259,7 @@ class Session:
             self._stale = True
 
     def _look_at_changed_job(self) -> None:
-        self._compared, self._changed_since = None, True
+        self.compared, self._changed_since = None, True
         if self._state is None:
             self.course.changed()
             self._stale = True
@@ -280,10 +276,10 @@ class Session:
         self._changed_since = False
         return None if self.course.compare(for_ns, on_done) else "another comparison is under way"
 
-    def take_comparison(self, compared: RanksCompared) -> None:
+    def take_comparison(self, found: RanksCompared) -> None:
         """What a client has made of the steps of all ranks; it holds until the job is changed."""
         if not self._changed_since:
-            self._compared = compared
+            self.compared = found
 
     def apply(
         self,
@@ -350,7 +346,7 @@ class Session:
     def record(self, result: Trial | Tuning | Reverted) -> None:
         """The tuner has a result."""
         if isinstance(result, Trial):
-            self._trials[result.remedy, str(result.options)] = result
+            self.trials[result.remedy, str(result.options)] = result
         self._journal.write(entry_of(result), result)
 
     def end_tuning(self) -> None:
@@ -361,7 +357,7 @@ class Session:
                 changed = self.active.names != self._on_before
                 self.course.tuned(changed=changed)
                 if changed:
-                    self._compared, self._changed_since = None, True
+                    self.compared, self._changed_since = None, True
             if self._agent is not None and self._sees_each_step:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
@@ -382,22 +378,20 @@ class Session:
         else:
             self._agent.command("detach", self._took_detach, keep=keep)
 
+    @property
+    def elapsed_ns(self) -> int:
+        """Since it began."""
+        return self._clock_ns() - self._began_ns
+
+    @property
+    def steps(self) -> int | None:
+        """Steps since attach; None where no step can be seen."""
+        ring = self.intake.ring
+        return None if ring is None else 0 if self._judged_steps == "none" else ring.steps
+
     def snapshot(self) -> Diagnosis:
         """The session at this moment."""
-        ring = self.intake.ring
-        steps = None if ring is None else 0 if self._judged_steps == "none" else ring.steps
-        return snapshot(
-            self.findings.measurements(self._clock_ns() - self._began_ns),
-            self._judgement,
-            attach=self.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None),
-            steps=steps,
-            state=self.state,
-            activity=self.activity,
-            active=self.active.names if self.active is not None else [],
-            own_cpu_ns=self._own_cpu_ns(),
-            compared=self._compared,
-            trials=self._trials.values(),
-        )
+        return snapshot(self)
 
     # Its states, and how it leaves them
 
@@ -413,9 +407,7 @@ class Session:
 
     def _settle_lost_link(self, now_ns: int) -> None:
         """A job that ends, an agent that leaves after a detach, or a link that broke."""
-        if not self._alive():
-            self.job_ended()
-        elif self._state is State.DETACHING:
+        if self._state is State.DETACHING:
             self._end(SessionEnding(kind="detached", why="the agent left"))
         elif self._link_lost_ns is not None and now_ns - self._link_lost_ns > LINK_GRACE_NS:
             self._end(SessionEnding(kind="link lost", why=self._link_lost_why))
@@ -496,7 +488,7 @@ class Session:
     def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
         def done(switched: Switched) -> None:
             if switched.why is None:
-                self._note(text, "switch")
+                self.note(text, "switch")
                 self._look_at_changed_job()
             on_done(switched)
 
@@ -520,13 +512,13 @@ class Session:
     def _judge(self, now_ns: int) -> None:
         self._judged_ns, self._stale = now_ns, False
         self._judged_steps = self.findings.window.standing
-        before = self._judgement.verdict
+        before = self.judgement.verdict
         try:
-            self._judgement = judge(self.findings.measurements(now_ns - self._began_ns))
+            self.judgement = judge(self.findings.measurements(now_ns - self._began_ns))
         except Exception as error:  # noqa: BLE001 - a fault in judging must not end the session
             traceback.print_exc()
-            self._note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
-        verdict = self._judgement.verdict
+            self.note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
+        verdict = self.judgement.verdict
         if _said(verdict) != _said(before):
             verdict = msgspec.structs.replace(verdict, advice=self.snapshot().advice)
             self._journal.write("verdict", verdict)
@@ -541,9 +533,9 @@ class Session:
     def _verdict_stands(self) -> bool:
         """While the job is tuned, and until it is measured anew, what was known of it is not judged again."""
         tuned = self._state is State.TUNING or self.course.shows_job_before
-        return tuned and self._judgement.verdict.limit != "unknown"
+        return tuned and self.judgement.verdict.limit != "unknown"
 
-    def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
+    def note(self, text: str, about: Literal["switch"] | None = None) -> None:
         """A line for all who listen; of a switch, with all remedies that are on."""
         active = self.active.names if about is not None and self.active is not None else None
         line = ActivityLine(text=text, about=about, active=active)

@@ -70,11 +70,6 @@ class SessionLog:
         else:
             self._torn = False
 
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
 
 def log_path(pid: int, state: Path, now_s: float) -> Path:
     """Where the log of a session that begins now lies."""

@@ -1,51 +1,54 @@
-"""One snapshot of a session, as every client sees it: the verdict dressed with the figures.
+"""A session as its clients see it: a snapshot for all, and the details that a screen shows beside it.
 
-In: measurements and the last judgement. Out: `records.Diagnosis`.
+In: measurements and the last judgement; the last tuning. Out: `records.Diagnosis`, `wire_answers.Details`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from autobrrr import recipe
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.memory_parts import memory_parts
 from autobrrr.diagnosis.models.shares import shown_phases
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
-from autobrrr.diagnosis.verdict.judge import Judgement
-from autobrrr.records import Attach, Cost, Diagnosis, GpuSample, RanksCompared, Trial
-from autobrrr.records.tuning_records import after_trials
+from autobrrr.errors import AutobrrrError
+from autobrrr.recipe.recipe_contents import Value
+from autobrrr.records import (
+    Attach,
+    Cost,
+    Diagnosis,
+    ExactnessClass,
+    GpuSample,
+    JobFacts,
+    Reach,
+    Tuning,
+)
+from autobrrr.records.tuning_records import TuneRequest, after_trials
+from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
 from autobrrr.sidecar.session.session_states import State
+from autobrrr.tuner.candidate_space import allowed_classes, candidates
+
+if TYPE_CHECKING:
+    from autobrrr.sidecar.session.session import Session
+    from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 
-def snapshot(
-    measured: Measurements,
-    judgement: Judgement,
-    *,
-    attach: Attach,
-    steps: int | None,
-    state: State,
-    activity: str,
-    active: list[str],
-    own_cpu_ns: int,
-    compared: RanksCompared | None = None,
-    trials: Iterable[Trial] = (),
-) -> Diagnosis:
-    """The session at this moment.
-
-    Args:
-        steps: Steps since attach; None where no step can be seen.
-        active: Names of the remedies that are on.
-        own_cpu_ns: CPU time of the session's own processes.
-        compared: What came of the last comparison of the job's ranks.
-        trials: What remedies have brought, as far as they were tried.
-    """
+def snapshot(session: Session) -> Diagnosis:
+    """The session at this moment."""
+    measured, judgement = session.findings.measurements(session.elapsed_ns), session.judgement
+    attach = session.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None)
+    active = session.active.names if session.active is not None else []
+    steps, compared = session.steps, session.compared
     stats = step_stats(measured.step_ns)
     verdict = msgspec.structs.asdict(judgement.verdict)
-    verdict["advice"] = after_trials(judgement.verdict.advice, trials, active)
+    verdict["advice"] = after_trials(judgement.verdict.advice, session.trials.values(), active)
     return Diagnosis(
         **verdict,
         pid=measured.pid,
@@ -54,7 +57,7 @@ def snapshot(
         phases_ns=shown_phases(measured),
         batch_probe=judgement.batch_probe,
         attach=attach,
-        cost=msgspec.structs.replace(_cost(measured, attach, stats.mean, steps), cpu_ns=own_cpu_ns),
+        cost=msgspec.structs.replace(_cost(measured, attach, stats.mean, steps), cpu_ns=session.own_cpu_ns()),
         device=device_figures(measured.gpu),
         memory=memory_parts(measured),
         contention=contention(measured),
@@ -63,15 +66,15 @@ def snapshot(
         host=measured.host[-1] if measured.host else None,
         t_ns=measured.elapsed_ns,
         steps=steps,
-        state=state.value,
-        activity=activity,
+        state=session.state.value,
+        activity=session.activity,
         active=active,
         window=measured.profile,
         sweep=size_sweep(measured.sweep),
         collectives=rank_times(measured.collectives),
         ranks=None if compared is None else compared.ranks,
         straggler=None if compared is None else compared.straggler,
-        final=state is State.ENDED,
+        final=session.state is State.ENDED,
     )
 
 
@@ -97,3 +100,82 @@ def device_figures(samples: Sequence[GpuSample]) -> dict[str, object] | None:
     figures: dict[str, object] = msgspec.to_builtins(samples[-1])
     del figures["t_ns"]
     return figures
+
+
+MOST_OPERATORS = 12
+
+
+def details(session: Session, tuning: TuningThread) -> Details:
+    """The session at this moment, as a screen shows it; asked for about once a second."""
+    findings = session.findings
+    on = list(session.active.on.values()) if session.active is not None else []
+    traced = findings.traced
+    widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
+    return Details(
+        history=findings.history.history(findings.window.step_ns),
+        active=on,
+        remedies=_remedies(findings.facts, findings.cores_each, session.snapshot(), tuning.asked),
+        operators=widest[:MOST_OPERATORS],
+        recipe=recipe_now(on, tuning.tuned, findings.facts),
+        progress=tuning.progress,
+        tuned=tuning.tuned,
+        paused=tuning.paused,
+    )
+
+
+def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
+    """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
+    active = list(on)
+    if not active:
+        return None
+    chosen = tuple(recipe.chosen(each.remedy, each.options) for each in active)
+    kept = None if tuned is None else recipe.from_tuning(tuned)
+    if kept is not None and _by_name(kept.remedies) == _by_name(chosen):
+        made = kept
+    else:
+        made = recipe.Recipe(match=recipe.match_of(facts), remedies=chosen)
+    text = recipe.dump(made)
+    try:
+        recipe.parse(text)
+    except AutobrrrError as error:
+        return RecipeNow(text=text, problem=error.message)
+    return RecipeNow(text=text)
+
+
+def _remedies(
+    facts: JobFacts | None, cores: int | None, judged: Diagnosis, asked: TuneRequest | None
+) -> list[RemedyLine]:
+    if facts is None:
+        return []
+    allowed = allowed_classes(None if asked is None else asked.allow)
+    only = None if asked is None else asked.only
+    every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+    lines = [
+        RemedyLine(
+            remedy=each.choice.remedy,
+            options=each.choice.settings,
+            predicted=each.predicted,
+            class_=each.cls,
+            default=each.cls in allowed and (not only or each.choice.remedy in only),
+            doc=REGISTRY[each.choice.remedy].doc,
+        )
+        for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
+    ]
+    listed = {line.remedy for line in lines}
+    reaches: tuple[Reach, ...] = get_args(Reach)
+    return lines + [
+        RemedyLine(
+            remedy=advice.remedy,
+            predicted=advice.expected,
+            reach=advice.reach if advice.reach in reaches else "relaunch",
+            class_=advice.class_,
+            default=False,
+            doc=advice.why,
+        )
+        for advice in judged.advice
+        if advice.remedy not in listed
+    ]
+
+
+def _by_name(remedies: Iterable[recipe.Chosen]) -> dict[str, dict[str, Value]]:
+    return {each.name: dict(each.options) for each in remedies}

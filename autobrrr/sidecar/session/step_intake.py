@@ -1,40 +1,77 @@
-"""Takes in what comes by itself: step records from the ring, samples of the machine.
+"""Takes in what comes by itself: step records from the ring, samples of the machine, the turn of a rank.
 
-In: the ring, the device, the turn of the ranks. Out: the findings' window, history and host samples; whoever
-listens gets every new record at once.
+In: the ring, the device, the name of the job. Out: the findings' window, history and host samples; whoever
+listens gets every new record at once. The ranks of one job are measured one at a time: what is done to one,
+all the others wait for. The turn is a lock on a file in the folder of the sessions, which the kernel lets
+go of when its holder dies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
 
 import numpy as np
 
-from autobrrr.records import HostSample
-from autobrrr.sidecar.process.rank_lock import RankLock, Waiting
+from autobrrr import folders
+from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.ring_reader import Records
+from autobrrr.sidecar.session.ring_reader import Records, RingReader
+
+PREFIX = "ranks-"
+TURN_NS = 120_000_000_000  # a rank that holds the turn for longer measures nothing any more
+
+
+class Waiting:
+    """For something that another rank does; not for ever."""
+
+    def __init__(self) -> None:
+        self._since_ns: int | None = None
+
+    def over(self, now_ns: int, free: bool) -> bool:
+        """Whether to go on: nobody is in the way, or somebody has been for too long."""
+        if free:
+            self._since_ns = None
+            return True
+        self._since_ns = now_ns if self._since_ns is None else self._since_ns
+        return now_ns - self._since_ns >= TURN_NS
+
+
+class RankLock:
+    """The turn of one rank of a job to be measured.
+
+    Args:
+        folder: Where the sessions of the job lie; None: it has one rank, whose turn it always is.
+        job: The same for all ranks of the job.
+    """
+
+    def __init__(self, folder: Path | None = None, job: str = "") -> None:
+        self._file = None if folder is None else folder / f"{PREFIX}{job}.lock"
+        self._lock: int | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours now, or already was. A folder that can't be written holds nobody up."""
+        if self._file is None:
+            return True
+        if self._lock is None:
+            try:
+                self._lock = folders.lock(self._file)
+            except OSError:
+                return True
+        return self._lock is not None
+
+    def elsewhere(self) -> bool:
+        """Whether another one has it now."""
+        return self._file is not None and self._lock is None and folders.is_locked(self._file)
+
+    def give(self) -> None:
+        """Let the next one have it; may be called when it is not ours."""
+        lock, self._lock = self._lock, None
+        if lock is not None and self._file is not None:
+            folders.unlock(self._file, lock)
+
 
 HOST_EVERY_NS = 500_000_000
-
-
-class HostSource(Protocol):
-    """Where samples of the machine come from."""
-
-    def sample(self) -> HostSample | None:
-        """Figures over the time since the call before; None where there is nothing to say (any more)."""
-
-
-class Ring(Protocol):
-    """Where step records come from."""
-
-    @property
-    def steps(self) -> int:
-        """Number of the next record."""
-
-    def read_new(self) -> Records:
-        """Records since the last call."""
 
 
 class StepIntake:
@@ -46,8 +83,8 @@ class StepIntake:
         turn: Of the ranks of the job, to be measured.
     """
 
-    def __init__(self, findings: Collected, device: HostSource) -> None:
-        self.ring: Ring | None = None
+    def __init__(self, findings: Collected, device: HostDevice) -> None:
+        self.ring: RingReader | None = None
         self.listen: Callable[[Records], None] = lambda records: None
         self.turn = RankLock()
         self._findings, self._device = findings, device

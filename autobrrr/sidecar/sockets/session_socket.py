@@ -102,19 +102,12 @@ class SessionSocket:
     def __init__(self, target: SessionTarget, env: Mapping[str, str] = os.environ) -> None:
         self.target = target
         self.folder = _usable(env)
+        self._lock, self._socket = self.folder / _lock_name(target), self.folder / target.name
         self._listener: socket.socket | None = None
         lock = folders.lock(self._lock)
         if lock is None:
             raise AlreadyServed(f"process {target.pid} has a session already")
         self.lock_fd = lock
-
-    @property
-    def _lock(self) -> Path:
-        return self.folder / _lock_name(self.target)
-
-    @property
-    def _socket(self) -> Path:
-        return self.folder / self.target.name
 
     def listen(self) -> socket.socket:
         """Bind the socket, which is ours alone; one left behind by a dead session is removed."""

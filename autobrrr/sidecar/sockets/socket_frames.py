@@ -1,24 +1,32 @@
 """Frames on sockets that never block: what came in so far, and what still has to go out.
 
-The event loop calls `Wire.read` and `Wire.flush` when the socket is ready; both ends of the
-sidecar (the agent and every client) speak through one.
+The event loop calls `Wire.read` and `Wire.flush`; both ends of the sidecar (the agent and every client) speak
+through one. `AgentLink` is the door for what an agent says: it lives in somebody's process, so every text
+in a message is made readable here. All belong to the event loop's thread.
 """
 
 from __future__ import annotations
 
-import array
 import os
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NewType
 
+import msgspec
+
+from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
+from autobrrr.errors import AutobrrrError
+from autobrrr.readable import fields, spoken
+from autobrrr.records import Record
 
 MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
-_FDS = 4
-_MOST_SENT = 253  # descriptors with one message, of the kernel
+_FDS = 4  # at most, with one read
 
 
 class TooSlow(Exception):
@@ -31,7 +39,8 @@ class Wire:
     Args:
         link: The socket; the wire closes it.
         max_waiting_bytes: More than this waiting to go out raises `TooSlow`.
-        takes_fds: Keep descriptors that come in, in `fds`, for whoever reads the frames.
+        takes_fds: Keep descriptors that come in, in `fds`, for whoever reads the frames; else the kernel
+            closes them.
     """
 
     def __init__(
@@ -41,7 +50,6 @@ class Wire:
         self.link = link
         self.fds: deque[int] = deque()
         self._most_fds = _FDS if takes_fds else 0
-        self.taken_bytes = 0  # at the last read
         self._max_waiting_bytes = max_waiting_bytes
         self._incoming = bytearray()
         self._outgoing = bytearray()
@@ -82,14 +90,11 @@ class Wire:
             Closed: end of stream between two frames.
             OSError: the socket failed.
         """
-        self.taken_bytes = 0
         try:
-            # What finds no room the kernel closes here and now, and a socket may linger for hours.
-            raw, control, _, _ = self.link.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_MOST_SENT * 4))
+            raw, fds, _, _ = socket.recv_fds(self.link, _READ_BYTES, self._most_fds)
         except (BlockingIOError, InterruptedError):
             return []
-        self._take_fds(control)
-        self.taken_bytes = len(raw)
+        self.fds.extend(fds)
         if not raw:
             if self._incoming:
                 raise BadFrame(f"stream ended inside a frame, after {len(self._incoming)} bytes")
@@ -111,7 +116,7 @@ class Wire:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes now; call when it is writable. Raises OSError."""
+        """Send what the socket takes now. Raises OSError."""
         while self._outgoing:
             try:
                 sent = self.link.send(self._outgoing)
@@ -128,20 +133,150 @@ class Wire:
 
     def close(self) -> None:
         self.hang_up()
-        if (link := self.link.detach()) >= 0:  # what came and was not read is closed with it
-            os.close(link)
+        self.link.close()
         while self.fds:
             os.close(self.fds.popleft())
 
-    def _take_fds(self, control: list[tuple[int, int, bytes]]) -> None:
-        """Nobody may fill our file table: descriptors that nobody wants, or too many, are closed."""
-        for level, kind, payload in control:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = array.array("i")
-                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
-                for fd in fds:
-                    if len(self.fds) < self._most_fds:
-                        os.set_inheritable(fd, False)
-                        self.fds.append(fd)
-                    else:
-                        os.close(fd)
+
+Fields = dict[str, object]
+
+
+@dataclass(eq=False, slots=True)
+class ClientConnection:
+    """One connected client."""
+
+    wire: Wire
+    every_ns: int | None = None  # subscribed, and how often
+    pushed_ns: int = 0
+    owner: bool = False  # the session goes on for this client
+    leaving: bool = False  # close once everything is sent
+    gone: bool = False
+
+    def send(self, message: Fields) -> None:
+        """Queue a message; a client that can't take it is gone."""
+        if self.gone:
+            return
+        try:
+            self.wire.send(message)
+        except (OSError, TooSlow):
+            self.gone = True
+        except BadFrame as error:
+            number = {"id": message["id"]} if "id" in message else {}
+            self.send({**failure(AutobrrrError(f"the answer can't be sent: {error}")), **number})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Where the answer to one request goes, and the request itself."""
+
+    client: ClientConnection
+    number: int | None
+    asked: Fields
+
+    def done(self, **fields: object) -> None:
+        self.client.send({"ok": True, "id": self.number, **fields})
+
+    def fail(self, error: AutobrrrError) -> None:
+        self.client.send({**failure(error), "id": self.number})
+
+
+def as_fields(record: Record) -> Fields:
+    """A record as the object of a frame."""
+    fields: Fields = msgspec.to_builtins(record)
+    return fields
+
+
+def failure(error: AutobrrrError) -> Fields:
+    """An error as it travels to a client."""
+    told = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+    return {"ok": False, "error": told}
+
+
+Heard = NewType("Heard", dict[str, object])  # of a message, every text in it readable
+OnReply = Callable[[Heard], None]
+
+LINK_LOST = "the link to the agent is lost"
+
+
+class AgentLink:
+    """An agent behind a connected socket.
+
+    Attributes:
+        why: Why the link is lost, once it is.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self.wire = Wire(link, takes_fds=True)
+        self.lost = False
+        self.why = LINK_LOST
+        self._number = 0
+        self._waiting: dict[int, OnReply] = {}
+
+    def command(self, do: str, on_reply: OnReply, **fields: object) -> None:
+        """Send one command; `on_reply` gets its reply, with `ok` false where the link is lost."""
+        if self.lost:
+            on_reply(_link_lost())
+            return
+        self._number += 1
+        self._waiting[self._number] = on_reply
+        try:
+            self.wire.send({"do": do, "id": self._number, **fields})
+        except BadFrame as error:  # nothing was sent: it costs who asked for it, not the link
+            del self._waiting[self._number]
+            on_reply(Heard({"ok": False, "why": f"the agent can't be told this: {spoken(str(error))}"}))
+        except (OSError, TooSlow):
+            self.lose()
+
+    def read(self) -> list[Heard]:
+        """Events that came in; replies go to those who asked. Call when the socket is readable.
+
+        The field `fd` of an event is an open descriptor, which the receiver closes.
+        """
+        try:
+            messages = self.wire.read()
+        except BadFrame as error:
+            self.lose(f"the agent's message can't be read: {spoken(str(error))}")
+            return []
+        except (Closed, OSError):
+            self.lose()
+            return []
+        events = []
+        for raw in messages:
+            message = Heard(fields(raw, spoken))
+            if isinstance(message.get("event"), str):
+                comes = message.get("fd") is True  # its number is the kernel's to say
+                message["fd"] = self.wire.fds.popleft() if comes and self.wire.fds else None
+                events.append(message)
+                continue
+            number = message.get("reply")
+            on_reply = self._waiting.pop(number, None) if isinstance(number, int) else None
+            if on_reply is not None:
+                on_reply(message)
+        return events
+
+    def flush(self) -> None:
+        """What the socket did not take at once goes out, as far as it takes more."""
+        try:
+            self.wire.flush()
+        except OSError:
+            self.lose()
+
+    def lose(self, why: str = LINK_LOST) -> None:
+        """End the link; the agent then takes everything off by itself. The loop closes the socket."""
+        if self.lost:
+            return
+        self.lost, self.why = True, why
+        self.wire.hang_up()
+        waiting, self._waiting = self._waiting, {}
+        for on_reply in waiting.values():
+            on_reply(_link_lost())
+
+
+def said(message: Heard, name: str, otherwise: str = "no reason given") -> str:
+    """A sentence in a message; what is no text says nothing."""
+    found = message.get(name)
+    return found if isinstance(found, str) and found else otherwise
+
+
+def _link_lost() -> Heard:
+    return Heard({"ok": False, "why": LINK_LOST, "code": RefusalCode.LINK_LOST.value})

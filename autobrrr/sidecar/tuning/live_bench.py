@@ -1,7 +1,7 @@
-"""The tuner's bench on a live job: remedies through the agent, steps from the ring.
+"""The tuner on a live job: its bench, with remedies through the agent and steps from the ring; its call.
 
-The tuner calls it on its own thread; every command is handed to the event loop, which alone speaks
-to the agent, and the tuner's thread waits for the answer.
+The tuner runs on its own thread; every command is handed to the event loop, which alone speaks to the agent,
+and the tuner's thread waits for the answer. What searches is heavy, so it is imported when somebody tunes.
 """
 
 from __future__ import annotations
@@ -12,24 +12,35 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import TargetGone
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import (
+    Anatomy,
+    Diagnosis,
+    ExactnessClass,
+    JobFacts,
+    Reverted,
+    Trial,
+    TuneProgress,
+    Tuning,
+)
 from autobrrr.records.busy_words import crowd_words
-from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, highest
+from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, TuneRequest, highest
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
-from autobrrr.tuner.candidate_space import class_named
+from autobrrr.sidecar.session.window_reader import Call
+from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
+from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven, class_named
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
+from autobrrr.tuner.tune_settings import TuneSettings
 
-Call = Callable[[Callable[[], None]], None]
 T = TypeVar("T")
 
 KEPT_STEPS = 1 << 16
@@ -124,7 +135,7 @@ class LiveBench:
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         seq = done.seq if done.seq is not None else self.next_seq()
-        return SwitchedOn(token=done.token, seq=seq, cls=class_named(done.cls))
+        return SwitchedOn(token=done.token, seq=seq, cls=class_named(done.class_))
 
     def undo(self, token: int) -> int:
         if token in self.lost():
@@ -284,3 +295,50 @@ class LiveBench:
             except FutureTimeout:
                 if self.cancelled() or time.monotonic() - began_s > EVALUATION_S:
                     raise
+
+
+def tune(
+    bench: LiveBench,
+    request: TuneRequest,
+    judged: Diagnosis,
+    on_progress: Callable[[TuneProgress], None],
+    on_trial: Callable[[Trial], None],
+) -> Tuning:
+    """Tune the job. Raises what `live_search.tune` raises."""
+    from autobrrr.tuner import live_search
+
+    return live_search.tune(
+        bench,
+        verdict=judged,
+        settings=_settings(request),
+        on_progress=on_progress,
+        on_trial=on_trial,
+        already=[_kept(applied) for applied in bench.active()],
+        standing=[_kept(applied) for applied in bench.standing()],
+    )
+
+
+def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
+    """Whether what is on still pays; see `undo_losses`."""
+    from autobrrr.tuner.gain_guard import undo_losses
+
+    board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
+    return undo_losses(bench, board, step_ns)
+
+
+def _settings(request: TuneRequest) -> TuneSettings:
+    usual = TuneSettings()
+    return TuneSettings(
+        budget_ns=usual.budget_ns if request.for_s is None else int(request.for_s * 1e9),
+        spent_ns=int(request.spent_s * 1e9),
+        horizon_ns=usual.horizon_ns if request.horizon_s is None else int(request.horizon_s * 1e9),
+        max_loss=usual.max_loss if request.max_loss is None else request.max_loss,
+        allowed=allowed_classes(request.allow),
+        unproven=allows_unproven(request.allow),
+        only=tuple(request.only or ()),
+    )
+
+
+def _kept(applied: ActiveRemedy) -> ArmRemedy:
+    choice = Choice(remedy=applied.remedy, options=tuple(sorted(applied.options.items())))
+    return ArmRemedy(choice=choice, token=applied.token, cls=class_named(applied.class_))

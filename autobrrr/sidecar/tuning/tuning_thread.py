@@ -1,30 +1,105 @@
-"""Runs the tuner on a thread of its own, so that the session stays responsive.
+"""Runs the tuner on a thread of its own, so that the session stays responsive; watches over what it kept.
 
-In: a client's request. Out: events for that client and all who listen: `progress`, `trial`, and at
-the end `tuned` or `tune_failed`. One tuning at a time; it stops when its client leaves.
+In: a client's request. Out: events for that client and all who listen: `progress`, `trial`, and at the end
+`tuned` or `tune_failed`. One tuning at a time; it stops when its client leaves. Afterwards recent steps may
+raise a suspicion, which costs nothing; a short comparison (`tuner.gain_guard`) finds out: jobs also slow
+down.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from autobrrr.diagnosis.measurements import Durations
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Diagnosis, Reverted, Trial, TuneProgress
+from autobrrr.records import Diagnosis, NoClaim, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
 from autobrrr.sidecar.session.remedy_switch import RemedySwitch, Switched
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.sockets.client_connection import ClientConnection
-from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
-from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
+from autobrrr.sidecar.session.window_reader import Call
+from autobrrr.sidecar.sockets.socket_frames import ClientConnection
+from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.tuner.candidate_space import allowed_classes
 from autobrrr.tuner.job_under_test import RemedyLost
+
+SECOND_NS = 1_000_000_000
+FEWEST_STEPS = 32
+RECENT_STEPS = 256
+FIRST_NS = 10 * SECOND_NS
+LONGEST_NS = 1800 * SECOND_NS
+NEVER_NS = 1 << 62  # no gain is claimed that could go: the loss alone is watched
+PATIENCE = 2.0  # each comparison that changed nothing makes the next wait so much longer
+
+
+@dataclass(slots=True)
+class PostTuningWatch:
+    """Watches over one tuning's result.
+
+    Attributes:
+        baseline_ns, best_ns: Step with all of it off and on, as last compared.
+        loss_was_finite: When the watch began; else a loss that is not finite is the job's own.
+    """
+
+    baseline_ns: float
+    best_ns: float
+    since_ns: int
+    pause_ns: int = FIRST_NS
+    loss_was_finite: bool = True
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time to look again."""
+        return now_ns - self.since_ns >= self.pause_ns
+
+    def suspects(self, step_ns: Durations) -> bool:
+        """True where more than half of the gain has gone."""
+        if len(step_ns) < FEWEST_STEPS:
+            return False
+        return float(np.median(step_ns[-RECENT_STEPS:])) > math.sqrt(self.baseline_ns * self.best_ns)
+
+    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> PostTuningWatch:
+        """The watch that goes on after a comparison.
+
+        What still pays in a job that became slower by itself is measured against its new pace; of what is
+        left when something went off no figure is known, and the loss alone is watched.
+        """
+        if undid:
+            return replace(self, pause_ns=NEVER_NS)
+        now = float(np.median(step_ns[-RECENT_STEPS:])) if len(step_ns) else self.best_ns
+        slower = now / self.best_ns
+        return PostTuningWatch(
+            baseline_ns=self.baseline_ns * slower,
+            best_ns=self.best_ns * slower,
+            since_ns=now_ns,
+            pause_ns=min(LONGEST_NS, int(PATIENCE * self.pause_ns)),
+            loss_was_finite=self.loss_was_finite,
+        )
+
+
+def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWatch | None:
+    """A watch over what a tuning has kept; None where it kept nothing that was measured."""
+    claimed = result.speedup > 1
+    if not result.kept or not result.baseline or not result.best:
+        return None
+    if not claimed and result.no_claim is not NoClaim.CROWDED:
+        return None
+    return PostTuningWatch(
+        baseline_ns=result.baseline,
+        best_ns=result.best,
+        since_ns=now_ns,
+        pause_ns=FIRST_NS if claimed else NEVER_NS,
+        loss_was_finite=not loss_lost,
+    )
+
 
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
@@ -34,14 +109,12 @@ Tuner = Callable[[LiveBench, TuneRequest, Diagnosis, OnProgress, OnTrial], Tunin
 GainCheck = Callable[[LiveBench, float], list[Reverted]]
 
 
-class Push(Protocol):
-    """Sends an event to subscribers, and to the connections in `also`."""
-
-    def __call__(self, told: Event, also: Iterable[ClientConnection] = ()) -> None: ...
-
-
 class TuningThread:
-    """At most one tuner at work. Belongs to the event loop's thread."""
+    """At most one tuner at work. Belongs to the event loop's thread.
+
+    Attributes:
+        push: Sends an event to subscribers, and to the connections that are named.
+    """
 
     def __init__(
         self,
@@ -53,6 +126,7 @@ class TuningThread:
     ) -> None:
         self._session, self._call, self._tuner, self._check = session, call, tuner, check
         self._clock_ns = clock_ns
+        self.push: Callable[[Event, Iterable[ClientConnection]], None] = lambda told, also: None
         self._watchman: PostTuningWatch | None = None
         self._bench: LiveBench | None = None
         self._thread: threading.Thread | None = None
@@ -62,7 +136,7 @@ class TuningThread:
         self.asked: TuneRequest | None = None  # of the tuning that runs, and where it stands
         self.progress: TuneProgress | None = None
 
-    def begin(self, asked_by: ClientConnection, request: TuneRequest, push: Push) -> None:
+    def begin(self, asked_by: ClientConnection, request: TuneRequest) -> None:
         """Start; events follow.
 
         Raises:
@@ -75,8 +149,10 @@ class TuningThread:
         self._bench = LiveBench(self._session, self._call)
         self.asked = request
         self.asked_by = None if request.stays else asked_by
-        arguments = (self._bench, request, self._session.snapshot(), push)
-        self._thread = threading.Thread(target=self._work, args=arguments, name="tuner", daemon=True)
+        self._start(self._work, self._bench, request, self._session.snapshot())
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        self._thread = threading.Thread(target=work, args=arguments, name="tuner", daemon=True)
         self._thread.start()
 
     def cancel(self) -> None:
@@ -110,7 +186,7 @@ class TuningThread:
         else:
             self._bench.resume()
 
-    def look(self, push: Push) -> None:
+    def look(self) -> None:
         """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
         watchman, active = self._watchman, self._session.active
         if watchman is None or active is None or self._bench is not None:
@@ -119,7 +195,7 @@ class TuningThread:
             self._watchman = None
             return
         if watchman.loss_was_finite and self._session.findings.window.loss_lost:
-            self._undo_for_loss(active, push)
+            self._undo_for_loss(active)
             return
         window = self._session.findings.window
         if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
@@ -128,11 +204,9 @@ class TuningThread:
             return
         self._session.narrate("the gain has gone: comparing what is kept with all off")
         self._bench = LiveBench(self._session, self._call)
-        arguments = (self._bench, watchman, push)
-        self._thread = threading.Thread(target=self._compare, args=arguments, name="guard", daemon=True)
-        self._thread.start()
+        self._start(self._compare, self._bench, watchman)
 
-    def _undo_for_loss(self, active: RemedySwitch, push: Push) -> None:
+    def _undo_for_loss(self, active: RemedySwitch) -> None:
         """At once, and whatever made it: what does not keep the bits goes off, one after the other.
 
         Ranks that switch together take one change at a time.
@@ -149,23 +223,23 @@ class TuningThread:
 
             def switched(done: Switched) -> None:
                 if done.why is None:
-                    self._tell([Reverted(remedy=applied.remedy, why="the loss is no longer finite")], push)
+                    self._tell([Reverted(remedy=applied.remedy, why="the loss is no longer finite")])
                 else:
                     text = f"the loss is no longer finite, and {applied.remedy} can't be reverted: {done.why}"
-                    self._session.say(ActivityLine(text=text))
+                    self._session.note(text)
                 go_on()
 
             self._session.undo(applied.token, switched)
 
         go_on()
 
-    def _tell(self, undid: list[Reverted], push: Push) -> None:
+    def _tell(self, undid: list[Reverted]) -> None:
         for each in undid:
             self._session.record(each)
             self.tuned = None if self.tuned is None else self.tuned.without(each)
             self._session.say(ActivityLine(text=f"the guard reverted {each.remedy}: {each.why}"))
 
-    def _compare(self, bench: LiveBench, watchman: PostTuningWatch, push: Push) -> None:
+    def _compare(self, bench: LiveBench, watchman: PostTuningWatch) -> None:
         undid: list[Reverted] = []
         kept = [applied.remedy for applied in bench.active()]
         try:
@@ -179,24 +253,24 @@ class TuningThread:
         except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
             traceback.print_exc()
         finally:
-            self._call(lambda: self._looked(watchman, undid, push))
+            self._call(lambda: self._looked(watchman, undid))
             self._call(self._through)
 
-    def _looked(self, watchman: PostTuningWatch, undid: list[Reverted], push: Push) -> None:
+    def _looked(self, watchman: PostTuningWatch, undid: list[Reverted]) -> None:
         window = self._session.findings.window
         self._watchman = watchman.looked(undid, window.step_ns, self._clock_ns())
-        self._tell(undid, push)
+        self._tell(undid)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the tuner's thread (it must be cancelled, or its session ended)."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis, push: Push) -> None:
+    def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis) -> None:
         asked_by = self.asked_by
 
         def send(event: Event) -> None:
-            self._call(lambda: push(event, also=(asked_by,) if asked_by is not None else ()))
+            self._call(lambda: self.push(event, (asked_by,) if asked_by is not None else ()))
 
         def progress(now: TuneProgress) -> None:
             self._call(lambda: self._note(now))

@@ -16,7 +16,7 @@ import pytest
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
 from autobrrr.records.tuning_records import TuneRequest
-from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder
+from autobrrr.sidecar.process.session_options import SessionOptions
 from support.attach import eventually
 from support.training import autobrrr, environment, sidecars
 
@@ -212,8 +212,8 @@ def test_from_outside_no_agent_is_asked_and_no_regime_is_named(job: FakeJob, tmp
 def test_a_sidecar_whose_starter_has_given_up_leaves_again(job: FakeJob, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    order = SidecarOrder(options=SessionOptions(), ready_fd=writer)
-    words = [sys.executable, "-m", "autobrrr.sidecar", str(job.pid), order.word()]
+    order = json.dumps({"options": {}, "ready_fd": writer, "tracer_fd": None})
+    words = [sys.executable, "-m", "autobrrr.sidecar", str(job.pid), order]
     subprocess.run(words, pass_fds=(writer,), env=environment(tmp_path), check=False)
     os.close(writer)
     assert job.link_ended()["ended"] == "link lost"

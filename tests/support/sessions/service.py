@@ -17,7 +17,7 @@ from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.sockets.client_connection import ClientConnection
+from autobrrr.sidecar.sockets.socket_frames import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 from support.machines.devices import AbsentDevice
@@ -85,7 +85,6 @@ class Office:
         clock = lambda: self.now_ns  # noqa: E731
         self.tuning = TuningThread(self.session, self.calls.append, self.tuner, self.guard, clock)
         self.service = Service(self.session, self.tuning, log, lambda: self.now_ns)
-        self.session.say = self.service.say
 
     def later(self, seconds: float) -> list[ClientConnection]:
         self.now_ns += int(seconds * SECOND_NS)

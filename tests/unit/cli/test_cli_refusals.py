@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from autobrrr.cli import main
-from autobrrr.cli.output_file import check_places
-from autobrrr.cli.tune_script import _output_folder, _own
+from autobrrr.cli.printed import check_places
 from autobrrr.cli.verbs import attach
+from autobrrr.cli.verbs.tune import _output_folder, _own
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search.search_space import Result, Space
 from support.relaunch import parameter

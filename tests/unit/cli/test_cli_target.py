@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +12,8 @@ import pytest
 
 from autobrrr.attach import job_roles
 from autobrrr.cli.verbs import attach, detach
-from autobrrr.client import joined_session
-from autobrrr.client.each_rank import RanksOutcome
-from autobrrr.client.joined_session import open_session, tell_about_joined
-from autobrrr.client.session_client import Client
+from autobrrr.client import session_client
+from autobrrr.client.session_client import Client, left_behind, open_session, tell_about_joined
 from autobrrr.errors import CannotAttach
 from autobrrr.readable import Foreign
 from autobrrr.records.wire_answers import SessionEnding
@@ -69,11 +66,9 @@ def test_a_session_that_does_as_much_or_less_is_joined(
 @pytest.mark.parametrize(
     ("started", "how", "owns"),
     [
-        (True, {}, [False]),
+        (True, {}, []),  # said from the first moment
         (False, {}, [False]),  # also one that a diagnosis has started, which would end it
-        (False, {"foreground": True}, [False]),
-        (True, {"foreground": True}, []),
-        (True, {"owned": True}, []),  # it owns it from the first moment
+        (True, {"owned": True}, []),
         (False, {"owned": True}, [True]),
     ],
 )
@@ -81,7 +76,7 @@ def test_a_session_stays_where_the_command_that_leaves_it_says_so(
     monkeypatch: pytest.MonkeyPatch, started: bool, how: dict[str, bool], owns: list[bool]
 ) -> None:
     client = MagicMock(facts=session().facts, started=started)
-    monkeypatch.setattr(joined_session, "join_or_start", lambda pid, options, **more: client)
+    monkeypatch.setattr(session_client, "join_or_start", lambda pid, options, **more: client)
     assert open_session(7, SessionOptions(), lambda line: None, **how) is client
     assert [call.args[0] for call in client.own.call_args_list] == owns
 
@@ -124,36 +119,9 @@ def test_a_recipe_is_held_against_the_torch_of_the_job_that_it_is_applied_to(
         assert (f"it is for torch <2, this is {version}" in capsys.readouterr().err) is said
 
 
-def test_what_an_attach_in_the_foreground_leaves_in_the_job_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_session_leaves_in_the_job_is_said() -> None:
     ending = SessionEnding(kind="detached", why="it waits", left=("the agent",), lost_lines=2)
-    client = SimpleNamespace(
-        started=True,
-        ending=None,
-        facts=SimpleNamespace(metrics=None),
-        detach=lambda: ending,
-        close=lambda: None,
-    )
-    said: list[str] = []
-    for name, stub in (
-        ("entered", lambda *_, **__: RanksOutcome(done={42: client})),
-        ("ranks_of", lambda *_: []),
-        ("one_pid", lambda *_: 42),
-        ("session_options", lambda *_: None),
-        ("wants_screen", lambda *_: False),
-        ("_watch", lambda *_: False),
-        ("narrate", said.append),
-    ):
-        monkeypatch.setattr(attach, name, stub)
-    args = argparse.Namespace(
-        metrics=None,
-        plain=True,
-        pid=[42],
-        foreground=True,
-        json=False,
-        for_s=None,
-        recipe=None,
-        web=None,
-    )
-    attach.run(args)
-    assert "could not be removed from the job: the agent" in said
-    assert any(line.startswith("2 lines of the session's log") for line in said)
+    stays, lost = left_behind(ending)
+    assert stays == "could not be removed from the job: the agent"
+    assert lost.startswith("2 lines of the session's log")
+    assert left_behind(SessionEnding(kind="detached", why="detached")) == []

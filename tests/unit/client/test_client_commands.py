@@ -9,13 +9,12 @@ from functools import partial
 import msgspec
 import pytest
 
-from autobrrr.cli.durations import duration_s
-from autobrrr.cli.verb_arguments import session_options
+from autobrrr.cli.verb_arguments import duration_s, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
-from autobrrr.sidecar.process.session_options import SessionOptions, SidecarOrder, order_from
+from autobrrr.sidecar.process.session_options import SessionOptions
 from support.judged import verdicts
 from support.judged.diagnosis import facts
 
@@ -57,12 +56,8 @@ def test_anything_else_is_no_duration_and_says_how_to_write_one(text: str) -> No
         (("--outside", "--no-probe"), SessionOptions(outside=True, probing="off")),
     ],
 )
-def test_arguments_become_options_and_survive_the_way_to_the_sidecar(
-    words: tuple[str, ...], options: SessionOptions
-) -> None:
+def test_arguments_become_options(words: tuple[str, ...], options: SessionOptions) -> None:
     assert session_options(parsed(attach, "7", *words)) == options
-    order = SidecarOrder(options=options, owned=True)
-    assert order_from(order.word()) == order
 
 
 @pytest.mark.parametrize("flag", ["--readonly", "--outside"])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 import msgspec
 import pytest
 
 from autobrrr.client import session_client
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import RemedyChoice
-from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import SessionTarget
 from support.judged.verdicts import OVERHEAD
 from support.sessions.client import Session
 from support.sessions.service import RESULT, TRIAL
@@ -97,22 +94,6 @@ def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
     with pytest.raises(AutobrrrError, match="the job trains on") as caught:
         client.snapshot()
     assert caught.value.exit_code == 1
-
-
-def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[int] = []
-
-    def start(target: SessionTarget, *words: object, **options: object) -> bool:
-        begun.append(target.pid)
-        return len(begun) < 100
-
-    monkeypatch.setattr("autobrrr.client.session_client.connect", lambda target: None)
-    monkeypatch.setattr("autobrrr.client.session_client.start", start)
-    with pytest.raises(AutobrrrError, match="ended as soon as it began"):
-        join_or_start(os.getpid(), SessionOptions())
-    assert len(begun) == 1
 
 
 def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Session) -> None:

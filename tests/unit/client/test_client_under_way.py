@@ -49,7 +49,7 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
         endpoint.close()
         for link in joined:
             link.close()
-    assert said == [f"another command is attaching to process {os.getpid()}: waiting for it, then detaching"]
+    assert said == [f"another command is attaching to process {os.getpid()}: waiting for it"]
 
 
 def _closed_meanwhile(endpoint: SessionSocket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autobrrr.client import all_ranks
-from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
+from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
     Anatomy,

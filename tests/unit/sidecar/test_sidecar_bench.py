@@ -18,7 +18,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.sidecar.tuning.post_tuning_watch import watch_over
+from autobrrr.sidecar.tuning.tuning_thread import watch_over
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
 from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts

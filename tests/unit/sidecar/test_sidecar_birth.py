@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.process.daemonize import Announcement, StarterGone
+from autobrrr.sidecar.__main__ import Announcement, StarterGone
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import environment, error_from, start
 from autobrrr.sidecar.sockets.session_socket import find_target
+from autobrrr.sidecar.sockets.socket_frames import failure
 
 
 @pytest.fixture
@@ -30,13 +31,13 @@ def lines(reader: int) -> list[dict[str, object]]:
 def test_the_starter_hears_what_is_waited_for_and_that_it_is_ready(pipe: tuple[int, int]) -> None:
     announcement = Announcement(pipe[1])
     announcement.wait("the main thread is in a system call")
-    announcement.ready()
-    announcement.error(AutobrrrError("too late"))  # the pipe is closed by now: nothing is said twice
+    announcement.end(ready=True)
+    announcement.end(served=True)  # the pipe is closed by now: nothing is said twice
     assert lines(pipe[0]) == [{"wait": "the main thread is in a system call"}, {"ready": True}]
 
 
 def test_an_error_arrives_as_it_was_raised(pipe: tuple[int, int]) -> None:
-    Announcement(pipe[1]).error(TargetGone("there is no process 7", "look again"))
+    Announcement(pipe[1]).end(**failure(TargetGone("there is no process 7", "look again")))
     (said,) = lines(pipe[0])
     error = error_from(said["error"])
     assert (error.message, error.hint, error.exit_code) == ("there is no process 7", "look again", 4)
@@ -47,13 +48,12 @@ def test_a_starter_that_has_gone_is_noticed(pipe: tuple[int, int]) -> None:
     announcement = Announcement(pipe[1])
     with pytest.raises(StarterGone):
         announcement.wait("still waiting")
-    announcement.error(AutobrrrError("nobody hears it"))
 
 
 def test_a_sidecar_that_ends_before_it_was_ready_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")  # ends at once, and says nothing
     with pytest.raises(AutobrrrError, match="ended before it was ready"):
-        start(find_target(os.getpid()), SessionOptions(), foreground=False, owned=False, on_wait=print)
+        start(find_target(os.getpid()), SessionOptions(), print)
 
 
 def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: p
 
 @pytest.mark.parametrize(
     "module",
-    ["autobrrr.client.session_client", "autobrrr.sidecar.process.daemonize", "autobrrr.cli.verbs.diagnose"],
+    ["autobrrr.client.session_client", "autobrrr.sidecar.__main__", "autobrrr.cli.verbs.diagnose"],
 )
 def test_what_must_start_fast_or_fork_imports_nothing_heavy(module: str) -> None:
     heavy = "{'numpy', 'torch', 'psutil', 'optuna', 'textual'}"

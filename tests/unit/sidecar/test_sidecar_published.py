@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import json
 import re
 import socket
@@ -18,10 +19,15 @@ import pytest
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.published import prometheus_listener, telemetry_export
-from autobrrr.sidecar.published.prometheus_listener import PrometheusListener, address_of
-from autobrrr.sidecar.published.published_figures import published
-from autobrrr.sidecar.published.publisher import EVERY_NS, Publisher
+from autobrrr.sidecar.published import (
+    EVERY_NS,
+    PrometheusListener,
+    Publisher,
+    TelemetryExport,
+    address_of,
+    is_asked_for,
+    published,
+)
 from support.judged.verdicts import OVERHEAD
 from support.screens import tui
 from support.sessions.session import sample
@@ -132,7 +138,7 @@ def test_what_is_no_port_is_said(text: str) -> None:
 def test_a_port_that_is_taken_and_a_library_that_is_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UsageError, match="in use"):
         PrometheusListener(str(other.getsockname()[1]))
-    monkeypatch.setattr(prometheus_listener.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotInstalled, match="prometheus-client"):
         PrometheusListener("0")
 
@@ -168,7 +174,7 @@ def test_every_two_seconds_new_figures_are_left_and_the_last_ones_at_the_end() -
     ],
 )
 def test_the_environment_asks_for_telemetry_or_does_not(env: dict[str, str], asked: bool) -> None:
-    assert telemetry_export.is_asked_for(env) is asked
+    assert is_asked_for(env) is asked
 
 
 def test_telemetry_sends_the_same_figures() -> None:
@@ -186,7 +192,7 @@ def test_telemetry_sends_the_same_figures() -> None:
             pass
 
     sent: list[dict[str, list[dict[str, list[dict[str, list[dict[str, object]]]]]]]] = []
-    exporter = telemetry_export.TelemetryExport(Kept())
+    exporter = TelemetryExport(Kept())
     exporter.take(published(found(), GAINED))
     exporter.close()
     metrics = sent[-1]["resource_metrics"][0]["scope_metrics"][0]["metrics"]

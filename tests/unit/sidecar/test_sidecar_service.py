@@ -103,7 +103,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
     assert guest.hear()["event"] == "snapshot"
     office.later(0.5)
     assert guest.hears_nothing()
-    office.service.say(ActivityLine(text="tracing"))
+    office.service.push(ActivityLine(text="tracing"))
     heard = guest.hear()
     assert (heard["event"], heard["text"]) == ("activity", "tracing")
     office.later(0.5)
@@ -111,7 +111,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
 
 
 def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Guest) -> None:
-    office.service.say(ActivityLine(text="tracing"))
+    office.service.push(ActivityLine(text="tracing"))
     office.later(10)
     assert guest.hears_nothing()
     assert not office.service.watched
@@ -123,7 +123,7 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
     sleeper = Guest(office)
     sleeper.ask("subscribe")
     for _ in range(40):
-        office.service.say(ActivityLine(text="x" * 100_000))
+        office.service.push(ActivityLine(text="x" * 100_000))
         office.service.free()
     assert sleeper.client.gone
     assert sleeper.client not in office.service.clients

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import paths
-from autobrrr.sidecar.process.rank_lock import RankLock
+from autobrrr.sidecar.session.step_intake import RankLock
 
 
 @pytest.fixture
@@ -32,18 +32,10 @@ def test_one_holds_the_turn_until_it_gives_it(folder: Path) -> None:
     assert not os.listdir(folder)
 
 
-def test_another_job_has_a_turn_of_its_own(folder: Path) -> None:
-    one, other = RankLock(folder, "a1"), RankLock(folder, "b2")
-    assert one.take()
-    assert other.take()
-    one.give()
-    other.give()
-
-
 def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from autobrrr.sidecar.process.rank_lock import RankLock\n"
+        "from autobrrr.sidecar.session.step_intake import RankLock\n"
         "turn = RankLock(Path(sys.argv[1]), 'a1')\n"
         "assert turn.take()\nos.kill(os.getpid(), 9)\n"
     )

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.agent.wire.framing import BadFrame, Closed, encode, receive
-from autobrrr.sidecar.sockets.agent_link import AgentLink
-from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, TooSlow, Wire
 from support.sessions.sidecar import raw_frame
 
 

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from autobrrr.client.all_ranks import with_siblings
-from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
+from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, with_siblings
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine

@@ -8,11 +8,10 @@ import pytest
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.memory_parts import memory_parts
 from autobrrr.diagnosis.verdict.judge import judge
-from autobrrr.records import Attach, BatchMemory, DeviceAllocator, GpuSample
-from autobrrr.sidecar.session.session_states import State
-from autobrrr.sidecar.session.snapshot import snapshot
+from autobrrr.records import BatchMemory, DeviceAllocator, GpuSample
 from support.judged import diagnosis
 from support.judged.diagnosis import MS
+from support.judged.verdicts import OVERHEAD
 
 MIB = 1 << 20
 
@@ -79,16 +78,8 @@ def test_nothing_is_said_of_what_was_not_read() -> None:
 @pytest.mark.parametrize(("known", "says"), [(16, "128 MB Python, libraries and data"), (None, "")])
 def test_one_line_tells_the_largest_and_the_batch_that_fits(known: int | None, says: str) -> None:
     measured = trained(known)
-    attach = Attach(method="ptrace", latency_ns=None, pause_ns=None)
-    found = snapshot(
-        measured,
-        judge(measured),
-        attach=attach,
-        steps=60,
-        state=State.JUDGED,
-        activity="",
-        active=[],
-        own_cpu_ns=0,
+    found = msgspec.structs.replace(
+        OVERHEAD, memory=memory_parts(measured), batch_probe=judge(measured).batch_probe
     )
     said = found.memory_words
     assert says in said

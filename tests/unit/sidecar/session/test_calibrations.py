@@ -17,8 +17,7 @@ from autobrrr.client.job_peaks import (
 )
 from autobrrr.roofline import quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.session.calibrations import Calibrations
-from autobrrr.sidecar.session.collected import Collected
+from autobrrr.sidecar.session.collected import Calibrations, Collected
 from support.judged import diagnosis
 from support.screens import tui
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records.wire_answers import StepHistory
 from autobrrr.sidecar.session.ring_reader import RingReader
-from autobrrr.sidecar.session.step_history import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram
+from autobrrr.sidecar.session.step_window import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram
 from support.sessions.sidecar import MS, RingWriter
 
 NO_STEPS = np.empty(0, dtype=np.int64)

@@ -79,11 +79,19 @@ class TornReader(RingReader):
     """Its copies are stopped halfway, after the sampled fields, while the agent goes on."""
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
+    looks = 0
 
-    def _copy(self, begin: int, end: int) -> Records:
-        found = super()._copy(begin, end).copy()
+    def read_new(self) -> Records:
+        self.looks = 0
+        return super().read_new()
+
+    def _look(self, begin: int, end: int) -> Records:
+        self.looks += 1
+        found = super()._look(begin, end).copy()
+        if self.looks != 3:  # after the newest slot, and the numbers of a run: its copy
+            return found
         self.meanwhile()
-        later = super()._copy(begin, end)
+        later = super()._look(begin, end)
         for name in ("start_ns", "end_ns", "own_ns", "arm", "flags", "seq"):
             found[name] = later[name]
         return found
@@ -122,8 +130,6 @@ def test_a_record_that_is_overwritten_while_it_is_copied_is_lost() -> None:
             ),
             "another layout",
         ),
-        (ring_layout.header(1, capacity=9000).ljust(8192, b"\0"), "another layout"),
-        (ring_layout.header(1, capacity=0).ljust(8192, b"\0"), "another layout"),
     ],
 )
 def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> None:

@@ -160,7 +160,7 @@ def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.session.apply("optimizer.fused", {}, done.append)
     assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
-    assert (done[0].why, done[0].token, done[0].seq, done[0].cls) == (None, 7, 70, "rounding")
+    assert (done[0].why, done[0].token, done[0].seq, done[0].class_) == (None, 7, 70, "rounding")
     assert stage.session.snapshot().active == ["optimizer.fused"]
     assert stage.run(12, arm=1, flags=ring_layout.SWITCHED) is State.WATCHING
     assert stage.run(12, arm=1) is State.TRACING

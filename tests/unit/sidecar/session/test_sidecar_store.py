@@ -15,7 +15,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     log = SessionLog(log_path(7, tmp_path, 0.0))
     log.write("attached", Attach(method="ptrace", latency_ns=5, pause_ns=None))
     log.write("note", {"text": "two\nlines"})
-    log.close()
     assert list(read_log(log.path)) == [
         ("attached", {"method": "ptrace", "latency_ns": 5, "pause_ns": None}),
         ("note", {"text": "two\nlines"}),
@@ -46,7 +45,6 @@ def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     log.write("note", {"n": 4})
-    log.close()
     assert log.lost_lines == 2
     assert [body["n"] for _, body in read_log(path)] == [1, 4]
 

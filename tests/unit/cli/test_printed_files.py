@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import output_file
+from autobrrr.cli import printed
 from autobrrr.errors import AutobrrrError
 
 
 def test_a_file_is_written_anew_whatever_was_longer_there(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     for text in ("one\n", "a longer text\n", "ä\n", ""):
-        output_file.write_file(file, text)
+        printed.write_file(file, text)
         assert file.read_text(encoding="utf-8") == text
     link = tmp_path / "link"
     link.symlink_to(file)
-    output_file.write_file(link, "through the link")
+    printed.write_file(link, "through the link")
     assert link.is_symlink()
     assert file.read_text() == "through the link"
 
@@ -31,9 +31,9 @@ def test_a_full_disk_leaves_nothing_new(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(AutobrrrError, match="No space left"):
-        output_file.write_file(new, "another text")
+        printed.write_file(new, "another text")
     assert not new.exists()
 
 
 def test_what_is_no_file_is_written_to() -> None:
-    output_file.write_file("/dev/null", "gone")
+    printed.write_file("/dev/null", "gone")

@@ -1,1 +1,0 @@
-"""What a session tells other programs: Prometheus, OpenTelemetry."""
