@@ -36,7 +36,7 @@ from autobrrr.tuner.candidate_space import (
     unasked,
     widest,
 )
-from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
+from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import (
     JobUnderTest,
@@ -66,6 +66,9 @@ LATER_STEPS = 128
 LATER_NS = 3_000_000_000
 SAID_NS = 500_000_000
 UNSTAMPED_STEPS = 64
+UNSTAMPED = (
+    "the job computes on a device that works asynchronously, and its steps came without the device's time"
+)
 
 
 def tune(
@@ -282,8 +285,6 @@ class _LiveTuning:
             self.settle()  # last: what goes off here is revised
         else:
             self.settle()
-            if found.decision == "unmeasured":
-                self.no_claim = NoClaim.NO_DEVICE_STAMPS
             self.end(against, "undone", found.why + _priced(found), found)
 
     def against(self, candidate: Candidate, replaced: Sequence[Choice]) -> Candidate:

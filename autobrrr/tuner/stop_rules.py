@@ -11,9 +11,8 @@ from autobrrr.quantities import share
 from autobrrr.records.gain_words import gain_words
 from autobrrr.tuner.confidence_sequence import Interval
 
-Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled", "unmeasured"]
-"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held;
-`unmeasured`: it computes on a device whose clock was not seen, so that nothing can be claimed."""
+Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled"]
+"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held."""
 
 WORTHWHILE = 0.01  # smallest gain worth having
 FEWEST_PAIRS = 6
