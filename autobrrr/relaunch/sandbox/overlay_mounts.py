@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -17,7 +18,7 @@ import shutil
 import socket
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,8 +48,8 @@ BEYOND_WALLS |= {"sys_boot": 22, "mknod": 27}
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 
 
-class NoWalls(Exception):
-    """The walls can't be raised here; the message says why. Nothing outside was changed."""
+Uppers = dict[str, str]
+"""Covered folder to where what a trial writes there lies, as seen by the process that raised the walls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +82,6 @@ class Mount:
         return sum(FLAGS.get(option, 0) for option in self.options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upper:
-    """Where what a trial writes under `covers` lies, as seen by the process that raised the walls."""
-
-    covers: str
-    written: str
-
-
 def mounts(text: str) -> list[Mount]:
     """The mounts, those nearer to the root first."""
     found = []
@@ -116,7 +109,7 @@ def targets(folder: str, mounted: Iterable[str]) -> Iterator[str]:
 
 def raise_walls(
     *, size_bytes: int, folder: str, needed: Sequence[str], open_folders: Sequence[str], network: bool = True
-) -> list[Upper]:
+) -> Uppers:
     """Enter the namespaces and put overlays over everything that is writable.
 
     Args:
@@ -127,39 +120,33 @@ def raise_walls(
         network: Whether what is started reaches more than the machine's loopback, of which it gets its own.
 
     Raises:
-        NoWalls: the kernel or its settings do not let us; the process must end.
+        OSError: the kernel or its settings do not let us; the process must end. Nothing outside was changed.
     """
-    try:
-        own_paths = own_folders(needed)  # before: in the namespace all other owners are one
-        _enter_namespaces(network)
-        _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
-        opened = {
-            path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in {*open_folders, *own_paths, folder}
-        }
-        here = {path: f"/proc/self/fd/{fd}" for path, fd in opened.items()}
-        seen = [each for each in mounts(Path("/proc/self/mountinfo").read_text()) if each.is_seen]
-        _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=700")
-        home = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}"
-        uppers = _overlays(seen, home)
-        shared = _cover_shared_memory(size_bytes, home)
-        uppers += shared if any(_below(path, [SHARED_MEMORY]) for path in needed) else []
-        for path in own_paths:
-            if all(upper.covers != path for upper in uppers):
-                uppers += _overlay(path, home, here[path])
-        for path in needed:
-            if not any(path == upper.covers or path.startswith(upper.covers + "/") for upper in uppers):
-                raise NoWalls(f"no overlay is possible over {path}")
-        for path in open_folders:
-            _mount(here[path], path, None, MS_BIND, None)
-        for fd in opened.values():
-            os.close(fd)
-        # What no overlay covers is shut; the overlays and passages are mounts of their own and stay open.
-        covered = {upper.covers for upper in uppers}
-        for mount in reversed(seen):
-            if mount.is_writable and not _below(mount.at, LEFT_ALONE) and mount.at not in covered:
-                _mount(None, mount.at, None, MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags, None)
-    except OSError as error:
-        raise NoWalls(f"{error.strerror} ({error.filename or 'namespace'})") from None
+    own_paths = own_folders(needed)  # before: in the namespace all other owners are one
+    _enter_namespaces(network)
+    _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
+    opened = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in {*open_folders, *own_paths, folder}}
+    here = {path: f"/proc/self/fd/{fd}" for path, fd in opened.items()}
+    seen = [each for each in mounts(Path("/proc/self/mountinfo").read_text()) if each.is_seen]
+    _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=700")
+    home = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}"
+    uppers = _overlays(seen, home)
+    shared = _cover_shared_memory(size_bytes, home)
+    uppers |= shared if any(_below(path, [SHARED_MEMORY]) for path in needed) else {}
+    for path in own_paths:
+        if path not in uppers:
+            uppers |= _overlay(path, home, here[path])
+    for path in needed:
+        if not _below(path, uppers):
+            raise OSError(errno.EINVAL, f"no overlay is possible over {path}")
+    for path in open_folders:
+        _mount(here[path], path, None, MS_BIND, None)
+    for fd in opened.values():
+        os.close(fd)
+    # What no overlay covers is shut; the overlays and passages are mounts of their own and stay open.
+    for mount in reversed(seen):
+        if mount.is_writable and not _below(mount.at, LEFT_ALONE) and mount.at not in uppers:
+            _mount(None, mount.at, None, MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags, None)
     return uppers
 
 
@@ -167,18 +154,15 @@ def become_init() -> None:
     """In the first process after the walls were raised: `/proc` shows its own processes alone.
 
     Raises:
-        NoWalls: this kernel does not let us.
+        OSError: this kernel does not let us.
     """
-    try:
-        _unshare(CLONE_NEWNS)
-        _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
-    except OSError as error:
-        raise NoWalls(f"{error.strerror} ({error.filename})") from None
+    _unshare(CLONE_NEWNS)
+    _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
     for capability in BEYOND_WALLS.values():
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def copy_out(uppers: Iterable[Upper], destination: str) -> int:
+def copy_out(uppers: Mapping[str, str], destination: str) -> int:
     """Copy the files that a trial wrote to a folder, under the names that they had.
 
     Returns:
@@ -188,10 +172,10 @@ def copy_out(uppers: Iterable[Upper], destination: str) -> int:
         OSError: the folder can't be written.
     """
     count = 0
-    for upper in uppers:
-        for here, folders, files in os.walk(upper.written):
+    for covered, written in uppers.items():
+        for here, folders, files in os.walk(written):
             folders[:] = [name for name in folders if name != "__pycache__"]
-            into = destination + upper.covers + here[len(upper.written) :]
+            into = destination + covered + here[len(written) :]
             for name in files:
                 if not stat.S_ISREG(os.lstat(f"{here}/{name}").st_mode):
                     continue
@@ -207,38 +191,31 @@ def own_folders(needed: Iterable[str]) -> list[str]:
     It gets an overlay of its own: in a user namespace a folder of somebody else's on the way to it
     could not be copied up, for its owner has no name there.
     """
-    found = []
-    for path in needed:
-        parts = Path(path).parts
-        for length in range(2, len(parts) + 1):
-            part = str(Path(*parts[:length]))
-            if os.stat(part).st_uid == os.geteuid():
-                if length > 2:
-                    found.append(part)
-                break
-    return list(dict.fromkeys(found))
+    ways = [[*reversed(Path(path).parents), Path(path)][1:] for path in needed]
+    highest = [next((each for each in way if each.stat().st_uid == os.geteuid()), None) for way in ways]
+    return list(dict.fromkeys(str(each) for each in highest if each is not None and len(each.parts) > 2))
 
 
-def _overlays(seen: Sequence[Mount], home: str) -> list[Upper]:
+def _overlays(seen: Sequence[Mount], home: str) -> Uppers:
     """Over all writable folders in which no other mount is."""
     visible, apart = [mount.at for mount in seen], (*LEFT_ALONE, *READ_ONLY)
-    uppers: list[Upper] = []
+    uppers: Uppers = {}
     for mount in seen:
         # A single file that is mounted is read-only.
         if not mount.is_writable or _below(mount.at, apart) or not os.path.isdir(mount.at):
             continue
         with contextlib.suppress(PermissionError):
             for target in targets(mount.at, visible):
-                uppers += _overlay(target, home) if len(uppers) < MOST_TARGETS else []
+                uppers |= _overlay(target, home) if len(uppers) < MOST_TARGETS else {}
     return uppers
 
 
-def _overlay(target: str, home: str, lower: str | None = None) -> list[Upper]:
+def _overlay(target: str, home: str, lower: str | None = None) -> Uppers:
     """One overlay; none where the file system refuses to be under one, or nobody may enter the folder."""
     number = len(os.listdir(home))  # what was refused has left its folders
     upper, work = f"{home}/{number}-upper", f"{home}/{number}-work"
     if re.search(r"[:,\\]", target) or not os.access(target, os.X_OK | os.R_OK):
-        return []
+        return {}
     os.mkdir(upper)
     os.mkdir(work)
     found = os.stat(target)
@@ -251,24 +228,24 @@ def _overlay(target: str, home: str, lower: str | None = None) -> list[Upper]:
     try:
         _mount("overlay", target, "overlay", 0, options)
     except OSError:
-        return []
-    return [Upper(covers=target, written=upper)]
+        return {}
+    return {target: upper}
 
 
-def _cover_shared_memory(size_bytes: int, home: str) -> list[Upper]:
+def _cover_shared_memory(size_bytes: int, home: str) -> Uppers:
     """What lies there may be data that the script reads: an overlay, too.
 
     Before 2.34 glibc takes nothing but a tmpfs for shared memory, without which multiprocessing has no locks.
     There it gets an empty one.
     """
     if not os.path.isdir(SHARED_MEMORY):
-        return []
+        return {}
     library, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     any_will_do = library != "glibc" or tuple(map(int, version.split(".")[:2])) >= (2, 34)
     if any_will_do and (covered := _overlay(SHARED_MEMORY, home)):
         return covered
     _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
-    return []
+    return {}
 
 
 def _enter_namespaces(network: bool) -> None:
@@ -301,5 +278,5 @@ def _mount(source: str | None, at: str, kind: str | None, flags: int, options: s
         raise OSError(number, os.strerror(number), at)
 
 
-def _below(path: str, folders: Sequence[str]) -> bool:
+def _below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in folders)

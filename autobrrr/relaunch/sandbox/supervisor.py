@@ -44,9 +44,9 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:  # before the walls are raised: it lies outside of them
         kept = os.open(order["kept"], os.O_PATH | os.O_DIRECTORY) if order["kept"] else None
-        uppers = overlay_mounts.raise_walls(**order["walls"]) if order["walls"] else []
-    except (overlay_mounts.NoWalls, OSError) as problem:
-        _tell(link, _failed(problem))
+        uppers = overlay_mounts.raise_walls(**order["walls"]) if order["walls"] else {}
+    except OSError as problem:
+        _tell(link, {"no_walls": _said(problem)})
         return
     if not (init := os.fork()):
         _be_init(link, order)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _be_init(link: socket.socket, order: Mapping[str, object]) -> None:
-    status = 1
+    status, cause = 1, "no_walls"
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for fd in map(int, os.listdir("/proc/self/fd")):  # past the walls, for whoever may look at ours
@@ -74,9 +74,10 @@ def _be_init(link: socket.socket, order: Mapping[str, object]) -> None:
             overlay_mounts.become_init()
         else:
             libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a child does not inherit it
+        cause = "no_start"
         status = TrialInit(link, order).keep()
-    except (overlay_mounts.NoWalls, OSError) as problem:
-        _tell(link, _failed(problem))
+    except OSError as problem:
+        _tell(link, {cause: _said(problem)})
     finally:
         kill_all()
         os._exit(status)
@@ -162,9 +163,8 @@ def _spawned(order: Mapping[str, object]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env=env, cwd=folder, start_new_session=True, preexec_fn=prepare)  # noqa: PLW1509
 
 
-def _failed(problem: Exception) -> Line:
-    what = "no_walls" if isinstance(problem, overlay_mounts.NoWalls) else "no_start"
-    return {what: getattr(problem, "strerror", None) or str(problem)}
+def _said(problem: OSError) -> str:
+    return f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem.strerror)
 
 
 def _received(link: socket.socket) -> Line:

@@ -308,7 +308,7 @@ class LiveTrial:
                     left=int(str(line.get("left", 0))),
                 )
         elif "no_start" in line and self.ending is None:
-            self.ending = self._given_up("no_start", f"{self.launch.command[0]}: {line['no_start']}")
+            self.ending = self._given_up("no_start", str(line["no_start"]))
         elif "no_walls" in line:
             raise NoSandbox(str(line["no_walls"]))
 

@@ -22,7 +22,7 @@ TRY = (
     "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
     "folder, needed = sys.argv[1:]\n"
     "try:\n    walls.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])\n"
-    "except walls.NoWalls as problem:\n    print(problem); sys.exit(9)\n"
+    "except OSError as problem:\n    print(problem); sys.exit(9)\n"
 )
 WRITES = """
 import os, sys, time

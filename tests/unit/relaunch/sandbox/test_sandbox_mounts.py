@@ -44,9 +44,9 @@ def test_an_overlay_that_is_refused_is_in_nobody_s_way(
     for name in ("home", "refuses", "takes"):
         (tmp_path / name).mkdir()
     home = str(tmp_path / "home")
-    assert overlay_mounts._overlay(str(tmp_path / "refuses"), home) == []
+    assert overlay_mounts._overlay(str(tmp_path / "refuses"), home) == {}
     found = overlay_mounts._overlay(str(tmp_path / "takes"), home)
-    assert [each.covers for each in found] == [str(tmp_path / "takes")]
+    assert list(found) == [str(tmp_path / "takes")]
 
 
 def test_a_folder_without_mounts_inside_is_one_target(tmp_path: Path) -> None:
@@ -69,6 +69,5 @@ def test_what_a_trial_wrote_is_copied_under_its_own_names(tmp_path: Path) -> Non
     (written / "runs" / "model.pt").write_bytes(b"weights")
     (written / "runs" / "__pycache__" / "x.pyc").write_bytes(b"code")
     (written / "runs" / "link").symlink_to("model.pt")
-    upper = overlay_mounts.Upper(covers="/home/me", written=str(written))
-    assert overlay_mounts.copy_out([upper], str(tmp_path / "kept")) == 1
+    assert overlay_mounts.copy_out({"/home/me": str(written)}, str(tmp_path / "kept")) == 1
     assert (tmp_path / "kept/home/me/runs/model.pt").read_bytes() == b"weights"
