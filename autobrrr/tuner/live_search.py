@@ -48,8 +48,7 @@ from autobrrr.tuner.job_under_test import (
 )
 from autobrrr.tuner.stop_rules import LONG_STEPS, PRECISION, WORTHWHILE, PairStanding, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
-from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, TuneSettings
-from autobrrr.tuner.tuning_budget import TuningBudget
+from autobrrr.tuner.tuning_budget import ABLATION_SHARE, CLOSING_SHARE, TuneSettings, TuningBudget
 
 if TYPE_CHECKING:
     from autobrrr.tuner.tuning_study import TuningStudy

@@ -38,40 +38,13 @@ class TrialLedger:
         """A trial has ended. What is skipped when it is asked again stays as it was."""
         if outcome == "skipped" and candidate.choice in self._trials:
             return
-        interval = None if found is None else found.interval
-        trial = Trial(
-            remedy=candidate.choice.remedy,
-            options=candidate.choice.settings,
-            outcome=outcome,
-            why=why,
-            class_=cls,
-            predicted=candidate.predicted,
-            achieved=None if interval is None else round(interval.factor, 4),
-            interval=None if interval is None else interval.speed(),
-            blocks=0 if found is None else 2 * found.pairs,
-            steps=0 if found is None else found.steps,
-            duration_ns=0 if found is None else found.duration_ns,
-            without_ns=None if found is None else found.without_ns,
-            peaks=NO_PEAKS if found is None else found.peaks,
-        )
-        self._trials[candidate.choice] = trial
-        self._on_trial(trial)
+        self._trials[candidate.choice] = _trial(candidate, outcome, why, cls, found)
+        self._on_trial(self._trials[candidate.choice])
 
     def enter_kept(self, applied: ArmRemedy) -> None:
         """A remedy that an earlier tuning or a recipe has switched on."""
-        self._trials[applied.choice] = Trial(
-            remedy=applied.choice.remedy,
-            options=applied.choice.settings,
-            outcome="kept",
-            why="on already",
-            class_=applied.cls,
-            predicted=None,
-            achieved=None,
-            interval=None,
-            blocks=0,
-            steps=0,
-            duration_ns=0,
-        )
+        candidate = Candidate(choice=applied.choice, predicted=None, cls=applied.cls)
+        self._trials[applied.choice] = _trial(candidate, "kept", "on already", applied.cls)
 
     def revise(self, choice: Choice, why: str) -> None:
         """What had been kept is undone after all."""
@@ -101,3 +74,24 @@ class TrialLedger:
 def _with_options(trial: Trial) -> str:
     inside = ", ".join(f"{name} = {value}" for name, value in trial.options.items())
     return f"{inside}: {trial.why}" if inside else trial.why
+
+
+def _trial(
+    candidate: Candidate, outcome: Outcome, why: str, cls: ExactnessClass, found: Comparison | None = None
+) -> Trial:
+    interval = None if found is None else found.interval
+    return Trial(
+        remedy=candidate.choice.remedy,
+        options=candidate.choice.settings,
+        outcome=outcome,
+        why=why,
+        class_=cls,
+        predicted=candidate.predicted,
+        achieved=None if interval is None else round(interval.factor, 4),
+        interval=None if interval is None else interval.speed(),
+        blocks=0 if found is None else 2 * found.pairs,
+        steps=0 if found is None else found.steps,
+        duration_ns=0 if found is None else found.duration_ns,
+        without_ns=None if found is None else found.without_ns,
+        peaks=NO_PEAKS if found is None else found.peaks,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,6 @@ from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.study.start_statistics import with_long_steps
-from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, StudyBudget
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
 from autobrrr.relaunch.study.timed_turns import AFTER, ALPHA, BEFORE, Duel, Rule, TimedTurns, duel
 from autobrrr.relaunch.study.work_per_step import Counting
@@ -35,9 +35,54 @@ from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import WORTHWHILE, times_as_fast
 
 BUDGET_NS = 600_000_000_000
+SEARCH_SHARE = 0.7  # of it, at most: the rest belongs to ablation and confirmation
+CLOSING_STARTS = 3
 MINUTE_NS = 60_000_000_000
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
 WAIT_S = 1.0  # until other workers are looked at again
+
+
+@dataclass(slots=True, kw_only=True)
+class StudyBudget:
+    """The time of one study, from its making."""
+
+    whole_ns: int
+    clock_ns: Callable[[], int] = time.perf_counter_ns
+    _began_ns: int = field(init=False)
+    _took_ns: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began_ns = self.clock_ns()
+
+    @property
+    def spent_ns(self) -> int:
+        return self.clock_ns() - self._began_ns
+
+    def enter(self, took_ns: int) -> None:
+        """A trial, from its start until it was compared, took so long."""
+        self._took_ns.append(took_ns)
+
+    def has_time_to_try(self) -> bool:
+        """Time for another trial of the search; the first always has it."""
+        kept_back_ns = max((1 - SEARCH_SHARE) * self.whole_ns, self._closing_ns)
+        return not self._took_ns or self.spent_ns + self._usual_ns <= self.whole_ns - kept_back_ns
+
+    def enough_ns(self, trials: int) -> int:
+        """What the whole would have to be for so many more trials, at what the past ones took."""
+        searched_ns = self.spent_ns + trials * self._usual_ns
+        return int(max(searched_ns / SEARCH_SHARE, searched_ns + self._closing_ns))
+
+    def has_time_to_ablate(self) -> bool:
+        """Time to see whether one part of the winner helps."""
+        return self.spent_ns + self._usual_ns <= self.whole_ns - self._closing_ns
+
+    @property
+    def _usual_ns(self) -> float:
+        return statistics.median(self._took_ns) if self._took_ns else 0.0
+
+    @property
+    def _closing_ns(self) -> float:
+        return CLOSING_STARTS * self._usual_ns
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -29,7 +29,7 @@ from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
-from autobrrr.relaunch.trial.trial_launch import ComingOn, Limits, TrialLaunch, Walls
+from autobrrr.relaunch.trial.trial_launch import ComingOn, Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
@@ -321,13 +321,17 @@ class LiveTrial:
 
 
 def start(
-    launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | None, kept: str | None = None
+    launch: TrialLaunch,
+    folder: Path,
+    limits: Limits,
+    walls: Mapping[str, object] | None,
+    kept: str | None = None,
 ) -> LiveTrial:
     """Start a trial.
 
     Args:
         folder: A folder for it alone, which does not exist yet.
-        walls: None lets it write where it wants.
+        walls: Arguments of `raise_walls` but the folder; None lets it write where it wants.
         kept: A folder outside of the walls, for what is kept of the trial's output.
 
     Raises:
@@ -367,12 +371,7 @@ def start(
         "command": list(launch.command),
         "environment": prepared.environment,
         "folder": str(launch.folder),
-        "walls": walls
-        and {
-            **asdict(walls),
-            "folder": str(folder / "written"),
-            "open_folders": [str(folder), *walls.open_folders],
-        },
+        "walls": walls and {**walls, "folder": str(folder / "written")},
         "kept": kept,
     }
     assert keeper.stdin is not None

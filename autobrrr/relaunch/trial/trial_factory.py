@@ -103,8 +103,8 @@ class TrialFactory:
         launch = replace(launch, command=tuple(words), environment=env)
         fence = None
         if self.walled:
-            ours = (str(self.home),)
-            fence = trial_launch.walls(launch.folder, launch.environment, ours, network=self.network)
+            fence = trial_launch.walls(launch.folder, launch.environment, network=self.network)
+            fence["open_folders"] = [str(self.home)]
         kept = None if self.kept is None else str(self.kept.resolve())
         place = self.home / f"t{self._number}"
         trial = live_trial.start(launch, place, self.limits, fence, kept)

@@ -69,20 +69,6 @@ class TrialLaunch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
-    """What a trial may write, where it must be able to, and what stays open.
-
-    Attributes:
-        network: It reaches more than its own loopback.
-    """
-
-    size_bytes: int
-    needed: tuple[str, ...]
-    open_folders: tuple[str, ...] = ()
-    network: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How long a trial may take until it is given up, in seconds."""
 
@@ -154,23 +140,15 @@ def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def walls(
-    folder: Path,
-    env: Mapping[str, str],
-    open_folders: tuple[str, ...],
-    root: Path = Path("/"),
-    network: bool = True,
-) -> Walls:
-    """Walls for a script that works in `folder`."""
+    working: Path, env: Mapping[str, str], root: Path = Path("/"), *, network: bool = True
+) -> dict[str, object]:
+    """For a script that works in this folder: arguments of `raise_walls`, but for the trial's own folders."""
     temporary = env.get("TMPDIR", "/tmp")
-    needed = [str(folder.resolve())]
+    needed = [str(working.resolve())]
     if os.path.isdir(temporary) and os.access(temporary, os.W_OK):
         needed.append(os.path.realpath(temporary))
-    return Walls(
-        size_bytes=max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0))),
-        needed=tuple(dict.fromkeys(needed)),
-        open_folders=open_folders,
-        network=network,
-    )
+    size_bytes = max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0)))
+    return {"size_bytes": size_bytes, "needed": needed, "network": network}
 
 
 def free_port() -> int:

@@ -39,7 +39,7 @@ from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven, class_named
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 
 T = TypeVar("T")
 

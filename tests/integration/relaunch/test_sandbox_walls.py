@@ -14,7 +14,7 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.trial import live_trial, trial_launch
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_launch import Limits, Walls
+from autobrrr.relaunch.trial.trial_launch import Limits
 from support import relaunch
 
 pytestmark = pytest.mark.integration
@@ -61,9 +61,8 @@ def tree(tmp_path: Path) -> Path:
 
 
 def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[Path, ...] = ()) -> LiveTrial:
-    fence = Walls(
-        size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
-    )
+    folders = [str(tmp_path / "run" / "t"), *map(str, extra)]
+    fence = {"size_bytes": size_bytes, "needed": [str(file.parent)], "open_folders": folders}
     return live_trial.start(relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence)
 
 
@@ -196,7 +195,7 @@ def test_where_no_overlay_is_possible_a_study_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch = relaunch.launch(tree(tmp_path))
-    monkeypatch.setattr(trial_launch, "walls", lambda *_, **__: Walls(size_bytes=1 << 20, needed=("/proc",)))
+    monkeypatch.setattr(trial_launch, "walls", lambda *_, **__: {"size_bytes": 1 << 20, "needed": ["/proc"]})
     with (
         relaunch.factory(tmp_path, launch) as stable,
         pytest.raises(AutobrrrError, match="no overlay is possible over /proc") as refused,

@@ -14,7 +14,7 @@ from autobrrr.cli.verbs import recipe as cli
 from autobrrr.errors import UsageError
 from autobrrr.recipe.recipe_fit import Here, satisfies
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 
 SHIPPED = (

@@ -9,7 +9,7 @@ from autobrrr.records import NoClaim, TuneProgress
 from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.job_under_test import NotApplied
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000

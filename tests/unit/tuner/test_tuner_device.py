@@ -13,7 +13,7 @@ from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import STEP, Steps, durations_ns, timed
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.gpu_scenarios import CHOICE, NOTHING, REMEDY, SCENARIOS, Scenario, compared
 from support.simulated.virtual_gpu import MS, GpuStep, VirtualGpu, VirtualGpuJob, truth_ns
 

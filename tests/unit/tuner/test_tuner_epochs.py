@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000

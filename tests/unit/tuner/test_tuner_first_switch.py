@@ -9,7 +9,7 @@ import pytest
 from autobrrr.records import ExactnessClass
 from autobrrr.tuner.job_under_test import SwitchedOn
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000

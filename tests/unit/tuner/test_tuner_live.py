@@ -20,7 +20,7 @@ from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000

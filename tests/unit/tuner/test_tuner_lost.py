@@ -9,7 +9,7 @@ from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
+from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000

@@ -15,8 +15,7 @@ from autobrrr.records import (
 )
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
-from autobrrr.tuner.tune_settings import TuneSettings
-from autobrrr.tuner.tuning_budget import WINDOW_NS
+from autobrrr.tuner.tuning_budget import WINDOW_NS, TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.relaunch.study.study_budget import StudyBudget
+from autobrrr.relaunch.study.study import StudyBudget
 
 SECOND_NS = 1_000_000_000
 

@@ -233,10 +233,8 @@ def test_walls_take_a_quarter_of_the_free_memory(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 4194304 kB\n")
     assert available_bytes(tmp_path) == 4 << 30
-    found = walls(tmp_path, {"TMPDIR": "/no/such"}, ("/open",), tmp_path)
-    assert found.size_bytes == 1 << 30
-    assert found.needed == (str(tmp_path),)
-    assert found.open_folders == ("/open",)
+    found = walls(tmp_path, {"TMPDIR": "/no/such"}, tmp_path)
+    assert found == {"size_bytes": 1 << 30, "needed": [str(tmp_path)], "network": True}
 
 
 def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
