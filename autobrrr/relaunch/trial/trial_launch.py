@@ -1,8 +1,7 @@
 """What a trial is started with: the command, variables that keep trackers quiet, limits, walls, a port.
 
-Two trials live side by side, and launchers meet at one fixed port. So the rendezvous port is replaced by a
-free one, where the launcher or the variables name one or would take the usual one. What stands after the
-script is the script's own.
+Two trials live side by side, and launchers meet at one fixed port. So each gets a free one, by the variable
+and by a flag behind the launcher's own: of two the last counts. What stands after the script is its own.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ MODULES = {
     "accelerate.commands.launch": "accelerate",
 }
 PORT_FLAG = {"torchrun": "--master_port", "accelerate": "--main_process_port", "deepspeed": "--master_port"}
-ENDPOINT = "--rdzv_endpoint"
-OWN_HOST = re.compile(r"^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)?:\d+$")
-VARIABLE, OF_TORCHRUN = "MASTER_PORT", "PET_MASTER_PORT"
+OWN_ENDPOINT = re.compile(r"--rdzv[-_]endpoint[= ](localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0)?:\d+ ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,44 +159,25 @@ def with_own_port(
     command: Sequence[str], env: Mapping[str, str], free: Callable[[], int] = free_port
 ) -> tuple[list[str], dict[str, str]]:
     """The command and its variables, to be started beside another trial of the same command."""
-    words, variables, port = list(command), dict(env), str(free())
-    variables[VARIABLE] = port
-    found = _launcher(words)
-    if found is None:
-        return words, variables
-    launcher, at = found
-    flag = PORT_FLAG[launcher]
-    end = _end_of_launcher(words)
-    named = False
-    for i in range(at + 1, end):
-        name, equals, value = words[i].partition("=")
-        name = name.replace("-", "_").replace("__", "--", 1)
-        if name not in (flag, ENDPOINT):
-            continue
-        value = value if equals else (words[i + 1] if i + 1 < end else "")
-        if name == ENDPOINT and not OWN_HOST.match(value):
-            continue
-        new = f"{value.rpartition(':')[0]}:{port}" if name == ENDPOINT else port
-        named = named or name == flag
-        if equals:
-            words[i] = f"{words[i].partition('=')[0]}={new}"
-        else:
-            words[i + 1] = new
-    if launcher == "torchrun":
-        variables[OF_TORCHRUN] = port
-    elif not named:
-        words[at + 1 : at + 1] = [flag, port]
-    return words, variables
+    words, port = list(command), str(free())
+    if (found := _launcher(words)) is not None:
+        flag, behind = found
+        end = _end_of_launcher(words)
+        meets_here = OWN_ENDPOINT.search(" ".join([*words[:end], ""]))
+        endpoint = ["--rdzv_endpoint", f"localhost:{port}"] if meets_here else []
+        at = end if end < len(words) else behind  # a script that can't be told from a value
+        words[at:at] = [flag, port, *endpoint]
+    return words, {**env, "MASTER_PORT": port}
 
 
 def _launcher(words: Sequence[str]) -> tuple[str, int] | None:
-    """Which launcher, and the last word that names it; None without one that needs a port."""
+    """A launcher's flag for its port, and where its own words begin; None without one that needs a port."""
     for i, word in enumerate(words[: _end_of_launcher(words)]):
         name = MODULES.get(word, Path(word).name)
         if name == "accelerate" and words[i + 1 : i + 2] == ["launch"]:
-            return name, i + 1
+            return PORT_FLAG[name], i + 2
         if (name == "accelerate" and word in MODULES) or (name in PORT_FLAG and name != "accelerate"):
-            return name, i
+            return PORT_FLAG[name], i + 1
     return None
 
 
