@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -26,29 +25,8 @@ ELSEWHERE = re.compile(r"^\s*(-e|--editable|-r|--requirement|-c|--constraint)\b.
 MADE = "made"  # a file that is written last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedEnvironment:
-    """A virtual environment."""
-
-    folder: Path
-
-    @property
-    def python(self) -> Path:
-        """Its interpreter."""
-        return self.folder / "bin" / "python"
-
-    def packages(self) -> dict[str, str]:
-        """Versions by name."""
-        places = [str(each) for each in self.folder.glob("lib/python*/site-packages")]
-        return {
-            each.name.lower().replace("_", "-"): each.version for each in metadata.distributions(path=places)
-        }
-
-
-def locked_environment(
-    lock: Path, python: str, cache: Path, tell: Callable[[str], None]
-) -> LockedEnvironment:
-    """The environment of a lock file, for the interpreter that the command names.
+def locked_environment(lock: Path, python: str, cache: Path, tell: Callable[[str], None]) -> Path:
+    """The folder of the environment of a lock file, for the interpreter that the command names.
 
     Args:
         python: A name on PATH, or a path.
@@ -84,18 +62,23 @@ def locked_environment(
     digest = hashlib.sha256(f"{version}\n{text}".encode()).hexdigest()[:24]
     place = cache / "environments"
     make_private(place)
-    made = LockedEnvironment(folder=place / digest)
+    made = place / digest
     with (place / f"{digest}.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # somebody else may be making it
-        if not (made.folder / MADE).exists():
+        if not (made / MADE).exists():
             tell(f"installing what {lock} names")
             _make(made, found, lock)
     return made
 
 
-def package_changes(before: LockedEnvironment, after: LockedEnvironment) -> list[PackageChange]:
+def python_of(environment: Path) -> Path:
+    """Its interpreter."""
+    return environment / "bin" / "python"
+
+
+def package_changes(before: Path, after: Path) -> list[PackageChange]:
     """What differs, by name."""
-    its, mine = before.packages(), after.packages()
+    its, mine = _packages(before), _packages(after)
     return [
         PackageChange(name=name, before=its.get(name), after=mine.get(name))
         for name in sorted({*its, *mine})
@@ -103,23 +86,21 @@ def package_changes(before: LockedEnvironment, after: LockedEnvironment) -> list
     ]
 
 
-def _make(made: LockedEnvironment, python: str, lock: Path) -> None:
-    shutil.rmtree(made.folder, ignore_errors=True)
+def _packages(environment: Path) -> dict[str, str]:
+    """Versions by name."""
+    places = [str(each) for each in environment.glob("lib/python*/site-packages")]
+    return {each.name.lower().replace("_", "-"): each.version for each in metadata.distributions(path=places)}
+
+
+def _make(made: Path, python: str, lock: Path) -> None:
+    shutil.rmtree(made, ignore_errors=True)
     try:
-        _said([python, "-m", "venv", str(made.folder)], lock)
-        install = (
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--quiet",
-            "--requirement",
-        )
-        _said([str(made.python), *install, str(lock.resolve())], lock)
-        (made.folder / MADE).touch()
+        _said([python, "-m", "venv", str(made)], lock)
+        install = ("-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet")
+        _said([str(python_of(made)), *install, "--requirement", str(lock.resolve())], lock)
+        (made / MADE).touch()
     except BaseException:
-        shutil.rmtree(made.folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise
 
 

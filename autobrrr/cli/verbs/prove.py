@@ -179,6 +179,7 @@ def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
 
 def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     from autobrrr import recipe
+    from autobrrr.relaunch.trial.trial_launch import with_recipe
 
     found = recipe.load(file)
     missing = recipe.unavailable(found, recipe.here()) | recipe.misplaced(given.command, found.args)
@@ -186,19 +187,11 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     if missing:
         name, why = next(iter(missing.items()))
         raise UsageError(f"{file}: {name}: {why}", "prove a recipe that holds what can be had here")
-    plan = recipe.plan(found)
-    plan["script"] = None
-    return replace(
-        given,
-        command=tuple(recipe.with_flags(list(given.command), found.args)),
-        environment={**given.environment, **recipe.environment(found, given.environment)},
-        plan=plan if found.remedies else None,
-        remedies=tuple(chosen.name for chosen in found.remedies),
-    )
+    return with_recipe(given, found)
 
 
 def _with_packages(files: Sequence[Path], given: TrialLaunch, ask: Ask) -> Question:
-    from autobrrr.prove.locked_environments import locked_environment, package_changes
+    from autobrrr.prove.locked_environments import locked_environment, package_changes, python_of
 
     if len(files) != 2:
         raise UsageError("--env goes twice: before, and after", "--env before.txt --env after.txt -- CMD")
@@ -207,11 +200,8 @@ def _with_packages(files: Sequence[Path], given: TrialLaunch, ask: Ask) -> Quest
     before, after = (
         replace(
             given,
-            command=(str(each.python), *words),
-            environment={
-                **given.environment,
-                "PATH": f"{each.python.parent}:{given.environment.get('PATH', '')}",
-            },
+            command=(str(python_of(each)), *words),
+            environment={**given.environment, "PATH": f"{each}/bin:{given.environment.get('PATH', '')}"},
         )
         for each in made
     )

@@ -270,10 +270,12 @@ def make_space(
             raise UsageError(f"--param {name}: given twice")
     space = Space(parameters=tuple(parameters), allowed=tuple(allowed))
     flag, rounds = accumulation(command, declared) or (None, 0)
-    if space.batch is not None and rounds and flag not in names and "changes-training" not in allowed:
-        keeps = _with_class(space.parameters, space.batch, "rounding")
-        if batch := space.batch_of(space.base):
-            space = replace(space, parameters=keeps, accumulate=flag, samples_an_update=batch * rounds)
+    which, batch = space.batch, space.batch_of(space.base)
+    may_keep = rounds and flag not in names and "changes-training" not in allowed
+    if which is not None and batch and may_keep:
+        keeps = list(parameters)
+        keeps[which] = replace(keeps[which], cls="rounding")
+        space = replace(space, parameters=tuple(keeps), accumulate=flag, samples_an_update=batch * rounds)
     for parameter in space.parameters:
         if parameter.cls not in allowed and not parameter.feeds:
             raise UsageError(
@@ -291,10 +293,6 @@ def accumulation(command: Sequence[str], declared: Mapping[str, Declared]) -> tu
     flag = next((flag for flag in [*declared, *given] if ACCUMULATE.match(flag)), None)
     number = None if flag is None else given_value(command, flag, declared)
     return (flag, number) if flag is not None and type(number) is int and number > 0 else None
-
-
-def _with_class(parameters: Sequence[Parameter], which: int, cls: ExactnessClass) -> tuple[Parameter, ...]:
-    return tuple(replace(each, cls=cls) if i == which else each for i, each in enumerate(parameters))
 
 
 def shown(value: Value) -> str:

@@ -76,7 +76,7 @@ def test_an_environment_is_made_once_for_what_a_file_says(tmp_path: Path, wheels
         PackageChange(name="borrowed", before=None, after="1.0"),
         PackageChange(name="training", before="1.0", after=None),
     ]
-    (made[0].folder / "made").unlink()  # as after a machine that went down meanwhile
+    (made[0] / "made").unlink()  # as after a machine that went down meanwhile
     assert locked_environment(one, sys.executable, tmp_path / "cache", said.append) == made[0]
     assert len(said) == 3
 

@@ -84,11 +84,11 @@ def test_two_runs_of_a_command_share_its_study_and_without_a_folder_it_is_kept_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    space = Space(parameters=(parameter("--workers", 2),))
+    space = Space(parameters=(parameter("--workers", 3),))
     args = SimpleNamespace(trials=None)
     first = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
     second = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
-    assert (first.ask(), second.ask()) == ((1,), None)
+    assert (first.ask(), second.ask()) == ((1,), (2,))
     first.tell(Result(point=(1,), value=0.1, kind="measured"))
     first.close()
     assert capsys.readouterr().err == ""
