@@ -15,7 +15,7 @@ from autobrrr.agent.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
-from autobrrr.records import Advice, Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
+from autobrrr.records import Advice, Diagnosis, ExactnessClass, JobFacts, Verdict
 
 MOST_THREAD_COUNTS = 4
 USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
@@ -225,14 +225,6 @@ def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]
         ]
     counts = thread_counts(facts.threads, cores)
     return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
-
-
-def misfit(choice: Choice, anatomy: Anatomy | None) -> str | None:
-    """Why a choice is not for this job, as far as its loop shows; None where nothing speaks against it."""
-    of_optimizer = any(target.startswith("optimizer.") for target in REGISTRY[choice.remedy].targets)
-    if of_optimizer and anatomy is not None and not anatomy.optimizers:
-        return "no optimizer of torch's steps in this loop"
-    return None
 
 
 def is_rare(choice: Choice) -> bool:

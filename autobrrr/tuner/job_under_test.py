@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import ExactnessClass, JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 
 STEP = np.dtype(
@@ -80,10 +80,6 @@ class JobUnderTest(Protocol):
     @property
     def facts(self) -> JobFacts:
         """What the agent saw of the job."""
-
-    @property
-    def anatomy(self) -> Anatomy | None:
-        """How the loop is built; None while it is not known."""
 
     @property
     def clock(self) -> StepClock:

@@ -32,7 +32,6 @@ from autobrrr.tuner.candidate_space import (
     Choice,
     candidates,
     is_rare,
-    misfit,
     unasked,
     widest,
 )
@@ -221,7 +220,7 @@ class _LiveTuning:
     def try_all(self) -> None:
         while (candidate := self.study.ask()) is not None:
             choice = candidate.choice
-            odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
+            odd = self.stands_against(choice)
             if odd is not None:
                 self.end(candidate, "refused", odd)
                 continue

@@ -20,7 +20,6 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import TargetGone
 from autobrrr.records import (
-    Anatomy,
     Diagnosis,
     ExactnessClass,
     JobFacts,
@@ -102,10 +101,6 @@ class LiveBench:
     @property
     def facts(self) -> JobFacts:
         return self._facts
-
-    @property
-    def anatomy(self) -> Anatomy | None:
-        return self._session.findings.anatomy
 
     @property
     def clock(self) -> StepClock:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
-from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Shares, Verdict
+from autobrrr.records import Advice, ExactnessClass, JobFacts, Shares, Verdict
 from autobrrr.records.tuning_records import MemoryPeaks, highest
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
 
@@ -65,7 +65,6 @@ class SimulatedJob:
     stuck_with: str | None = None  # no step ends while this remedy is on
     stands_still: bool = False
     paused_after_steps: int | None = None
-    anatomy: Anatomy | None = None
     lengths: float = 0.0  # standard deviation of log(tokens); most of a step's time goes by them
     lengths_seen: bool = True
     clock: StepClock = "host"

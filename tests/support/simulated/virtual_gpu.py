@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import ExactnessClass, JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
 
@@ -118,7 +118,6 @@ class VirtualGpuJob:
     stamped: bool = True
     clock: StepClock = "device"
     switch_ns: float = 1 * MS
-    anatomy: Anatomy | None = None
     cores: int | None = 16
     cancel_after_steps: int | None = None
     paused: bool = False

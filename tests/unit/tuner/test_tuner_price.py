@@ -7,7 +7,6 @@ import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.records import (
-    Anatomy,
     ExactnessClass,
     Trial,
     TuneProgress,
@@ -216,24 +215,3 @@ def test_stopped_while_it_warms_up_nothing_stays_on(cancelled_after: int) -> Non
     found, _ = tuned(job)
     assert found.kept == []
     assert job.names_on == []
-
-
-def test_what_the_loop_has_nothing_for_is_refused_before_any_time_is_counted() -> None:
-    by_hand = Anatomy(
-        source="backward",
-        optimizers=[],
-        parameters=None,
-        parameter_tensors=None,
-        parameter_bytes=None,
-        state_bytes=None,
-        backwards_per_step=1,
-        roots=["RNNModel"],
-        compiled=False,
-        loader_workers=None,
-        loader_prefetch=None,
-    )
-    job = SimulatedJob(base_ns=4e8, anatomy=by_hand)
-    found = tune(job, settings=TuneSettings(budget_ns=30 * SECOND_NS))
-    why = {each.remedy: (each.outcome, each.why) for each in found.trials}
-    assert why["optimizer.fused"] == ("refused", "no optimizer of torch's steps in this loop")
-    assert ("apply", "optimizer.fused") not in job.history
