@@ -255,7 +255,7 @@ def study_name(command: Sequence[str], folder: Path, space: Space, here: Sequenc
     words = [Path(word).name if i == 0 or word == script else word for i, word in enumerate(command)]
     levels = [(each.name, each.levels) for each in space.parameters]
     text = _text_of(command, folder)
-    what = [words, folder.name, text, levels, space.accumulate, space.allowed, *here]
+    what = [words, folder.name, text, levels, space.accumulate, *here]
     return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
@@ -81,11 +81,9 @@ class Space:
 
     Attributes:
         accumulate: The flag that keeps the product with the batch the same.
-        allowed: Classes that a point may turn out to have on the job.
     """
 
     parameters: tuple[Parameter, ...]
-    allowed: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
     accumulate: str | None = None
     samples_an_update: int | None = None
 
@@ -180,7 +178,7 @@ class Space:
         return mine / its if mine and its else None
 
     def cls(self, point: Point) -> ExactnessClass:
-        """Its class before the job has been asked: remedies may widen theirs on it."""
+        """The widest class of what differs from the command as given."""
         return widest([self.parameters[i].cls for i in self.changed(point)])
 
     def recipe(self, point: Point) -> Recipe:
@@ -268,7 +266,7 @@ def make_space(
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--param {name}: given twice")
-    space = Space(parameters=tuple(parameters), allowed=tuple(allowed))
+    space = Space(parameters=tuple(parameters))
     flag, rounds = accumulation(command, declared) or (None, 0)
     which, batch = space.batch, space.batch_of(space.base)
     may_keep = rounds and flag not in names and "changes-training" not in allowed

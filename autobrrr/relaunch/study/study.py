@@ -229,8 +229,6 @@ class Study:
         with contextlib.closing(self.stable.start(point)) as candidate:
             if not self._warm(candidate, label):
                 return None, candidate.ending, Bytes()
-            if (why := self._too_wide(candidate, point)) is not None:
-                return None, TrialEnding(kind="not_applied", why=why), Bytes()
             candidate.pause()
             base = self._baseline()
             found = self._fight(base, candidate, point, rule, label)
@@ -317,9 +315,6 @@ class Study:
             try:
                 with turns.up(BEFORE, AFTER) as trials:
                     base, candidate = trials[BEFORE], trials[AFTER]
-                    if (why := self._too_wide(candidate, winner)) is not None:
-                        self._notes.append(why)
-                        return None
                     turns.measure(trials, self._counting.yardstick(base, candidate, self.space.base, winner))
                     if i == CLOSING_STARTS - 1 and self.keep_output is not None:
                         candidate.close(self.keep_output)
@@ -333,11 +328,6 @@ class Study:
         if self._seen.step_ns is None and (step_ns := turns.seen[BEFORE].step_ns):
             self._seen.step_ns = step_ns[-1]
         return with_long_steps(turns.results, ALPHA) if len(turns.results) > 1 else None
-
-    def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:
-        """Why the class that it turns out to have on this job is not allowed."""
-        self._ledger.hear(point, trial.told.remedies)
-        return self._ledger.problem(self.space, point)
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
         self.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))

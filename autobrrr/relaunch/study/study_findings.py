@@ -1,6 +1,6 @@
 """What a study has found: its trials one by one, and at the end the result and the recipe.
 
-In: results of points, what agents in a trial say of its remedies, the confirmed interval of the winner.
+In: results of points, the confirmed interval of the winner.
 Out: `Trial`s, a `Tuning`, a `Recipe` with its evidence.
 """
 
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from autobrrr.quantities import share
 from autobrrr.recipe import Match, Measured, Recipe
-from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
-from autobrrr.relaunch.search.search_space import FEEDING, Point, Result, Space
+from autobrrr.records import JobFacts, Reverted, Trial, Tuning
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
-from autobrrr.tuner.candidate_space import widest
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import times_as_fast
 
@@ -86,31 +85,9 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
 
 @dataclass(slots=True)
 class StudyLedger:
-    """Trials by point, in the order in which they ended.
+    """Trials by point, in the order in which they ended."""
 
-    And their exactness classes, as trials have shown them: a remedy may widen its own on a job.
-    """
-
-    _classes: dict[Point, ExactnessClass] = field(default_factory=dict)
     _entries: dict[Point, Trial] = field(default_factory=dict)
-
-    def hear(self, point: Point, lines: Iterable[Mapping[str, object]]) -> None:
-        """Take in what was said of the remedies of a trial, but of those that only feed it."""
-        said = [line.get("class") for line in lines if not str(line.get("remedy")).startswith(FEEDING)]
-        known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
-        before = self._classes.get(point, "bitwise")
-        self._classes[point] = widest([before, *(cls for cls in known if cls in said)])
-
-    def class_of(self, space: Space, point: Point) -> ExactnessClass:
-        """What its parameters say, and wider where its trials did."""
-        return widest([space.cls(point), self._classes.get(point, "bitwise")])
-
-    def problem(self, space: Space, point: Point) -> str | None:
-        """Why a point may not be tried; None where it may."""
-        cls = self._classes.get(point, "bitwise")
-        if cls in ("bitwise", *space.allowed):
-            return None
-        return f"its class is {cls} on this job; add --allow {cls} to try it"
 
     def enter(
         self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
@@ -123,7 +100,7 @@ class StudyLedger:
             options=space.settings(result.point),
             outcome="undone" if result.value is not None else "refused",
             why=": ".join(part for part in (kind, result.why, note) if part),
-            class_=self.class_of(space, result.point),
+            class_=space.cls(result.point),
             predicted=None,
             achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
             interval=None if interval is None else interval.speed(),
@@ -159,7 +136,7 @@ class StudyLedger:
         if winner is not None and (drawn := space.redrawn(winner)):
             notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
         speedup = 1.0 if found is None else found.factor
-        cls: ExactnessClass = "bitwise" if winner is None else self.class_of(space, winner)
+        cls = space.cls(space.base if winner is None else winner)
         entries = list(self._entries.values())
         tuning = Tuning(
             objective=base.objective,
