@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autobrrr.records import ExactnessClass
 from autobrrr.tuner.ab_blocks import LongBlocks
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
@@ -20,24 +19,18 @@ class ArmRemedy:
 
     choice: Choice
     token: int
-    cls: ExactnessClass
 
 
 class ArmSwitch:
     """The remedies of one job.
 
     Args:
-        allowed: Classes that the user allows; the job refuses a remedy that is wider on it.
         on: Remedies that are on already, oldest first.
     """
 
-    def __init__(
-        self, bench: JobUnderTest, allowed: Sequence[ExactnessClass], on: Sequence[ArmRemedy] = ()
-    ) -> None:
+    def __init__(self, bench: JobUnderTest, on: Sequence[ArmRemedy] = ()) -> None:
         self._bench = bench
-        self._allowed = tuple(allowed)
         self._on = list(on)
-        self._seen: dict[Choice, ExactnessClass] = {applied.choice: applied.cls for applied in on}
         self.lost: dict[Choice, str] = {}
         self.usual = LongBlocks()
         self.warm: set[Choice] = {applied.choice for applied in on}  # have been on for some steps
@@ -46,10 +39,6 @@ class ArmSwitch:
     def active(self) -> tuple[ArmRemedy, ...]:
         """What is on, oldest first."""
         return tuple(self._on)
-
-    def cls_of(self, choice: Choice) -> ExactnessClass | None:
-        """What a choice does to the numbers of this job, once it has been applied."""
-        return self._seen.get(choice)
 
     def go(self, arm: Arm) -> tuple[int, bool]:
         """Undo what does not belong to the arm, newest first, then apply what is missing.
@@ -104,10 +93,9 @@ class ArmSwitch:
         raise RemedyLost(why)
 
     def _apply(self, choice: Choice) -> int:
-        applied = self._bench.apply(choice.remedy, choice.settings, self._allowed)
+        applied = self._bench.apply(choice.remedy, choice.settings)
         self.lost.pop(choice, None)
-        self._on.append(ArmRemedy(choice=choice, token=applied.token, cls=applied.cls))
-        self._seen[choice] = applied.cls
+        self._on.append(ArmRemedy(choice=choice, token=applied.token))
         return applied.seq
 
     def _drop_lost(self) -> None:

@@ -38,6 +38,11 @@ class Choice:
         return f"{self.remedy}({inside})" if inside else self.remedy
 
     @property
+    def cls(self) -> ExactnessClass:
+        """What it does to the numbers of a job."""
+        return class_named(REGISTRY[self.remedy].cls)
+
+    @property
     def settings(self) -> dict[str, object]:
         return dict(self.options)
 
@@ -53,7 +58,6 @@ class Candidate:
 
     choice: Choice
     predicted: float | None  # factor on speed
-    cls: ExactnessClass  # at best
     interval: tuple[float, ...] | None = None  # of `predicted`, where it is an estimate
 
 
@@ -172,12 +176,10 @@ def unasked(
 
 
 def _candidate(choice: Choice, advice: Advice | None) -> Candidate:
-    remedy = REGISTRY[choice.remedy]
     return Candidate(
         choice=choice,
         predicted=None if advice is None else advice.expected,
         interval=None if advice is None or advice.interval is None else tuple(advice.interval),
-        cls=class_named(remedy.cls),
     )
 
 

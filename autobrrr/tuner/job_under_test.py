@@ -6,7 +6,7 @@ the one thread that tunes; each may block for as long as its docstring says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import ExactnessClass, JobFacts
+from autobrrr.records import JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 
 STEP = np.dtype(
@@ -71,7 +71,6 @@ class SwitchedOn:
 
     token: int
     seq: int  # first step with it
-    cls: ExactnessClass  # what it does to the numbers of this job
 
 
 class JobUnderTest(Protocol):
@@ -89,13 +88,11 @@ class JobUnderTest(Protocol):
     def cores(self) -> int | None:
         """CPUs that the process may run on, shared out among the ranks; None where it is not known."""
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         """Switch a remedy on; returns once the job has done so at a boundary.
 
         Raises:
-            NotApplied: the remedy refuses this job, or is of another class on it than those allowed.
+            NotApplied: the remedy refuses this job.
             RemedyLost: no boundary came in time; the command was taken back.
         """
 

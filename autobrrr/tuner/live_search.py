@@ -17,7 +17,6 @@ from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
     Diagnosis,
-    ExactnessClass,
     NoClaim,
     Reverted,
     Trial,
@@ -113,7 +112,7 @@ def tune(
     for each, why in unasked(
         verdict=verdict, allowed=asked.allowed, only=asked.only, unproven=asked.unproven
     ):
-        run.ledger.enter(each, "skipped", why, each.cls)
+        run.ledger.enter(each, "skipped", why)
     for applied in (*already, *standing):
         run.ledger.enter_kept(applied)
     return run.go()
@@ -129,7 +128,7 @@ class _LiveTuning:
         already: Sequence[ArmRemedy],
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
-        self.board = ArmSwitch(bench, settings.allowed, already)
+        self.board = ArmSwitch(bench, already)
         self.kept: Arm = tuple(applied.choice for applied in already)
         self.standing: tuple[ArmRemedy, ...] = ()
         self.study: TuningStudy
@@ -450,9 +449,8 @@ class _LiveTuning:
             pass
 
     def end(self, candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> None:
-        cls = self.board.cls_of(candidate.choice) or candidate.cls
         self.study.tell(None if found is None or found.interval is None else found.interval.mean)
-        self.ledger.enter(candidate, outcome, why, cls, found)
+        self.ledger.enter(candidate, outcome, why, found)
 
     def say(
         self,
@@ -481,9 +479,6 @@ class _LiveTuning:
         )
 
     def result(self, closing: Comparison | None) -> Tuning:
-        classes = [self.board.cls_of(choice) for choice in self.kept]
-        found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
-        found += [applied.cls for applied in self.standing]
         interval = closing.interval if closing is not None and self.kept == self.closed else None
         if interval is not None and interval.low > 0:
             speedup = interval.factor
@@ -503,7 +498,7 @@ class _LiveTuning:
             best=round(baseline / speedup, 1) or None,
             speedup=round(speedup, 4),
             interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
-            class_=widest(found),
+            class_=widest([choice.cls for choice in (*self.kept, *(each.choice for each in self.standing))]),
             kept=[choice.remedy for choice in self.kept],
             reverted=self.ledger.reverted(),
             trials=self.ledger.trials,

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.records import ExactnessClass, Reverted, Trial
+from autobrrr.records import Reverted, Trial
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Candidate, Choice
@@ -32,19 +32,18 @@ class TrialLedger:
         candidate: Candidate,
         outcome: Outcome,
         why: str,
-        cls: ExactnessClass,
         found: Comparison | None = None,
     ) -> None:
         """A trial has ended. What is skipped when it is asked again stays as it was."""
         if outcome == "skipped" and candidate.choice in self._trials:
             return
-        self._trials[candidate.choice] = _trial(candidate, outcome, why, cls, found)
+        self._trials[candidate.choice] = _trial(candidate, outcome, why, found)
         self._on_trial(self._trials[candidate.choice])
 
     def enter_kept(self, applied: ArmRemedy) -> None:
         """A remedy that an earlier tuning or a recipe has switched on."""
-        candidate = Candidate(choice=applied.choice, predicted=None, cls=applied.cls)
-        self._trials[applied.choice] = _trial(candidate, "kept", "on already", applied.cls)
+        candidate = Candidate(choice=applied.choice, predicted=None)
+        self._trials[applied.choice] = _trial(candidate, "kept", "on already")
 
     def revise(self, choice: Choice, why: str) -> None:
         """What had been kept is undone after all."""
@@ -76,16 +75,14 @@ def _with_options(trial: Trial) -> str:
     return f"{inside}: {trial.why}" if inside else trial.why
 
 
-def _trial(
-    candidate: Candidate, outcome: Outcome, why: str, cls: ExactnessClass, found: Comparison | None = None
-) -> Trial:
+def _trial(candidate: Candidate, outcome: Outcome, why: str, found: Comparison | None = None) -> Trial:
     interval = None if found is None else found.interval
     return Trial(
         remedy=candidate.choice.remedy,
         options=candidate.choice.settings,
         outcome=outcome,
         why=why,
-        class_=cls,
+        class_=candidate.choice.cls,
         predicted=candidate.predicted,
         achieved=None if interval is None else round(interval.factor, 4),
         interval=None if interval is None else interval.speed(),

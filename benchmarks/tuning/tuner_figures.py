@@ -59,7 +59,7 @@ def run(kind: Kind, speed: float, seed: int) -> Comparison:
     )
     return compare(
         job,
-        ArmSwitch(job, ("bitwise", "rounding")),
+        ArmSwitch(job),
         Comparing(
             without=(),
             with_it=(CHOICE,),

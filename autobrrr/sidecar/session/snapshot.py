@@ -155,8 +155,8 @@ def _remedies(
             remedy=each.choice.remedy,
             options=each.choice.settings,
             predicted=each.predicted,
-            class_=each.cls,
-            default=each.cls in allowed and (not only or each.choice.remedy in only),
+            class_=each.choice.cls,
+            default=each.choice.cls in allowed and (not only or each.choice.remedy in only),
             doc=REGISTRY[each.choice.remedy].doc,
         )
         for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)

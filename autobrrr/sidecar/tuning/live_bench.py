@@ -9,25 +9,17 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import TargetGone
-from autobrrr.records import (
-    Diagnosis,
-    ExactnessClass,
-    JobFacts,
-    Reverted,
-    Trial,
-    TuneProgress,
-    Tuning,
-)
+from autobrrr.records import Diagnosis, JobFacts, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.tuning_records import NO_PEAKS, MemoryPeaks, TuneRequest, highest
 from autobrrr.records.wire_answers import ActiveRemedy
@@ -36,7 +28,7 @@ from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
-from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven, class_named
+from autobrrr.tuner.candidate_space import Choice, allowed_classes, allows_unproven
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
 from autobrrr.tuner.tuning_budget import TuneSettings
 
@@ -121,16 +113,14 @@ class LiveBench:
     def _on(self) -> list[ActiveRemedy]:
         return list(self._session.active.on.values()) if self._session.active is not None else []
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
-    ) -> SwitchedOn:
-        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply, allowed))
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
+        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply))
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         seq = done.seq if done.seq is not None else self.next_seq()
-        return SwitchedOn(token=done.token, seq=seq, cls=class_named(done.class_))
+        return SwitchedOn(token=done.token, seq=seq)
 
     def undo(self, token: int) -> int:
         if token in self.lost():
@@ -317,7 +307,7 @@ def check(bench: LiveBench, step_ns: float) -> list[Reverted]:
     """Whether what is on still pays; see `undo_losses`."""
     from autobrrr.tuner.gain_guard import undo_losses
 
-    board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
+    board = ArmSwitch(bench, [_kept(applied) for applied in bench.active()])
     return undo_losses(bench, board, step_ns)
 
 
@@ -336,4 +326,4 @@ def _settings(request: TuneRequest) -> TuneSettings:
 
 def _kept(applied: ActiveRemedy) -> ArmRemedy:
     choice = Choice(remedy=applied.remedy, options=tuple(sorted(applied.options.items())))
-    return ArmRemedy(choice=choice, token=applied.token, cls=class_named(applied.class_))
+    return ArmRemedy(choice=choice, token=applied.token)

@@ -97,7 +97,7 @@ def compared(
     )
     return compare(
         job,
-        ArmSwitch(job, ("bitwise", "rounding")),
+        ArmSwitch(job),
         Comparing(
             without=(),
             with_it=(CHOICE,),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import get_args
@@ -26,7 +26,6 @@ class Effect:
     """What one remedy does to the simulated job."""
 
     speed: float = 1.0  # factor on speed
-    cls: ExactnessClass = "rounding"
     refuses: str | None = None
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
@@ -117,16 +116,12 @@ class SimulatedJob:
     def names_on(self) -> list[str]:
         return [name for name, _, _ in self.on.values()]
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         self._pass(self.switch_ns)
         key = self._key(remedy, options)
         effect = self._effect(remedy, key)
         if effect.refuses is not None:
             raise NotApplied(effect.refuses)
-        if effect.cls not in allowed:
-            raise NotApplied(f"its class is {effect.cls} on this job; --allow {effect.cls} would try it")
         self._tokens += 1
         self.on[self._tokens] = (remedy, key, self._count)
         self.history.append(("apply", remedy))
@@ -135,7 +130,7 @@ class SimulatedJob:
         if remedy not in self._warm:
             self._warm.add(remedy)
             self._stall_ns = effect.warm_up_ns
-        return SwitchedOn(token=self._tokens, seq=self._count, cls=effect.cls)
+        return SwitchedOn(token=self._tokens, seq=self._count)
 
     def undo(self, token: int) -> int:
         if token in self._lost:

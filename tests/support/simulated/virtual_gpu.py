@@ -7,7 +7,7 @@ and tuning run on it. Times are nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import ExactnessClass, JobFacts
+from autobrrr.records import JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
 
@@ -151,14 +151,12 @@ class VirtualGpuJob:
     def names_on(self) -> list[str]:
         return list(self.on.values())
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = ()
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         if remedy not in self.effects:
             raise NotApplied("it does not fit this job")
         self._tokens += 1
         self.on[self._tokens] = remedy
-        return SwitchedOn(token=self._tokens, seq=self._switch(), cls="rounding")
+        return SwitchedOn(token=self._tokens, seq=self._switch())
 
     def undo(self, token: int) -> int:
         del self.on[token]

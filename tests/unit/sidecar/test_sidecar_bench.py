@@ -74,11 +74,11 @@ def records(first: int, count: int) -> Records:
     return made
 
 
-def test_a_remedy_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
+def test_a_remedy_goes_on_with_its_token_and_its_first_step(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17, "class": "rounding"}
-    applied = shop.bench.apply("optimizer.fused", {"a": 1}, ("bitwise", "rounding"))
-    assert (applied.token, applied.seq, applied.cls) == (3, 17, "rounding")
-    wanted = {"remedy": "optimizer.fused", "options": {"a": 1}, "allowed": ["bitwise", "rounding"]}
+    applied = shop.bench.apply("optimizer.fused", {"a": 1})
+    assert (applied.token, applied.seq) == (3, 17)
+    wanted = {"remedy": "optimizer.fused", "options": {"a": 1}}
     assert shop.agent.commands[-1] == ("apply", wanted)
     assert [applied.remedy for applied in shop.bench.active()] == ["optimizer.fused"]
     shop.answers["undo"] = lambda: {"arm": 2, "seq": 30}
@@ -90,9 +90,9 @@ def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop
     planned = {"token": 1, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
     shop.agent.answer("facts", active=[{**planned, "planned": True}])
     shop.answers["apply"] = lambda: {"token": 2, "arm": 1, "seq": 17, "class": "bitwise"}
-    shop.bench.apply("loader.prefetch_factor", {}, ("bitwise",))
+    shop.bench.apply("loader.prefetch_factor", {})
     shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
-    shop.bench.apply("gc.freeze", {}, ("bitwise",))
+    shop.bench.apply("gc.freeze", {})
     assert [(applied.remedy, applied.class_) for applied in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
         ("loader.prefetch_factor", "bitwise"),
@@ -103,7 +103,7 @@ def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop
 def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"ok": False, "why": "refused: no optimizer"}
     with pytest.raises(NotApplied, match="no optimizer"):
-        shop.bench.apply("optimizer.fused", {}, ("bitwise",))
+        shop.bench.apply("optimizer.fused", {})
 
 
 def test_a_remedy_that_can_not_be_undone_is_lost(shop: Workshop) -> None:
@@ -126,7 +126,7 @@ def test_a_remedy_that_comes_on_too_late_is_taken_back(
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     shop.bench.cancel()
     with pytest.raises(RemedyLost, match="taken back"):
-        shop.bench.apply("optimizer.fused", {}, ("bitwise",))
+        shop.bench.apply("optimizer.fused", {})
     shop.agent.answer("apply", token=9, arm=1, seq=40)
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
 
@@ -174,7 +174,7 @@ def test_once_the_job_is_gone_everything_says_so(shop: Workshop) -> None:
     with pytest.raises(TargetGone, match="process 42 ended"):
         shop.bench.steps(0, 1, SECOND_NS)
     with pytest.raises(TargetGone):
-        shop.bench.apply("gc.freeze", {}, ("bitwise",))
+        shop.bench.apply("gc.freeze", {})
     with pytest.raises(TargetGone):
         shop.bench.next_seq()
 
@@ -188,7 +188,7 @@ def test_a_wait_for_a_remedy_ends_with_the_session(shop: Workshop) -> None:
 
     shop.bench = LiveBench(shop.session, call)
     with pytest.raises(TargetGone, match="process 42 ended"):
-        shop.bench.apply("gc.freeze", {}, ("bitwise",))
+        shop.bench.apply("gc.freeze", {})
     ending.join()
 
 

@@ -10,7 +10,7 @@ from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.job_under_test import NotApplied
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import CLASSES, Effect, SimulatedJob, verdict
+from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000
 
@@ -21,14 +21,14 @@ def test_what_is_refused_as_soon_as_it_was_proven_is_in_no_recipe(seed: int) -> 
     class Refuses(SimulatedJob):
         decided = False
 
-        def apply(self, remedy, options, allowed=CLASSES):  # type: ignore[no-untyped-def]
+        def apply(self, remedy, options):  # type: ignore[no-untyped-def]
             if self.decided and remedy == "optimizer.fused":
                 raise NotApplied("the script has fused it itself")
-            return super().apply(remedy, options, allowed)
+            return super().apply(remedy, options)
 
     job = Refuses(
         seed=seed,
-        effects={"gc.freeze": Effect(speed=1.3, cls="bitwise"), "optimizer.fused": Effect(speed=1.3)},
+        effects={"gc.freeze": Effect(speed=1.3), "optimizer.fused": Effect(speed=1.3)},
     )
 
     def told(now: TuneProgress) -> None:

@@ -106,7 +106,7 @@ def test_on_a_cpu_a_tuning_says_that_it_went_by_the_host_s_clock() -> None:
 def test_the_guard_looks_at_the_device_and_undoes_what_has_turned_bad() -> None:
     plain, fast = GpuStep(launches=100), GpuStep(launches=100, kernels_ns=2.5 * MS)
     job = VirtualGpuJob(step=plain, effects={REMEDY: fast})
-    board = ArmSwitch(job, ("rounding",))
+    board = ArmSwitch(job)
     board.go((CHOICE,))
     job.slower = 2.4
     assert [each.remedy for each in undo_losses(job, board, truth_ns(plain))] == [CHOICE.label]

@@ -17,7 +17,7 @@ def settings(*only: str) -> TuneSettings:
 
 
 def job(speed: float, epoch_steps: int, **more: Effect) -> SimulatedJob:
-    effects = {"loader.workers": Effect(speed=speed, cls="stream"), **more}
+    effects = {"loader.workers": Effect(speed=speed), **more}
     return SimulatedJob(
         base_ns=5_000_000, epoch_steps=epoch_steps, effects=effects, evaluation_every=0, checkpoint_every=0
     )

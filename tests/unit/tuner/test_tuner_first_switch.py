@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 
-from autobrrr.records import ExactnessClass
 from autobrrr.tuner.job_under_test import SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 WAITED_NS = 12 * SECOND_NS  # seen: a batch probe on a busy machine
@@ -20,13 +19,11 @@ REMEDIES = ("optimizer.fused", "optimizer.foreach", "gc.freeze")
 class Probed(SimulatedJob):
     measuring = True
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         if self.measuring:
             self.measuring = False
             self._pass(WAITED_NS)
-        return super().apply(remedy, options, allowed)
+        return super().apply(remedy, options)
 
 
 @pytest.mark.integration  # a long simulation

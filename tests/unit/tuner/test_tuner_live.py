@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
-from autobrrr.records import ExactnessClass, NoClaim, Trial, TuneProgress, Tuning
+from autobrrr.records import NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.report.pages.tuning_parts import tuning_text
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 NOTHING = Effect(speed=1.0)
@@ -146,8 +146,8 @@ def test_two_that_set_the_same_thing_are_never_on_together() -> None:
     seen: list[set[str]] = []
     apply = job.apply
 
-    def watched(remedy: str, options: dict[str, object], allowed: Sequence[ExactnessClass]) -> object:
-        done = apply(remedy, options, allowed)
+    def watched(remedy: str, options: dict[str, object]) -> object:
+        done = apply(remedy, options)
         seen.append(set(job.names_on))
         return done
 
@@ -217,15 +217,6 @@ def test_a_refusal_is_reported_with_its_reason() -> None:
     refused = trial(tuned(job, only=("optimizer.fused",)), "optimizer.fused")
     assert (refused.outcome, refused.why) == ("refused", "LBFGS: no fused kernel")
     assert refused.achieved is None
-
-
-def test_a_class_that_is_wider_on_this_job_than_allowed_is_refused_and_taken_off() -> None:
-    job = SimulatedJob(effects={"optimizer.foreach": Effect(speed=1.3, cls="rounding")})
-    found = tuned(job, allowed=("bitwise",), only=("optimizer.foreach",))
-    assert trial(found, "optimizer.foreach").outcome == "refused"
-    assert "--allow rounding" in trial(found, "optimizer.foreach").why
-    assert job.history == []
-    assert job.names_on == []
 
 
 def test_bitwise_alone_never_tries_what_rounds() -> None:
@@ -308,7 +299,7 @@ def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
     token = job.apply("optimizer.fused", {}).token
-    applied = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+    applied = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token)
     found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[applied])
     assert found.kept == ["optimizer.fused", "threads.intra_op"]
     assert found.speedup == pytest.approx(1.32, rel=0.04)
@@ -321,7 +312,7 @@ def with_recipe() -> tuple[SimulatedJob, ArmRemedy]:
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
     token = job.apply("optimizer.fused", {}).token
-    return job, ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+    return job, ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token)
 
 
 def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, ArmRemedy]) -> None:
@@ -353,13 +344,11 @@ class RefusesAtFirst(SimulatedJob):
 
     asked = 0
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         self.asked += remedy == "optimizer.fused"
         if remedy == "optimizer.fused" and self.asked == 1:
             raise NotApplied("no DataLoader has been seen yet", RefusalCode.NOT_MET)
-        return super().apply(remedy, options, allowed)
+        return super().apply(remedy, options)
 
 
 def test_a_refusal_that_time_would_lift_is_asked_again() -> None:
@@ -385,12 +374,10 @@ class RefusesLater(SimulatedJob):
 
     refused: str = ""
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         if remedy == self.refused:
             raise NotApplied("the loader has begun its epoch")
-        return super().apply(remedy, options, allowed)
+        return super().apply(remedy, options)
 
 
 @pytest.mark.parametrize("stage", ["ablation", "final"])
@@ -480,10 +467,10 @@ def test_the_gain_of_all_is_not_claimed_for_those_that_are_left() -> None:
             self.lose("optimizer.fused")
             return super().crowd(last_ns)
 
-        def apply(self, remedy, options, allowed=CLASSES):  # type: ignore[no-untyped-def]
+        def apply(self, remedy, options):  # type: ignore[no-untyped-def]
             if self.gone and remedy == "optimizer.fused":
                 raise NotApplied("a call in training failed so")
-            return super().apply(remedy, options, allowed)
+            return super().apply(remedy, options)
 
     job = LosesOne(effects={"optimizer.fused": Effect(speed=1.3), "gc.freeze": Effect(speed=1.1)})
     found = tuned(job, budget_s=80, only=("optimizer.fused", "gc.freeze"))

@@ -10,7 +10,7 @@ from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 
@@ -55,7 +55,7 @@ def test_what_goes_off_by_itself_while_the_guard_compares_stays_off(after: int) 
                 self.lose("optimizer.fused")
 
     job = GoesOff(effects={"optimizer.fused": Effect(speed=1.2)})
-    board = ArmSwitch(job, CLASSES)
+    board = ArmSwitch(job)
     board.go((Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")))
     assert [each.remedy for each in undo_losses(job, board, 1e6)] == ["optimizer.fused"]
     assert job.names_on == ["gc.freeze"]

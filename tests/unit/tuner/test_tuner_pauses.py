@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import ExactnessClass
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
-from support.simulated.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 FUSED = "optimizer.fused"
@@ -59,11 +58,9 @@ class Evaluates(SimulatedJob):
         self._records[self._count - 1]["flags"] |= ring_layout.EVALUATION if self.flagged else 0
         self.pauses, self._after = self.pauses[1:], self._count + APART_STEPS
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         self.end_pause()
-        return super().apply(remedy, options, allowed)
+        return super().apply(remedy, options)
 
     def undo(self, token: int) -> int:
         self.end_pause()
@@ -94,8 +91,8 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
     token = job.apply(FUSED, {}).token
-    on = [ArmRemedy(choice=Choice(remedy=FUSED), token=token, cls="rounding")]
-    board = ArmSwitch(job, ("rounding",), on)
+    on = [ArmRemedy(choice=Choice(remedy=FUSED), token=token)]
+    board = ArmSwitch(job, on)
     assert undo_losses(job, board, 1e6, budget_ns=60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
 
@@ -117,11 +114,9 @@ def test_of_very_few_first_steps_the_shortest_sizes_the_blocks() -> None:
 class AgreesFirst(SimulatedJob):
     """Ten steps pass before a change of remedies, as where many ranks agree on its step."""
 
-    def apply(
-        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> SwitchedOn:
+    def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         self._run(10)
-        return super().apply(remedy, options, allowed)
+        return super().apply(remedy, options)
 
     def undo(self, token: int) -> int:
         self._run(10)

@@ -127,7 +127,7 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
 
 def test_the_switchboard_only_switches_what_differs() -> None:
     job = SimulatedJob()
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     board.go((FUSED, ONE_THREAD))
     job.history.clear()
     seq, switched = board.go((FUSED,))
@@ -139,7 +139,7 @@ def test_the_switchboard_only_switches_what_differs() -> None:
 
 def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
     job = SimulatedJob()
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     board.go((FUSED,))
     board.go((FOREACH,))
     assert job.history[-2:] == [("undo", "optimizer.fused"), ("apply", "optimizer.foreach")]
@@ -147,7 +147,7 @@ def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
 
 def test_a_refused_remedy_leaves_the_others_as_they_are() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(refuses="no")})
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     board.go((ONE_THREAD,))
     with pytest.raises(NotApplied):
         board.go((ONE_THREAD, FUSED))
@@ -157,7 +157,7 @@ def test_a_refused_remedy_leaves_the_others_as_they_are() -> None:
 
 def test_a_lost_remedy_is_told_once_and_forgotten() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(lost_after_steps=3)})
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     board.go((FUSED,))
     job.steps(job.next_seq(), 10, 10**9)
     with pytest.raises(RemedyLost, match="replaced its optimizer"):
@@ -169,7 +169,7 @@ def test_a_lost_remedy_is_told_once_and_forgotten() -> None:
 @given(st.lists(st.sets(st.sampled_from([FUSED, FOREACH, ONE_THREAD])), max_size=12))
 def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Choice]]) -> None:
     job = SimulatedJob()
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     for arm in [*arms, set()]:
         board.go(tuple(arm))
         assert sorted(job.names_on) == sorted(choice.remedy for choice in arm)
@@ -179,7 +179,7 @@ def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Ch
 def guarded(speed: float) -> tuple[SimulatedJob, list[str]]:
     """A job with a remedy on, after the guard has looked; and what it undid."""
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=speed)})
-    board = ArmSwitch(job, BOTH)
+    board = ArmSwitch(job)
     board.go((FUSED,))
     return job, [each.remedy for each in undo_losses(job, board, 1e6)]
 

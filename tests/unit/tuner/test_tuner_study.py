@@ -13,7 +13,7 @@ ONE = Choice(remedy="threads.intra_op", options=(("threads", 1),))
 
 
 def candidate(choice: Choice, predicted: float | None = None) -> Candidate:
-    return Candidate(choice=choice, predicted=predicted, cls="bitwise")
+    return Candidate(choice=choice, predicted=predicted)
 
 
 def asked(study: TuningStudy) -> list[str]:
