@@ -25,7 +25,7 @@ from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.study.start_statistics import with_long_steps
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
-from autobrrr.relaunch.study.timed_turns import AFTER, ALPHA, BEFORE, Duel, Rule, TimedTurns, duel
+from autobrrr.relaunch.study.timed_turns import AFTER, ALPHA, BEFORE, Duel, TimedTurns, duel
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
 from autobrrr.relaunch.trial.live_trial import LiveTrial
@@ -38,7 +38,6 @@ BUDGET_NS = 600_000_000_000
 SEARCH_SHARE = 0.7  # of it, at most: the rest belongs to ablation and confirmation
 CLOSING_STARTS = 3
 MINUTE_NS = 60_000_000_000
-CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
 WAIT_S = 1.0  # until other workers are looked at again
 
 
@@ -193,9 +192,8 @@ class Study:
             began = time.perf_counter_ns()
             best = self.search.best
             surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the unmodified command is one too
-            rule = replace(CANDIDATE, beaten=surely)
             expected = self._memory.predicted(point)
-            met, ending, taken = self._meet(point, rule)
+            met, ending, taken = self._meet(point, surely)
             result = replace(
                 judged(point, met, ending, self._reserved),
                 memory_bytes=taken.telling,
@@ -223,7 +221,7 @@ class Study:
                 taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
                 self._memory.learn(result.point, Bytes(**taken))
 
-    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, TrialEnding | None, Bytes]:
+    def _meet(self, point: Point, beaten: float) -> tuple[Duel | None, TrialEnding | None, Bytes]:
         """One candidate against the baseline that stands by; also what memory it took."""
         label = self.space.label(point)
         with contextlib.closing(self.stable.start(point)) as candidate:
@@ -231,9 +229,9 @@ class Study:
                 return None, candidate.ending, Bytes()
             candidate.pause()
             base = self._baseline()
-            found = self._fight(base, candidate, point, rule, label)
+            found = self._fight(base, candidate, point, beaten, label)
             if candidate.ending is None and found.interval is None and base.ending is not None:
-                found = self._fight(self._baseline(), candidate, point, rule, label)
+                found = self._fight(self._baseline(), candidate, point, beaten, label)
             taken = candidate.taken()
             self._memory.learn(point, taken)
             return found, candidate.ending, taken
@@ -243,7 +241,7 @@ class Study:
         base: LiveTrial,
         candidate: LiveTrial,
         point: Point,
-        rule: Rule,
+        beaten: float,
         label: str,
     ) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
@@ -255,7 +253,7 @@ class Study:
         found = duel(
             base,
             candidate,
-            rule,
+            beaten=beaten,
             yardstick=self._counting.yardstick(base, candidate, self.space.base, point),
             on_pair=on_pair,
         )
@@ -286,7 +284,7 @@ class Study:
             with contextlib.suppress(Unmeasurable), parts.up(BEFORE, AFTER) as trials:
                 part, whole = trials[BEFORE], trials[AFTER]
                 yardstick = self._counting.yardstick(part, whole, peeled, winner)
-                found = duel(part, whole, CANDIDATE, yardstick=yardstick)
+                found = duel(part, whole, yardstick=yardstick)
                 if any(each.ending is not None and not each.ending.is_orderly for each in (whole, part)):
                     continue  # it failed while it was compared: nothing is known of it
                 if found.interval is not None and found.interval.low <= 0:

@@ -40,26 +40,12 @@ SETTLE_STEPS = 2
 SLOW_NS = 150_000_000  # of steps that are longer two make a block, after one to settle
 PAIRS_IN_TIME = 10  # a duel of slow steps may go on for as many
 FEWEST_PAIRS = 6
+DUEL_NS = 3_000_000_000  # at most so long, once there is an interval
+SURE = 0.02  # half of an interval that is narrow enough, or a tenth of the gain, or a quarter of the loss
 VAGUE = 0.15  # half of an interval that says little; it is worth more time
 ALPHA = 0.05
 BLOCK_LOOK_S = 0.002
 PATIENCE = 8.0  # times what a block should take
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """When a duel ends.
-
-    Attributes:
-        budget_ns: At most so long, once there is an interval.
-        half: Sure enough: half of the interval is no more (log-ratio), or a tenth of the gain, or a
-            quarter of the loss.
-        beaten: Below it a candidate is given up: it can't be better than the best so far surely is.
-    """
-
-    budget_ns: int
-    half: float
-    beaten: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +69,16 @@ class Duel:
 def duel(
     base: LiveTrial,
     candidate: LiveTrial,
-    rule: Rule,
     *,
+    beaten: float | None = None,
     yardstick: Yardstick = by_steps,
     on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
 ) -> Duel:
-    """Run blocks until the rule is met or one of the two ends; both stand still afterwards."""
+    """Run blocks until their interval says enough or one of the two ends; both stand still afterwards.
+
+    Args:
+        beaten: Below it a candidate is given up: it can't be better than the best so far surely is.
+    """
     pairs: list[tuple[TokenBlock, TokenBlock]] = []
     values: list[float] = []
     pruned = False
@@ -103,12 +93,12 @@ def duel(
             on_pair(interval, len(values))
         spent = time.perf_counter_ns() - began
         if len(values) >= FEWEST_PAIRS and interval is not None:
-            pruned = rule.beaten is not None and interval.high < rule.beaten
+            pruned = beaten is not None and interval.high < beaten
             half = (interval.high - interval.low) / 2
-            if pruned or half <= max(rule.half, interval.mean / 10, -interval.mean / 4):
+            if pruned or half <= max(SURE, interval.mean / 10, -interval.mean / 4):
                 break
         sure = interval is not None and len(values) >= FEWEST_PAIRS and is_telling(interval)
-        if spent > rule.budget_ns and (sure or spent > max(3 * rule.budget_ns, longest_ns)):
+        if spent > DUEL_NS and (sure or spent > max(3 * DUEL_NS, longest_ns)):
             break
     base_steps = [each.steps for each, _ in pairs]
     return Duel(

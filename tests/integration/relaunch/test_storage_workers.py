@@ -29,9 +29,9 @@ WORKER = """
 import sys
 from autobrrr.cli import main
 from autobrrr.relaunch.search import study_storage as storage
-from autobrrr.relaunch.study import study as course
+from autobrrr.relaunch.study import timed_turns
 storage.BEAT_S, storage.GRACE_S = 1, 6
-course.CANDIDATE = course.Rule(budget_ns=1_000_000_000, half=0.1)
+timed_turns.DUEL_NS, timed_turns.SURE = 1_000_000_000, 0.1
 sys.exit(main(sys.argv[1:]))
 """
 

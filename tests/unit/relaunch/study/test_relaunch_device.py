@@ -7,12 +7,10 @@ import math
 import pytest
 
 from autobrrr.relaunch.study import timed_turns as duels
-from autobrrr.relaunch.study.timed_turns import Duel, Rule
+from autobrrr.relaunch.study.timed_turns import Duel
 from autobrrr.tuner.job_under_test import StepClock
 from support.simulated.virtual_gpu import MS, GpuStep, truth_ns
 from support.simulated.virtual_trials import Machine, VirtualTrial
-
-RULE = Rule(budget_ns=int(8_000 * MS), half=0.01)
 
 
 def fight(
@@ -28,7 +26,9 @@ def fight(
         trial.resume()
         machine.sleep(1.0)
         trial.pause()
-    return duels.duel(trials[0], trials[1], RULE)  # type: ignore[arg-type]
+    monkeypatch.setattr(duels, "DUEL_NS", int(8_000 * MS))
+    monkeypatch.setattr(duels, "SURE", 0.01)
+    return duels.duel(trials[0], trials[1])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from autobrrr.relaunch.study import timed_turns as duels
-from autobrrr.relaunch.study.timed_turns import Duel, Rule, is_telling
+from autobrrr.relaunch.study.timed_turns import DUEL_NS, Duel, is_telling
 from autobrrr.relaunch.study.work_per_step import Pairs, Yardstick, by_steps
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.token_adjustment import TokenBlock
 
 MS = 1_000_000
 BLOCK_NS = 150 * MS
-RULE = Rule(budget_ns=3_000 * MS, half=0.02)
 
 
 class Simulated:
@@ -31,7 +30,7 @@ def fight(
     monkeypatch: pytest.MonkeyPatch,
     base: Simulated,
     candidate: Simulated,
-    rule: Rule = RULE,
+    beaten: float | None = None,
     yardstick: Yardstick = by_steps,
 ) -> tuple[Duel, int]:
     """The duel, and the simulated nanoseconds that it took."""
@@ -48,14 +47,14 @@ def fight(
 
     monkeypatch.setattr(duels, "block", block)
     monkeypatch.setattr(duels.time, "perf_counter_ns", lambda: now[0])
-    found = duels.duel(base, candidate, rule, yardstick=yardstick)  # type: ignore[arg-type]
+    found = duels.duel(base, candidate, beaten=beaten, yardstick=yardstick)  # type: ignore[arg-type]
     return found, now[0]
 
 
 def test_a_clear_gain_ends_after_a_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, took = fight(monkeypatch, Simulated(10, 0.005), Simulated(5, 0.005))
     assert len(found.values) == duels.FEWEST_PAIRS
-    assert took < RULE.budget_ns
+    assert took < DUEL_NS
     assert found.interval is not None
     assert found.interval.low < math.log(2) < found.interval.high
     assert found.base_ns == pytest.approx(10 * MS, rel=0.02)
@@ -74,12 +73,11 @@ def test_what_steps_hold_is_learned_while_they_run_and_counts_for_all_pairs(
 
 
 def test_who_is_surely_worse_than_the_best_so_far_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    beaten = Rule(budget_ns=RULE.budget_ns, half=0.0001, beaten=0.5)
-    found, took = fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), beaten)
+    monkeypatch.setattr(duels, "SURE", 0.0001)
+    found, took = fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), 0.5)
     assert found.pruned
-    assert took < RULE.budget_ns
-    near = Rule(budget_ns=RULE.budget_ns, half=0.0001, beaten=0.1)
-    assert not fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), near)[0].pruned
+    assert took < DUEL_NS
+    assert not fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), 0.1)[0].pruned
 
 
 def test_on_a_noisy_machine_a_duel_gets_more_time_but_not_without_end(
@@ -87,8 +85,8 @@ def test_on_a_noisy_machine_a_duel_gets_more_time_but_not_without_end(
 ) -> None:
     quiet, quiet_ns = fight(monkeypatch, Simulated(10, 0.1), Simulated(10, 0.1))
     noisy, noisy_ns = fight(monkeypatch, Simulated(10, 1.0), Simulated(10, 1.0))
-    assert RULE.budget_ns < quiet_ns < RULE.budget_ns + 3 * BLOCK_NS
-    assert 2 * RULE.budget_ns < noisy_ns <= 3 * RULE.budget_ns + 3 * BLOCK_NS
+    assert DUEL_NS < quiet_ns < DUEL_NS + 3 * BLOCK_NS
+    assert 2 * DUEL_NS < noisy_ns <= 3 * DUEL_NS + 3 * BLOCK_NS
     assert quiet.interval is not None
     assert noisy.interval is not None
     assert is_telling(quiet.interval)
