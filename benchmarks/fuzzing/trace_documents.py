@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import random
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 
 from autobrrr.readable import readable
 from autobrrr.trace.reading.nanoseconds import MISSING, to_ns
@@ -129,7 +129,8 @@ def _key(event: object) -> tuple[int, str, int, int] | None:
     start = MISSING if event.get("ts") is None else to_ns(event["ts"])
     if kind == 0 or start == MISSING:
         return None
-    length = 0 if event.get("dur") is None else to_ns(repr(float(event["dur"])))
+    took = float(event.get("dur") or 0)
+    length = to_ns(repr(took)) if math.isfinite(took) else 0
     return kind, shown(name), start, start + max(length, 0)
 
 
@@ -150,11 +151,11 @@ def _well_formed(event: dict[str, object]) -> bool:
 
 
 def _is_duration(value: object) -> bool:
-    if value is None:
+    if value is None or value in ("NaN", "Infinity", "-Infinity"):  # the reader says that it mends these
         return True
     try:
-        return isinstance(value, str) and Decimal(repr(float(value))).is_finite()
-    except (ValueError, OverflowError):
+        return isinstance(value, str) and math.isfinite(float(value))
+    except ValueError:
         return False
 
 
