@@ -113,8 +113,9 @@ def run(args: argparse.Namespace) -> int:
         interrupted = _watch(ranks, args, say)
     finally:
         for rank, client in clients.items():
-            if args.foreground and client.started and client.ending is None:
-                for line in left_behind(client.detach()):
+            if args.foreground and client.ending is None:
+                ending = client.detach() if client.started else client.leave()
+                for line in [] if ending is None else left_behind(ending):
                     say(rank)(line)
             client.close()
     ends_with_us = args.foreground and all(client.started for client in clients.values())

@@ -73,6 +73,15 @@ def start(job: FakeJob, **options: object) -> session_client.Client:
     return session_client.join_or_start(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
 
 
+def watch(job: FakeJob, folder: Path, *flags: str) -> subprocess.Popen[str]:
+    """An `attach` that has seen the session."""
+    words = [sys.executable, "-m", "autobrrr", "attach", str(job.pid), "--json", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    watching = subprocess.Popen(words, text=True, env=environment(folder), **pipes)
+    watching.stdout.readline()
+    return watching
+
+
 def test_diagnose_attaches_decides_and_leaves_nothing(job: FakeJob, tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "diagnose", str(job.pid), "--json", "--for", "20s")
     assert found.code == 0, found.stderr
@@ -169,14 +178,7 @@ def test_a_job_that_ends_before_anything_is_known_is_gone(job: FakeJob, tmp_path
 
 
 def test_ctrl_c_leaves_the_session_and_says_how_to_end_it(job: FakeJob, tmp_path: Path) -> None:
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "attach", str(job.pid), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(tmp_path),
-    )
-    watching.stdout.readline()
+    watching = watch(job, tmp_path)
     watching.send_signal(signal.SIGINT)
     out, err = watching.communicate(timeout=20)
     assert watching.returncode == 130
@@ -188,16 +190,19 @@ def test_ctrl_c_leaves_the_session_and_says_how_to_end_it(job: FakeJob, tmp_path
 
 
 def test_a_foreground_session_ends_in_order_when_its_command_is_killed(job: FakeJob, tmp_path: Path) -> None:
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "attach", str(job.pid), "--foreground", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment(tmp_path),
-    )
-    watching.stdout.readline()
+    watching = watch(job, tmp_path, "--foreground")
     watching.kill()
-    watching.wait()
-    watching.stdout.close()
+    watching.communicate()
+    assert job.link_ended()["ended"] == "detached"
+
+
+def test_a_foreground_command_that_joined_ends_a_session_which_nobody_else_uses(
+    job: FakeJob, tmp_path: Path
+) -> None:
+    with session_client.join_or_start(job.pid, SessionOptions(), owned=True):
+        watching = watch(job, tmp_path, "--foreground")
+    watching.send_signal(signal.SIGINT)
+    assert "the session ended: detached" in watching.communicate(timeout=20)[1]
     assert job.link_ended()["ended"] == "detached"
 
 
