@@ -32,7 +32,6 @@ class FakeJob:
         self.process = subprocess.Popen(
             [sys.executable, str(FAKE), *words], stdout=subprocess.PIPE, text=True, env=environment(folder)
         )
-        assert self.process.stdout is not None
         self.lines = self.process.stdout
         assert self.lines.readline() == "training\n"
 
@@ -42,9 +41,7 @@ class FakeJob:
 
     def link_ended(self) -> dict[str, object]:
         """Waits until a sidecar has left; how, and what it had commanded."""
-        found = json.loads(self.lines.readline())
-        assert isinstance(found, dict)
-        return found
+        return json.loads(self.lines.readline())
 
     def kill(self) -> None:
         self.process.kill()

@@ -130,6 +130,8 @@ def test_a_record_that_is_overwritten_while_it_is_copied_is_lost() -> None:
             ),
             "another layout",
         ),
+        (ring_layout.header(1, capacity=9000).ljust(8192, b"\0"), "another layout"),
+        (ring_layout.header(1, capacity=0).ljust(8192, b"\0"), "another layout"),
     ],
 )
 def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> None:
