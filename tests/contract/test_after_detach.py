@@ -57,13 +57,11 @@ def told() -> Iterator[Ask]:
                 cwd=ROOT,
             )
             jobs.callback(process.wait)
-            assert process.stdin is not None
             jobs.enter_context(process.stdin)  # closed first: the job ends
             return process
 
         def ask(kind: str, *asked: dict[str, object]) -> list[object]:
             process = job(kind)
-            assert process.stdout is not None
             process.stdin.write("".join(json.dumps(each) + "\n" for each in asked))
             process.stdin.flush()
             return [json.loads(process.stdout.readline()) for _ in asked]

@@ -57,8 +57,6 @@ def test_after_a_session_one_collection_by_the_job_frees_the_agent(tmp_path: Pat
         text=True,
         env=environment(tmp_path),
     ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
 
         def says(question: str) -> list[str]:
             process.stdin.write(question + "\n")  # type: ignore[union-attr]

@@ -67,7 +67,6 @@ def test_a_sidecar_that_is_killed_while_ranks_are_tuned_splits_no_weights(
         text=True,
         env=environment(tmp_path),
     )
-    assert tuning.stderr is not None
     for line in tuning.stderr:
         if "trying" in line:
             break
