@@ -129,7 +129,7 @@ class StepReplayer:
             self._call(lambda: self._hand_back(found, done))
 
     def _hand_back(self, found: StepReplay, done: OnReplay) -> None:
-        self._replaying, self._handed = False, None
+        self._replaying, self._handed, self._process = False, None, None  # it holds what it was given
         done(found)
 
 
