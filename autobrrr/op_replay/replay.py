@@ -125,12 +125,6 @@ def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:
 
     Raises:
         NoAnswer: the step reads no data, or another size may be B as well. The length of time-first sequences
-    places = {prod(value.shape[:2]) for value in data if value.shape[:1] == (told,)} - {told}
-    for size in list(likely):
-        if size in (program.lengths - said) | places or any(count % size for count in said):
-            del likely[size]
-        elif size in said:
-            likely[size] += SAID
             also grows without an error, and the answer would be wrong.
     """
     if told == 1:
