@@ -306,7 +306,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # its sidecar ends: nobody waits for it
     _give_way()
     sys.path += sys.argv[1:]
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, OSError, ValueError):  # the latter: of CUDA's libraries
         import torch
     recording = json.loads(sys.stdin.buffer.read())
     sys.path += recording["paths"]

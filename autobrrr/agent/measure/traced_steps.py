@@ -212,7 +212,7 @@ class TraceTask:
             "probe": self._probe,
             "sweep": "batch" if self._sweep else None,
             "step_ns": max(1, int(median(chosen.untraced_ns))),
-            "free_bytes": available_memory.free_bytes(self._torch, _ROOT),
+            "free_bytes": available_memory.host_bytes(_ROOT),
         }
         self._emit(
             {"finish": self._recorder.sent(told, [(ns, step) for step, ns in chosen.timed], chosen.floors)}

@@ -16,9 +16,11 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 
 import msgspec
 
+from autobrrr.agent.live_torch import available_memory
 from autobrrr.attach import job_roles
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.job_python import job_python, run_bounded
@@ -34,6 +36,7 @@ MODULES = (  # each after what it imports
     *(f".op_replay.{name}" for name in ("step_record", "call_work", "player", "replay")),
 )
 TIMEOUT_S = 90.0
+LEAST_FREE = 1 << 30  # bytes; torch takes 0.2 GiB, a long record half of one: a full group may end the job
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}  # no thread spins
 # What decides how torch computes and takes memory there.
 VARIABLES = (
@@ -133,8 +136,13 @@ class StepReplayer:
         done(found)
 
 
-def replayed(pid: int, recording: Callable[[subprocess.Popen[bytes]], bytes]) -> StepReplay:
+def replayed(
+    pid: int, recording: Callable[[subprocess.Popen[bytes]], bytes], root: Path = Path("/")
+) -> StepReplay:
     """What a replay tells of a recording, which is asked for while the process imports torch.
+
+    Args:
+        root: Of the files that tell this process's memory.
 
     Raises:
         OSError, SubprocessError, MsgspecError: the process can't be run, failed, or told nonsense.
@@ -142,6 +150,9 @@ def replayed(pid: int, recording: Callable[[subprocess.Popen[bytes]], bytes]) ->
     python, torch = job_python(pid), job_roles.torch_of(pid)
     if python is None:
         return _abstained("the job's own Python can't be run from here")
+    free = available_memory.host_bytes(root)
+    if free is not None and free < LEAST_FREE:
+        return _abstained(f"a replay needs {LEAST_FREE >> 20} MiB of memory, {free >> 20} MiB are free")
     files = [(name, code_bundle.PACKAGE.joinpath(*name.split(".")).with_suffix(".py")) for name in MODULES]
     sources = [*((name, b"") for name in PACKAGES), *((name, file.read_bytes()) for name, file in files)]
     modules = zlib.compress(marshal.dumps(sources, code_bundle.MARSHAL_VERSION))  # a pipe holds them all
@@ -163,7 +174,7 @@ def replayed(pid: int, recording: Callable[[subprocess.Popen[bytes]], bytes]) ->
         cwd="/",
     )
     if done.returncode == -signal.SIGKILL:
-        return _abstained("it was stopped for the tuning")
+        return _abstained("the replay was stopped: a tuning began, or memory ran short")
     if done.returncode:
         return _abstained("the replay of the recorded step failed")
     return as_record(msgspec.json.decode(done.stdout), StepReplay)

@@ -190,6 +190,7 @@ class MeasurementSequence:
             yield from self._trace()
         while True:
             yield from self._probe()
+            self.expect_replay(False)  # also where the record never came: no process stays beside training
             self.finished = True
             self._intake.turn.give()
             self._enter(State.JUDGED, "watching")
@@ -317,8 +318,6 @@ class MeasurementSequence:
                 steps=steps,
                 probe=findings.options.probing != "off" and findings.probe is None,
             )
-            if findings.traced is not None and findings.traced.status != "ok":
-                self.expect_replay(False)
             yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns
         if self._several and findings.collectives is None:  # how long this rank waits for the others

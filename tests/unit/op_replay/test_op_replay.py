@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from torch.nn import functional
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
 from autobrrr.op_replay.step_record import read
+from autobrrr.sidecar.process import step_replayer
+from support.agent.memory_root import MemoryRoot
 from support.agent.recorded_steps import recorded
 
 Step = Callable[[], object]
@@ -208,3 +211,10 @@ def test_data_that_lists_several_of_each_sample_grow_with_them(tmp_path: Path) -
     recording = recorded(step, [*table.parameters(), *head.parameters()], tmp_path, 120)
     told = replay.replayed(torch, recording)["probe"]
     assert (told["batch"], told["notes"]) == (6, ["100 % of operator time was replayed"])
+
+
+def test_no_replay_begins_where_memory_is_short(tmp_path: Path) -> None:
+    root = MemoryRoot(tmp_path, limit_mib=900).folder
+    told = step_replayer.replayed(os.getpid(), lambda process: b"", root)
+    assert told.probe is not None
+    assert told.probe.why == "a replay needs 1024 MiB of memory, 900 MiB are free"

@@ -42,6 +42,8 @@ def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path
 
 
 def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> None:
+    soon: list[bool] = []
+    stage.session.course.expect_replay = soon.append
     stage.enter()
     stage.event("anatomy", anatomy())
     stage.run(12)
@@ -50,6 +52,7 @@ def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> 
     found = stage.session.findings
     assert (found.traced.status, found.traced.why) == ("abstained", "another mode is on the stack")
     assert stage.session.snapshot().batch_probe.why == "another mode is on the stack"
+    assert soon == [True, False]  # no process waits beside the job for a record
 
 
 def test_what_the_traced_steps_show_so_far_is_judged_before_their_shapes_come(stage: Stage) -> None:
