@@ -59,8 +59,7 @@ def work_table(
         row["count"] += 1
         row["kernel_ns"] += kernel_ns
         for at, kind in enumerate(("flops", "bytes")):
-            known = done is not None and row[kind] is not None
-            row[kind] = row[kind] + done[at] if done is not None and known else None
+            row[kind] = None if done is None or row[kind] is None else row[kind] + done[at]
         if done is not None and done[0] and index in alone_ns:
             row["alone_ns"] = min(row["alone_ns"] or alone_ns[index], alone_ns[index])
     return sorted(rows.values(), key=lambda row: -row["kernel_ns"])[:TOP]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import thread_time_ns
 from types import ModuleType
 from typing import Any
@@ -117,6 +117,7 @@ class CallPlayer:
     def __init__(self, torch: ModuleType, program: RecordedStep, batch: int, flat: Shape = ()) -> None:
         self.torch, self.program, self.batch, self.flat = torch, program, batch, flat
         self.failed: dict[int, str] = {}
+        self._owned: dict[int, Any] = {}  # weights and state, of one shape at all sizes, by number
         self._operators: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
 
     def operator(self, name: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -138,6 +139,8 @@ class CallPlayer:
 
     def make(self, value: StepValue, shape: Shape) -> Any:
         """A tensor like one of the step, of another shape."""
+        if value.number in self._owned:
+            return self._owned[value.number]
         torch = self.torch
         dtype = getattr(torch, value.dtype)
         sizes = [1 if not value.stride[at] else size for at, size in enumerate(shape)]
@@ -151,7 +154,32 @@ class CallPlayer:
             made.copy_(torch.rand(sizes) < 0.9)
         else:
             made.zero_()
-        return made.expand(shape).to(value.device)
+        made = made.expand(shape)
+        if value.owned:
+            self._owned[value.number] = made
+        return made
+
+    def held_bytes(self, batches: float) -> int:
+        """What replays keep from one to the next: weights and state once, and data of so many batches."""
+        given = [value for value in self.program.values if value.given]
+        return int(sum(self._bytes(value.shape, value) * (1 if value.owned else batches) for value in given))
+
+    def peak_bytes(self, shapes: Mapping[int, Shape]) -> int:
+        """The most that the step's own tensors take at once, of shapes by number, else as they were."""
+        now = most = 0
+        live: dict[int, int] = {}
+        for call in self.program.calls:
+            for value in call.outputs:
+                if value is not None and value.base is None and not value.given and value.number not in live:
+                    live[value.number] = self._bytes(shapes.get(value.number, value.shape), value)
+                    now += live[value.number]
+            most = max(most, now)
+            for value in call.done_with:
+                now -= live.pop(value.number, 0)
+        return most
+
+    def _bytes(self, shape: Shape, value: StepValue) -> int:
+        return math.prod(shape) * int(getattr(self.torch, value.dtype).itemsize)
 
 
 class ReplayedStep:
@@ -168,7 +196,6 @@ class ReplayedStep:
         self._given: dict[int, Any] = {}
         self._args: list[tuple[Any, ...]] = []
         self._selected: dict[tuple[int, int], set[int]] = {}
-        failed: dict[int, str] = {}
         table: dict[int, Any] = {}
         for index, call in enumerate(player.program.calls):
             outputs: Sequence[Any] = ()
@@ -178,10 +205,9 @@ class ReplayedStep:
                     outputs = self._first(index, call, table)
                 except Exception as error:  # noqa: BLE001 - whatever an operator says of made-up arguments
                     text = str(error).strip().partition("\n")[0][:160]
-                    failed[index] = f"{call.name}: {type(error).__name__}: {text}"
+                    player.failed[index] = f"{call.name}: {type(error).__name__}: {text}"
             self._learn_outputs(call, outputs)
             self._store(call, outputs, table)
-        player.failed.update(failed)
 
     def _first(self, index: int, call: StepCall, table: dict[int, Any]) -> Sequence[Any]:
         func, schema = self.player.operator(call.name)
@@ -208,9 +234,7 @@ class ReplayedStep:
                 raise Failed(ONE_BY_ONE)
 
     def _tensor(self, value: StepValue, table: dict[int, Any]) -> Any:
-        found = table.get(value.number)
-        if found is None:
-            found = self._given.get(value.number)
+        found = table.get(value.number, self._given.get(value.number))
         if found is None:
             shape = value.shape
             if not value.given:
@@ -304,28 +328,13 @@ class ReplayedStep:
             made, shape = outputs[at] if at < len(outputs) else None, self.shapes[value.number]
             if made is not None and call.name.startswith("aten::empty") and not made.is_floating_point():
                 made.zero_()  # the job filled it without an operator, with numbers of its own
-            if made is None or tuple(made.shape) != shape:
+            if getattr(made, "shape", None) != shape:  # a `Size` equals the tuple
                 made = self._given.get(value.number)
-                if made is None or tuple(made.shape) != shape:
-                    made = self._given[value.number] = self.player.make(value, shape)
+            if getattr(made, "shape", None) != shape:
+                made = self._given[value.number] = self.player.make(value, shape)
             table[value.number] = made
         for value in call.done_with:
             table.pop(value.number, None)
-
-    def peak_bytes(self) -> int:
-        """The most that the step's own tensors take at once, weights and state aside."""
-        now = most = 0
-        live: dict[int, int] = {}
-        for call in self.player.program.calls:
-            for value in call.outputs:
-                if value is not None and value.base is None and not value.given and value.number not in live:
-                    size = getattr(self.player.torch, value.dtype).itemsize
-                    live[value.number] = math.prod(self.shapes[value.number]) * size
-                    now += live[value.number]
-            most = max(most, now)
-            for value in call.done_with:
-                now -= live.pop(value.number, 0)
-        return most
 
     def play(self) -> list[int]:
         """Run all calls once; nanoseconds of the thread's CPU time each took, 0 where it can't run."""

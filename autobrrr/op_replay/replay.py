@@ -197,19 +197,19 @@ def _timed(player: CallPlayer, factors: Sequence[float], free_bytes: int) -> Map
     Raises:
         NoAnswer: there is too little memory, or the step handles samples one by one.
     """
-    batch = player.batch
+    batch, peak = player.batch, player.peak_bytes({})
+    runs: dict[int, ReplayedStep] = {}
+    once_ns = 0
     with player.torch.enable_grad():  # some operators keep what their backward needs only then
-        alone = ReplayedStep(player, batch)
-        peak = alone.peak_bytes()
-        once_ns = sum(alone.play())
-        runs = {batch: alone}
-        for factor in factors:
-            width = max(1, int(batch * factor))
-            if 1.5 * factor * peak > SPARED * free_bytes:
+        for factor in sorted(factors, key=lambda factor: factor != 1):
+            width, held = max(1, int(batch * factor)), player.held_bytes(sum(runs) / batch + factor)
+            needed = held + int(1.5 * factor * peak)
+            if needed > SPARED * free_bytes:
                 if factor <= 2:
-                    raise NoAnswer(f"a replay at {width} needs {int(factor * peak) >> 20} MiB of memory")
+                    raise NoAnswer(f"a replay at {width} needs {needed >> 20} MiB of memory")
             elif width not in runs and (factor <= 2 or factor * once_ns <= SWEEP_NS):
                 runs[width] = ReplayedStep(player, width)
+                once_ns = once_ns or sum(runs[width].play())
         if any(ONE_BY_ONE in why for why in player.failed.values()):
             raise NoAnswer(ONE_BY_ONE)
         round_ns = max(1, once_ns * sum(runs) / batch)  # at most: little work takes as long at any size
@@ -222,13 +222,14 @@ def _timed(player: CallPlayer, factors: Sequence[float], free_bytes: int) -> Map
                     spent[width].append(runs[width].play())
             for width, plays in spent.items():
                 least[width].append([min(times) for times in zip(*plays, strict=True)])
+    twice = runs.get(2 * batch, runs[batch])
     return {
         "batch": batch,
         "times": least,
         "failed": player.failed,
         "peak": peak,
-        "peak_2x": runs.get(2 * batch, alone).peak_bytes(),
-        "scaled": runs.get(2 * batch, alone).shapes != alone.shapes,
+        "peak_2x": player.peak_bytes(twice.shapes),
+        "scaled": twice.shapes != runs[batch].shapes,
     }
 
 

@@ -51,7 +51,6 @@ class StepValue:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
-    device: str
     given: bool  # it was there before, or came from what was not recorded
     owned: bool = False  # by the model or an optimizer: no batch changes its shape
     weight: bool = False
@@ -101,7 +100,6 @@ class _Written:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: str
-    device: str
 
 
 class _Reader:
@@ -119,7 +117,6 @@ class _Reader:
         self._tops = [node for node in self._nodes if node["ctrl_deps"] not in self._place]
         self._live: dict[int, dict[_Written, StepValue]] = {}  # by storage
         self._owned: dict[int, str] = {}  # by storage: in which range
-        self._composite: dict[str, bool] = {}
         self._program = RecordedStep([], [], [node["name"] for node in self._nodes])
 
     def read(self) -> RecordedStep:
@@ -142,11 +139,12 @@ class _Reader:
         name = node["name"]
         if name.startswith(LOADING):
             return
+        children = self._children.get(node["id"], [])
         if name in (WEIGHTS, STATE):
-            self._claim(node)
+            for written in _tensors([_side(each["inputs"]) for each in children]):
+                self._owned.setdefault(written.storage, name)
             return
         schema = _attribute(node, "op_schema")
-        children = self._children.get(node["id"], [])
         if schema and "::" in name:
             if name.startswith(NO_WORK):
                 return
@@ -174,19 +172,12 @@ class _Reader:
                 return
         self._program.samples.update(shape[dimension : dimension + 1])
 
-    def _claim(self, node: dict[str, Any]) -> None:
-        for each in self._children.get(node["id"], []):
-            for written in _tensors(_side(each["inputs"])):
-                self._owned.setdefault(written.storage, node["name"])
-
     def _is_composite(self, overload: str) -> bool:
-        if overload not in self._composite:
-            has = self._torch._C._dispatch_has_kernel_for_dispatch_key
-            try:
-                self._composite[overload] = has(overload, "CompositeImplicitAutograd")
-            except RuntimeError:  # an operator of the job's own
-                self._composite[overload] = False
-        return self._composite[overload]
+        has = self._torch._C._dispatch_has_kernel_for_dispatch_key
+        try:
+            return bool(has(overload, "CompositeImplicitAutograd"))
+        except RuntimeError:  # an operator of the job's own
+            return False
 
     def _call(self, node: dict[str, Any], overload: str, *, optimizer: bool) -> None:
         given = _side(node["inputs"])
@@ -225,7 +216,6 @@ class _Reader:
             # One without storage is sparse, and nobody says what it lists.
             stride=written.stride if written.storage else (),
             dtype=written.dtype,
-            device=written.device,
             given=given,
             owned=given and written.storage in self._owned,
             weight=given and self._owned.get(written.storage) == WEIGHTS,
@@ -281,7 +271,7 @@ def _parsed(value: Any, kind: str, shape: Any, stride: Any) -> Any:
         dtype = _DTYPES.get(kind[len("Tensor(") : -1])
         if dtype is None or not isinstance(value, list) or len(value) < 6:
             return None
-        return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype, str(value[5]))
+        return _Written(value[1], value[2], tuple(shape), tuple(stride), dtype)
     if not kind.startswith("GenericList"):
         return None if value == _NONE else value
     kinds = re.findall(r"[^,\[\]]+(?:\[[^\]]*\])?", kind[len("GenericList[") : -1])  # some are lists

@@ -140,6 +140,14 @@ def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> Non
     assert told["memory"]["largest_batch"] == 8 * 512  # more would fit, and nothing near it was measured
 
 
+def test_a_replay_that_memory_is_too_short_for_does_not_begin(tmp_path: Path) -> None:
+    model = nn.Linear(1024, 1024, bias=False)  # with its state: 12 MiB
+    recording = recorded(stepper(model, torch.randn(6, 1024), 1024), list(model.parameters()), tmp_path, 6)
+    told = replay.replayed(torch, {**recording, "free_bytes": 24 << 20})
+    assert told["probe"]["why"].startswith("a replay at 6 needs")
+    assert {row["alone_ns"] for row in told["work"]} == {None}
+
+
 def test_samples_that_are_handled_one_by_one_are_refused(tmp_path: Path) -> None:
     model = OneByOne()
     recording = recorded(stepper(model, torch.randn(6, 8), 5), list(model.parameters()), tmp_path, 6)
