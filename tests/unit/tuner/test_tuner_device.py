@@ -15,7 +15,7 @@ from autobrrr.tuner.job_under_test import STEP, Steps, durations_ns, timed
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.gpu_scenarios import CHOICE, NOTHING, REMEDY, SCENARIOS, Scenario, compared
-from support.simulated.virtual_gpu import MS, GpuStep, VirtualGpu, VirtualGpuJob, truth_ns
+from support.simulated.virtual_gpu import MS, GpuStep, VirtualGpuJob, truth_ns
 
 SECOND_NS = 1_000_000_000
 
@@ -133,13 +133,3 @@ def test_a_step_lasts_as_long_as_its_device_took_where_that_is_known() -> None:
     assert durations_ns(found).tolist() == [5 * MS, 2 * MS]
     assert timed(found, "device")["seq"].tolist() == [0]
     assert len(timed(found, "host")) == 2
-
-
-def test_the_virtual_queue_lets_the_host_run_ahead_until_it_is_full() -> None:
-    gpu = VirtualGpu(queue=10)
-    gpu.launch(10, 1_000.0, 100_000.0)
-    assert gpu.now_ns == 10_000.0
-    gpu.launch(1, 1_000.0, 100_000.0)
-    assert gpu.now_ns == 1_000.0 + 2_000.0 + 100_000.0 + 1_000.0 - 1_000.0
-    gpu.sync()
-    assert gpu.now_ns == 1_000.0 + 2_000.0 + 11 * 100_000.0

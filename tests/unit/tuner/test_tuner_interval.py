@@ -39,13 +39,6 @@ def test_at_its_bounds_the_bayes_factor_is_one_over_alpha(found: list[float], al
         assert log_factor == pytest.approx(-math.log(alpha), rel=1e-6)
 
 
-@given(values)
-def test_more_confidence_is_a_wider_interval(found: list[float]) -> None:
-    wide, narrow = mean_interval(found, 0.01), mean_interval(found, 0.1)
-    if wide is not None and narrow is not None:
-        assert wide.low <= narrow.low <= narrow.mean <= narrow.high <= wide.high
-
-
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_too_few_values_have_no_interval(count: int) -> None:
     assert mean_interval([0.1] * count, 0.05) is None

@@ -133,12 +133,6 @@ def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe
     assert REGISTRY["attention.sdpa"].option_values({"kernel": "math"}) == {"kernel": "math"}
 
 
-def test_what_is_advised_first_is_tried_first() -> None:
-    told = verdict(compile_default=1.19, optimizer_fused=1.08)
-    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=told, allowed=USUAL)
-    assert [each.choice.remedy for each in found[:2]] == [COMPILE, "optimizer.fused"]
-
-
 @pytest.mark.integration  # a long simulation
 @pytest.mark.parametrize(
     ("expected", "interval", "reason"),

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.search.additive_model import expected, expected_improvement, propose
+from autobrrr.relaunch.search.additive_model import expected, propose
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
@@ -41,11 +41,6 @@ def test_without_results_the_point_of_which_least_is_known_comes_first() -> None
     assert propose(SPACE, [], SPACE.points(), random.Random(0)) == (1, 1, 1, 1, 1)
 
 
-def test_equals_are_drawn_from() -> None:
-    equal = [alone(i) for i in range(5)]
-    assert {propose(SPACE, [], equal, random.Random(seed)) for seed in range(40)} == set(equal)
-
-
 def test_a_lucky_draw_of_a_wide_interval_is_not_expected_to_last() -> None:
     lucky, sure = (1, 1, 0, 0, 0), (1, 0, 0, 0, 0)
     found = expected(SPACE, [result(sure, 0.3, half=0.02), result(lucky, 0.38, half=0.6)])
@@ -57,14 +52,6 @@ def test_a_lucky_draw_of_a_wide_interval_is_not_expected_to_last() -> None:
 def test_trials_that_failed_say_nothing() -> None:
     crashed = Result(point=alone(0), value=None, kind="crash")
     assert expected(SPACE, [crashed]) == {SPACE.base: pytest.approx(0.0, abs=1e-6)}
-
-
-def test_expected_improvement_is_the_mean_of_what_lies_above_zero() -> None:
-    drawn = np.random.default_rng(0).normal(size=400_000)
-    for lead, spread in ((0.1, 0.3), (-0.2, 0.1), (0.5, 0.2)):
-        sampled = float(np.maximum(0, lead + spread * drawn).mean())
-        formula = expected_improvement(np.array([lead]), np.array([spread]))[0]
-        assert formula == pytest.approx(sampled, rel=0.03)
 
 
 def test_a_search_finds_the_best_of_32_points_in_8_trials() -> None:

@@ -11,7 +11,6 @@ from autobrrr.relaunch.study.start_statistics import (
     StartRule,
     gain_interval,
     is_look,
-    noise_half,
     spent,
     with_long_steps,
 )
@@ -75,12 +74,6 @@ def test_a_gain_that_is_there_is_found(gain: float, count: int) -> None:
     found = [gain_interval(starts(draw, count, gain, luck=0.005), spent(2)) for _ in range(400)]
     assert np.mean([each.low > 0 for each in found]) > 0.9
     assert abs(np.mean([each.mean for each in found]) - gain) < 0.001
-
-
-def test_noise_shrinks_with_more_starts() -> None:
-    draw = np.random.default_rng(2)
-    found = starts(draw, 40)
-    assert noise_half(found, ALPHA) < noise_half(found[:4], ALPHA)
 
 
 def alone(*gains: float, long_steps: float = 0.0) -> list[StartResult]:

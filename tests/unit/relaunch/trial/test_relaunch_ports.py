@@ -33,19 +33,13 @@ from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
             "python -m torch.distributed.run --master_port 1 --master_port 7 t.py --master_port 2",
         ),
         ("accelerate launch train.py", "accelerate launch --main_process_port 7 train.py"),
-        (
-            "accelerate launch --main_process_port 1 t.py",
-            "accelerate launch --main_process_port 1 --main_process_port 7 t.py",
-        ),
         ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
         ("srun -n 2 python train.py", "srun -n 2 python train.py"),
-        ("torchrun -m package.train --lr 1", "torchrun --master_port 7 -m package.train --lr 1"),
         (
             "torchrun -m package.train --master_port 1",
             "torchrun --master_port 7 -m package.train --master_port 1",
         ),
         ("python -m train --strategy deepspeed", "python -m train --strategy deepspeed"),
-        ("python -m train --strategy deepspeed c.py", "python -m train --strategy deepspeed c.py"),
         ("deepspeed --module train --lr 1", "deepspeed --master_port 7 --module train --lr 1"),
         (
             "numactl -m 0 torchrun --master_port 1 t.py",
@@ -54,10 +48,6 @@ from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
         (
             "time numactl -m 0 torchrun --master_port 1 t",
             "time numactl -m 0 torchrun --master_port 7 --master_port 1 t",
-        ),
-        (
-            "numactl -N 0 -m 0 accelerate launch t.py",
-            "numactl -N 0 -m 0 accelerate launch --main_process_port 7 t.py",
         ),
     ],
 )
