@@ -191,6 +191,8 @@ class Session:
                 return
             if name == "recorded" and self.replay is not None:
                 self.findings.replaying = True
+                if self._state is State.TUNING:  # what is compared must not share its CPUs with us
+                    told = {"why": "a tuning began"}
                 self.replay(told if isinstance(told, dict) else {}, file, self._took_replay)
                 return
             measured = self.findings.take(name, event)
@@ -440,6 +442,8 @@ class Session:
             self._journal.write("traced", {"traced": findings.traced})
         if probe is not None and self.state is State.SWEEPING:
             probe = msgspec.structs.replace(probe, sweep="batch")
+        elif probe is not None and probe.status != "ok" and findings.probe is not None:
+            probe = None  # of a later trace: it takes no answer away
         if probe is not None and (probe.sweep is not None or findings.options.probing != "off"):
             findings.take("probed", {"probed": probe})
             self._journal.write("probed", {"probed": probe})

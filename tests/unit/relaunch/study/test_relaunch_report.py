@@ -14,7 +14,7 @@ from autobrrr.records import Advice, Trial, Tuning
 from autobrrr.relaunch.search.argparse_flags import Declared
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.command_refusals import refuse_crowding
-from autobrrr.relaunch.study.propose_space import doubled, proposed
+from autobrrr.relaunch.study.propose_space import proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_launch import variables, walls
 from autobrrr.report.html.page_template import page_html, pictures
@@ -145,7 +145,7 @@ def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
             advice("precision.bf16", "changes-training"),
         ],
         allowed=USUAL,
-        cores=4,
+        cores=6,
         cuda=False,
     )
     assert [each.name for each in found] == [
@@ -155,7 +155,7 @@ def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
         "optimizer.fused",
     ]
     assert found[0].levels == (8, 16, 32, 64)
-    assert found[1].levels == (0, 1, 2, 4)
+    assert found[1].levels == (0, 1, 2, 4, 6)
 
 
 def test_flags_of_a_script_without_argparse_are_seen_where_the_command_gives_them() -> None:
@@ -216,10 +216,6 @@ def test_what_can_t_be_varied_in_a_command_is_not_proposed(command: str, names: 
         cuda=False,
     )
     assert [each.name for each in found] == names
-
-
-def test_counts_double_up_to_the_most() -> None:
-    assert [doubled(most) for most in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
 
 
 def test_trackers_are_off_and_the_user_s_variables_stay() -> None:

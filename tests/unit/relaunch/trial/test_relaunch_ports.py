@@ -15,7 +15,6 @@ from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
         ("python train.py --master_port 1", "python train.py --master_port 1"),
         ("torchrun --nproc_per_node 2 train.py", "torchrun --nproc_per_node 2 --master_port 7 train.py"),
         ("torchrun --master_port 29500 train.py", "torchrun --master_port 29500 --master_port 7 train.py"),
-        ("torchrun --master-port=29500 train.py", "torchrun --master-port=29500 --master_port 7 train.py"),
         (
             "torchrun --rdzv-endpoint=localhost:29400 train.py",
             "torchrun --rdzv-endpoint=localhost:29400 --master_port 7 --rdzv_endpoint localhost:7 train.py",
@@ -34,7 +33,6 @@ from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
         ),
         ("accelerate launch train.py", "accelerate launch --main_process_port 7 train.py"),
         ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
-        ("srun -n 2 python train.py", "srun -n 2 python train.py"),
         (
             "torchrun -m package.train --master_port 1",
             "torchrun --master_port 7 -m package.train --master_port 1",

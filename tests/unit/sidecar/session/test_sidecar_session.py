@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import Attach, ProfilerWindow
+from autobrrr.records import Attach, ProfilerWindow, ShadowProbe
 from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
 from autobrrr.sidecar.process.step_replayer import StepReplay
 from autobrrr.sidecar.session.remedy_switch import Switched
@@ -124,6 +124,12 @@ def test_what_a_recorded_step_tells_is_added_to_the_traced_ones(stage: Stage) ->
     assert [each.op for each in found.traced.work] == [row["op"]]
     assert found.probe is not None
     assert len(stage.journal("traced")) == 2
+    stage.session.replay = lambda recorded, fd, done: done(
+        StepReplay(probe=ShadowProbe(status="abstained", why=str(recorded["why"])))
+    )
+    assert stage.session.begin_tuning() is None
+    stage.event("recorded", {"status": "ok"})  # nothing of ours runs beside what is compared
+    assert found.probe.status == "ok"
     stage.event("traced", traced(stage.model))
     assert found.traced.work, "until those of its own come"
 
