@@ -165,7 +165,8 @@ def with_own_port(
         end = _end_of_launcher(words)
         meets_here = OWN_ENDPOINT.search(" ".join([*words[:end], ""]))
         endpoint = ["--rdzv_endpoint", f"localhost:{port}"] if meets_here else []
-        at = end if end < len(words) else behind  # a script that can't be told from a value
+        before = end - (words[end - 1] == "--")
+        at = before if end < len(words) else behind  # a script that can't be told from a value
         words[at:at] = [flag, port, *endpoint]
     return words, {**env, "MASTER_PORT": port}
 

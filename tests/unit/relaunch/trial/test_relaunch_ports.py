@@ -31,6 +31,7 @@ from autobrrr.relaunch.trial.trial_launch import free_port, with_own_port
             "python -m torch.distributed.run --master_port 1 t.py --master_port 2",
             "python -m torch.distributed.run --master_port 1 --master_port 7 t.py --master_port 2",
         ),
+        ("torchrun -- train.py --a 1", "torchrun --master_port 7 -- train.py --a 1"),
         ("accelerate launch train.py", "accelerate launch --main_process_port 7 train.py"),
         ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
         (
