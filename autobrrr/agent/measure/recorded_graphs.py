@@ -25,6 +25,7 @@ from .code_sites import CallSite, UserStack, named
 from .stack_sampler import foreign_folders, look_at
 
 MOST_NS = 50_000_000  # of CPU that training gives for it, some 30 us a call
+MOST_NODES = 1000  # from what a call returns to where its graph begins: a millisecond
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
 Marks = list["weakref.ref[set[object]]"]
@@ -49,7 +50,8 @@ class RecordedGraphs:
         loop = self._loop
         roots = [] if loop.is_compiled() else loop.job.roots
         # The engine first: what is marked is never used unseen. Before torch 2.3 there is none, nor a mark.
-        patches = patched(loop.torch.autograd, "_engine_run_backward", first(self._engine_runs))
+        engine = loop.torch.autograd if roots else None
+        patches = patched(engine, "_engine_run_backward", first(self._engine_runs))
         self._began_ns = perf_counter_ns()
         watches = [watch(root, self._enters, self._returned) for root in roots if patches]
         try:
@@ -70,7 +72,8 @@ class RecordedGraphs:
         last = self._loop.hot.steps - RECENT
         used = list(self._used.items())
         older = [runs[0] for step, runs in used if step < last]
-        if all(any(mark() is not None for mark in marks) for marks, _ in older):
+        kept = [[id(end) for mark in marks if (end := mark()) is not None] for marks, _ in older]
+        if all(kept) and len({ids[0] for ids in kept}) == len(kept):  # one graph for all steps does not grow
             found.update(("kept graphs", named(*stack[0])) for _, stack in older)
         for _, runs in used:
             if len(runs) > 1 and len({stack for _, stack in runs}) == 1:
@@ -93,13 +96,13 @@ class RecordedGraphs:
             if stack:
                 self._until_ns = perf_counter_ns()
                 self._open.append((marks, stack, self._until_ns - self._called_ns))
-            spent_ns = thread_time_ns() - began_ns
-            self._spent_ns += spent_ns
-            loop.measuring.posted_ns += spent_ns
+            self._gave(thread_time_ns() - began_ns)
 
     def _engine_runs(self, *_: object, **__: object) -> None:
+        began_ns = thread_time_ns()
         with self._ours:
-            self._trains.update(look_at(_getframe(1), self._foreign).path)
+            if self._spent_ns < MOST_NS:
+                self._trains.update(look_at(_getframe(1), self._foreign).path)
             found, self._open = self._open, []
             used = []
             for marks, stack, ns in found:
@@ -110,15 +113,23 @@ class RecordedGraphs:
                     self._unused_ns[stack] += ns
             if used:
                 self._used.setdefault(self._loop.hot.steps, []).append(used[0])
+            self._gave(thread_time_ns() - began_ns)
+
+    def _gave(self, spent_ns: int) -> None:
+        self._spent_ns += spent_ns
+        self._loop.measuring.posted_ns += spent_ns
 
 
 def _marked(result: object) -> Marks:
-    """A mark in the first node of each graph."""
-    found = Marks()
+    """A mark in the first node of each graph; none of graphs that are too deep."""
+    found, seen = Marks(), set[object]()
     with unseen(), ANY:
         for tensor in arrays(result):
             node: Any = getattr(tensor, "grad_fn", None)
-            while node is not None:
+            while node is not None and node not in seen:
+                seen.add(node)
+                if len(seen) > MOST_NODES:
+                    return []
                 below = (one for one, _ in node.next_functions if one is not None and one.next_functions)
                 deeper = next(below, None)
                 if deeper is None:

@@ -34,12 +34,25 @@ class Forces(nn.Sequential):
         return torch.autograd.grad(super().forward(x).sum(), x, create_graph=True)[0]
 
 
+class Prepares(nn.Module):
+    """Its graphs begin with one that was recorded once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+        self.kept = self.weight.clone()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.kept
+
+
 class Trained:
     """Two models and their optimizers, trained step by step under the phase hooks."""
 
     def __init__(self) -> None:
         self.model, self.other, self.forces = net(), net(), Forces(*net())
-        self.models = [self.model, self.other, self.forces]
+        self.prepared = Prepares()
+        self.models = [self.model, self.other, self.forces, self.prepared]
         self.optimizers = [torch.optim.SGD(one.parameters(), 1e-3) for one in self.models]
         self.kept: list[torch.Tensor] = []
         self.features: list[torch.Tensor] = []
@@ -157,6 +170,10 @@ def differentiates(job: Trained) -> None:
     job.learn(job.forces(X).mean())
 
 
+def prepares(job: Trained) -> None:
+    job.learn(job.prepared(X).mean())
+
+
 def validate(job: Trained) -> float:
     return sum(call(job).mean().item() for _ in range(3))
 
@@ -198,6 +215,7 @@ def adds_losses(job: Trained) -> None:
         skips_some,
         has_frozen_teacher,
         differentiates,
+        prepares,
         window,
     ],
 )
@@ -214,6 +232,11 @@ def test_calls_outside_training_that_record_gradients_are_told(step: Step, where
     assert not found
     assert told_at == where
     assert 0 < looks < LOOKS  # its part of the time
+
+
+def test_no_call_waits_for_a_walk_through_a_deep_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_graphs, "MOST_NODES", 2)
+    assert told(validates) == {}
 
 
 def test_micro_batches_of_one_update_are_told() -> None:
