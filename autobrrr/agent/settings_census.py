@@ -28,6 +28,7 @@ Value = tuple[float, str]  # how much, and what of
 EVERY_S, LATE_S = 10.0, 3.0  # between looks; without a step boundary, the first look comes after the second
 SMALLEST_NORMAL = 1.17549435e-38  # of float32
 MOST_STATES, SAMPLED, SAMPLED_ROWS = 64, 1024, 256  # elements of a state, rows of a gradient
+PADDED = 1 << 14  # numbers of a batch that are looked at
 ALL_FIRE_IN = 64  # steps, in which each optimizer steps
 LARGE = 1 << 20  # elements of a table whose rows are looked at
 COMPILED_S, COMPILED_FEWEST_S = 60.0, 10.0  # over which compiling counts
@@ -146,7 +147,9 @@ def _padding(loop: TrainLoop, seen: deque[tuple[int, int, int]]) -> dict[str, Va
     while texts:
         text: Any = texts.popleft()
         if type(text) is loop.torch.Tensor and text.dtype in (loop.torch.int64, loop.torch.int32):
+            text = text[:: 1 + text.numel() // PADDED]
             runs = (text == text[:, -1:]).flip(1).int().cumprod(1).sum(1)
+            runs[runs == text.shape[1]] = 0  # a mask is all ones where nothing pads
             seen.append((text.shape[1], int(runs[runs > 1].sum()), text.numel()))
     lengths, pads, numbers = ([each[at] for each in seen] for at in range(3))
     if len(set(lengths)) < FEWEST or not sum(pads):
@@ -169,17 +172,17 @@ def _weights(loop: TrainLoop) -> Iterator[tuple[str, Value]]:
             some = value.detach().view(-1)[:: max(1, value.numel() // SAMPLED)].abs()
             tiny += int(((some > 0) & (some < SMALLEST_NORMAL)).sum())
             seen += some.numel()
-    updated, with_gradient, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
+    updated, trained, untrained = set(map(id, loop.job.updated)), 0, Counter[str]()
     for root in loop.job.roots:
         for each in root.parameters():  # type: ignore[attr-defined]
-            if each.grad is not None:
-                with_gradient += each.numel()
-                untrained[type(root).__name__] += each.numel() * (id(each) not in updated)
-    if +untrained and loop.hot.steps >= ALL_FIRE_IN:
-        yield (
-            "untrained",
-            (untrained.total() / with_gradient, max(untrained, key=lambda name: untrained[name])),
-        )
+            if id(each) in updated:  # its gradient may not be there yet
+                trained += each.numel()
+            elif each.is_leaf and each.grad is not None:
+                untrained[type(root).__name__] += each.numel()
+    # Optimizers of copies, as of float32 ones, have at least as many parameters that are in no model.
+    if trained and untrained.total() > sizes.total() - trained and loop.hot.steps >= ALL_FIRE_IN:
+        [(model, _)] = untrained.most_common(1)
+        yield "untrained", (untrained.total() / (trained + untrained.total()), model)
     if sizes[loop.torch.float64]:
         yield "float64", (sizes[loop.torch.float64] / sizes.total(), "parameters")
     if tiny:

@@ -104,6 +104,19 @@ def test_gradients_that_no_optimizer_takes_are_told_with_their_model() -> None:
     assert "untrained" not in facts(loop)
 
 
+def test_a_gradient_to_come_and_copies_that_an_optimizer_updates_leave_no_gradient_untaken() -> None:
+    trained, teacher = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 8, bias=False)
+    teacher(torch.ones(8)).sum().backward()
+    before_backward, copied = Loop(trained.weight), Loop(trained.weight, teacher.weight.detach().double())
+    before_backward.job.roots = copied.job.roots = [trained, teacher]
+    assert facts(before_backward)["untrained"]["value"] == 0.5
+    assert "untrained" not in facts(copied)
+
+
+def mask(length: int) -> torch.Tensor:
+    return torch.ones(length, dtype=torch.int64)
+
+
 def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     table, small = torch.zeros(1 << 16, 32), torch.zeros(100, 4)
     table.grad, small.grad = torch.zeros_like(table), torch.zeros_like(small)
@@ -119,11 +132,13 @@ def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     assert facts(Loop(table)) == {}
 
 
-@pytest.mark.parametrize("padding", [0, -100])
-def test_padding_is_told_as_its_share_where_batches_differ_in_length(padding: int) -> None:
+@pytest.mark.parametrize(("numbered", "padding"), [(torch.arange, 0), (torch.arange, -100), (mask, 0)])
+def test_padding_is_told_as_its_share_where_batches_differ_in_length(
+    numbered: Callable[[int], torch.Tensor], padding: int
+) -> None:
     loop = Loop()
     for longest in (80, 60, 40):
-        rows = [torch.arange(length) for length in (longest, 20)]
+        rows = [numbered(length) for length in (longest, 20)]
         batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
         loop.loader.texts.append(text_of({"mask": torch.ones(2), "input_ids": batch}))
     found = facts(loop)["padding"]
