@@ -24,7 +24,7 @@ from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
 
 CHANGES: Final = "changes-training"
-MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark")  # their cost is not known
+MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad")  # none knows how much
 WORTH_SAYING = 1.03
 MEASURED_AT = 1.1  # from here on what an edit of measured lines would bring comes before an estimate
 

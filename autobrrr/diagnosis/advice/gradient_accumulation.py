@@ -26,7 +26,9 @@ def accumulation(measured: Measurements) -> str | None:
     """Why and how; None for a job with one backward a step."""
     anatomy = measured.anatomy
     count = measured.phases.backwards if measured.phases is not None else None
-    if anatomy is None or count is None or count < 2 or len(anatomy.optimizers) > 1 or count % 2:
+    if anatomy is None or count is None or count < 2 or count % 2:
+        return None
+    if len(anatomy.optimizers) > 1 or "LBFGS" in anatomy.optimizers:  # which asks for one batch again
         return None
     fit = fit_batch(measured.probe)
     gain = ""

@@ -71,13 +71,12 @@ def _half_of_kernels(measured: Measurements, fact: SettingFact) -> float | None:
     return None if kernels is None else fact.value * min(1.0, kernels) / 2
 
 
-def _of_padding(measured: Measurements, fact: SettingFact) -> float | None:
-    """What kernels of the model spend on it; None where some skip it, as those of packed sequences do."""
+def _of_padding(measured: Measurements, fact: SettingFact) -> float:
+    """What kernels of the model spend on it: for packed sequences they skip it."""
     parts, traced = step_parts(measured), measured.traced
-    if parts is None or parts.kernels is None or traced is None:
+    packed = traced is None or any("_pack_padded" in one.op for one in traced.by_op)
+    if packed or parts is None or parts.kernels is None:
         return 0.0
-    if any("_pack_padded" in one.op for one in traced.by_op):
-        return None
     model = parts.kernels.get("forward", 0.0) + parts.kernels.get("backward", 0.0)
     return model * max(0.0, fact.value - STILL_PADDED)
 

@@ -139,6 +139,9 @@ def test_without_flags_a_loop_that_accumulates_is_named_and_two_losses_are_not()
     accumulating = with_backwards(measured(stacks=stacks("accumulates", 50)), 4)
     assert "not possible on the running job" in edits(accumulating)["batch.accumulation"].why
     assert not edits(with_backwards(measured(stacks=stacks("reads back", 50)), 4))
+    assert accumulating.anatomy is not None
+    lbfgs = msgspec.structs.replace(accumulating.anatomy, optimizers=["LBFGS"])
+    assert "batch.accumulation" not in edits(dataclasses.replace(accumulating, anatomy=lbfgs))
 
 
 def test_accumulation_is_not_advised_where_twice_the_samples_take_twice_the_time() -> None:
