@@ -102,9 +102,7 @@ def _switches(torch: ModuleType) -> Iterator[tuple[str, bool, str]]:
     watcher = type(sys.gettrace() or sys.getprofile())
     yield "tracing", watcher is not type(None), f"{watcher.__module__}.{watcher.__qualname__}"
     tools = getattr(sys, "monitoring", None)
-    watching = (
-        [tools.get_tool(n) for n in range(6) if tools.get_tool(n) and tools.get_events(n)] if tools else []
-    )
+    watching = [tools.get_tool(n) for n in range(6) if tools and tools.get_tool(n) and tools.get_events(n)]
     yield "monitoring", bool(watching), ", ".join(watching)
     memory = sys.modules.get("tracemalloc")
     frames = memory.get_traceback_limit() if memory is not None and memory.is_tracing() else 0
@@ -135,9 +133,8 @@ def _unused_rows(loop: TrainLoop) -> dict[str, Value]:
         return {}
     table = max(tables, key=len)
     rows = table[:: max(1, len(table) // SAMPLED_ROWS)]
-    unused = (
-        float((rows == 0).all(dim=1).float().mean()) * table.numel() / sum(map(loop.torch.numel, weights))
-    )
+    without = float((rows == 0).all(dim=1).float().mean())
+    unused = without * table.numel() / sum(map(loop.torch.numel, weights))
     return {"unused_rows": (unused, f"{table.shape[0]} x {table.shape[1]}")} if unused else {}
 
 

@@ -14,17 +14,7 @@ from types import ModuleType
 
 from ..wire.plain_number import whole_number
 
-# What the log of a step's operators takes: 5 kB each; 110 MiB were seen of 20,000 operators.
-_LOG_BYTES = 256 << 20
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
-
-
-def short_of_a_log(root: Path) -> str | None:
-    """Why no step is logged or traced, where what is left of the host's memory could be too little for it."""
-    free = host_bytes(root)
-    if free is None or free >= _LOG_BYTES:
-        return None
-    return f"the log of a step may take {_LOG_BYTES >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
 def free_bytes(torch: ModuleType, root: Path) -> int | None:

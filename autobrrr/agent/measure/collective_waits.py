@@ -99,13 +99,7 @@ class CollectiveCalls:
         return functools.wraps(original)(timed)
 
     def _timed_function(self, original: AnyCall) -> AnyCall:
-        watch = self
-
-        @functools.wraps(original)
-        def timed(*args: object, **kwargs: object) -> object:
-            return watch._around(0, original, *args, **kwargs)
-
-        return timed
+        return functools.wraps(original)(lambda *args, **kwargs: self._around(0, original, *args, **kwargs))
 
     def _around(self, calls: int, original: AnyCall, /, *args: object, **kwargs: object) -> object:
         if self._inside or get_ident() != self._owner:

@@ -295,10 +295,8 @@ def _loading(frame: FrameType) -> str:
     does = _LOADING.get(code.co_name, "")
     if does == "waits for workers":  # for the first batch: they start, and open what they read
         iterator = frame.f_locals.get("self")
-        fresh = getattr(iterator, "_rcvd_idx", None) == 0 and not getattr(
-            iterator, "_persistent_workers", True
-        )
-        return "worker start" if fresh else does
+        first = getattr(iterator, "_rcvd_idx", None) == 0
+        return "worker start" if first and not getattr(iterator, "_persistent_workers", True) else does
     return does
 
 

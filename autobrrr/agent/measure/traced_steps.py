@@ -35,6 +35,7 @@ FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
 MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
+LOG_BYTES = 256 << 20  # that the record takes: 5 kB an operator; 110 MiB were seen of 20,000
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 # Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
 SHORT_STEPS = ("timed", "unlike", "phases", "plain", "plain", "plain")
@@ -187,9 +188,9 @@ class TraceTask:
             raise Abstain(f"operators are replayed on CPUs only; your model is on {device.type}")
         if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
-        short = available_memory.short_of_a_log(_ROOT)
-        if short is not None:
-            raise Abstain(short)
+        free = available_memory.host_bytes(_ROOT)
+        if free is not None and free < LOG_BYTES:
+            raise Abstain(f"recording a step may take {LOG_BYTES >> 20} MiB; {free >> 20} MiB are free")
 
     def _unrecordable(self, boundary: Boundary) -> str | None:
         nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)

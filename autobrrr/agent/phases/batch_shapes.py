@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Any
 
 from ..live_torch.dispatch_modes import unseen
 from ..live_torch.job_signals import ANY
@@ -23,7 +22,7 @@ Measure = Callable[[object, "tuple[int, ...]"], int]
 
 def batch_size(args: object, kwargs: Mapping[str, object] | None = None) -> int:
     """First dimension of the first tensor with one; -1 where there is none."""
-    return _first(lambda _, shape: shape[0] if shape else -1, args, kwargs)
+    return _first(lambda _, shape: shape[0] if shape else -1, args, kwargs)[1]
 
 
 def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int:
@@ -31,18 +30,14 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 
     Padding counts: what is padding can't be told from a shape.
     """
-    return _first(_elements, args, kwargs)
+    return _first(_elements, args, kwargs)[1]
 
 
 def text_of(batch: object) -> object:
     """The tensor whose elements `token_count` counts; None without one, or of a large one."""
-    each: Any
     with unseen():
-        for each in arrays(batch):
-            with ANY:  # a nested tensor has no sizes
-                if _elements(each, each.shape) > 0:
-                    return each if each.is_cpu and each.numel() <= MOST_KEPT else None
-    return None
+        text, size = _first(_elements, batch, None)
+        return text if 0 < size <= MOST_KEPT and getattr(text, "is_cpu", False) else None
 
 
 def byte_count(batch: object) -> int:
@@ -56,8 +51,8 @@ def byte_count(batch: object) -> int:
     return found
 
 
-def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
-    """The first that is known, of the arguments in their order."""
+def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> tuple[object, int]:
+    """The first that is known, of the arguments in their order, and what it belongs to."""
     with unseen(), ANY:
         for each in chain(arrays(args), arrays(kwargs)):
             shape: object = None
@@ -65,8 +60,8 @@ def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> in
                 shape = getattr(each, "shape", None)
             size = of(each, shape) if isinstance(shape, tuple) else -1
             if type(size) is int and size >= 0:
-                return size
-    return -1
+                return each, size
+    return None, -1
 
 
 def arrays(thing: object, deep: int = _DEEP) -> Iterator[object]:

@@ -236,29 +236,20 @@ def _not_traceable(case: JudgedCase) -> Undecided | None:
     if measured.compiled:
         window = case.readings["profiler_window"]
         seen = "" if window.abstained else f"; {window.note}"
-        why = f"the job runs compiled code, which tracing would make it compile anew{_waits(case)}{seen}"
+        why = f"tracing would make the job compile its code again{_waits(case)}{seen}"
         tries = f"tune {measured.pid} --for 2m" if seen else f"diagnose {measured.pid} --window"
         return "unknown", Sentence(adds=why), f"autobrrr {tries}"
     if measured.readonly:
-        return (
-            "unknown",
-            Sentence(
-                adds="a read-only session traces no step, so Python and kernels can't be separated"
-                f"{_waits(case)}"
-            ),
-            f"autobrrr diagnose {measured.pid}",
-        )
+        why = f"a read-only session traces no step, so Python and kernels can't be separated{_waits(case)}"
+        return "unknown", Sentence(adds=why), f"autobrrr diagnose {measured.pid}"
     return None
 
 
 def _guard(case: JudgedCase) -> Undecided | None:
-    traced = case.measured.traced
-    if traced is None:
+    if case.measured.traced is None:
         return None
     reading = case.readings["traced_steps"]
-    note = reading.detail or reading.note
-    why = f"{note}{_waits(case)}"
-    return "unknown", Sentence(adds=why), _again(case)
+    return "unknown", Sentence(adds=f"{reading.detail or reading.note}{_waits(case)}"), _again(case)
 
 
 def _measuring(case: JudgedCase) -> Undecided:

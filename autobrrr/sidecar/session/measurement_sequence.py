@@ -531,7 +531,7 @@ class MeasurementSequence:
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:
-            return "the job runs compiled code, which tracing would make it compile anew"
+            return "tracing would make the job compile its code again"
         return "operators run asynchronously on a GPU" if self._findings.is_asynchronous else None
 
 

@@ -397,7 +397,7 @@ def test_compiled_jobs_gpus_and_sessions_from_outside_name_no_overhead() -> None
     compiled = verdict(diagnosis.measured(trace=why, build=diagnosis.anatomy(compiled=True)))
     assert compiled.regime == "unknown"
     assert compiled.decide_with == "autobrrr diagnose 4242 --window"
-    assert "the job runs compiled code, which tracing would make it compile anew" in compiled.reason
+    assert "tracing would make the job compile its code again" in compiled.reason
     gpu = verdict(diagnosis.measured(job=diagnosis.facts(cuda=True), stacks=diagnosis.frames(loader=100)))
     assert gpu.regime == "unknown"
     assert "GPU" in gpu.reason
