@@ -25,7 +25,7 @@ from .code_sites import CallSite, UserStack, named
 from .stack_sampler import foreign_folders, look_at
 
 MOST_NS = 50_000_000  # of CPU that training gives for it, some 30 us a call
-MOST_NODES = 1000  # from what a call returns to where its graph begins: a millisecond
+MOST_NODES = 1000  # from what a call returns to where its graph begins, 1.5 us each; BERT-large has 900
 RECENT = 8  # steps whose graphs the loop's variables may hold
 FEWEST = 4  # of a kind, for it to be told
 Marks = list["weakref.ref[set[object]]"]
@@ -92,6 +92,8 @@ class RecordedGraphs:
         with self._ours:
             looked = loop.hot.live and self._spent_ns < MOST_NS and loop.torch.is_grad_enabled()
             marks = _marked(result) if looked else []
+            if marks is None:
+                self._spent_ns = MOST_NS  # the next call's graph is no less deep
             stack = look_at(_getframe(1), self._foreign).path if marks else ()
             if stack:
                 self._until_ns = perf_counter_ns()
@@ -120,8 +122,8 @@ class RecordedGraphs:
         self._loop.measuring.posted_ns += spent_ns
 
 
-def _marked(result: object) -> Marks:
-    """A mark in the first node of each graph; none of graphs that are too deep."""
+def _marked(result: object) -> Marks | None:
+    """A mark in the first node of each graph; None if it is too deep, or this torch does not show it."""
     found, seen = Marks(), set[object]()
     with unseen(), ANY:
         for tensor in arrays(result):
@@ -129,11 +131,11 @@ def _marked(result: object) -> Marks:
             while node is not None and node not in seen:
                 seen.add(node)
                 if len(seen) > MOST_NODES:
-                    return []
+                    return None
                 below = (one for one, _ in node.next_functions if one is not None and one.next_functions)
                 deeper = next(below, None)
                 if deeper is None:
                     found.append(weakref.ref(node.metadata.setdefault(__name__, set())))
                 node = deeper
         return found
-    return []  # of a kind that this torch doesn't show
+    return None
