@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -113,10 +114,6 @@ def test_a_gradient_to_come_and_copies_that_an_optimizer_updates_leave_no_gradie
     assert "untrained" not in facts(copied)
 
 
-def mask(length: int) -> torch.Tensor:
-    return torch.ones(length, dtype=torch.int64)
-
-
 def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     table, small = torch.zeros(1 << 16, 32), torch.zeros(100, 4)
     table.grad, small.grad = torch.zeros_like(table), torch.zeros_like(small)
@@ -132,7 +129,10 @@ def test_rows_without_a_gradient_are_told_of_a_large_table_only() -> None:
     assert facts(Loop(table)) == {}
 
 
-@pytest.mark.parametrize(("numbered", "padding"), [(torch.arange, 0), (torch.arange, -100), (mask, 0)])
+MASK = partial(torch.ones, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(("numbered", "padding"), [(torch.arange, 0), (torch.arange, -100), (MASK, 0)])
 def test_padding_is_told_as_its_share_where_batches_differ_in_length(
     numbered: Callable[[int], torch.Tensor], padding: int
 ) -> None:
