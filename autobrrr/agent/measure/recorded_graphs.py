@@ -95,7 +95,7 @@ class RecordedGraphs:
             if marks is None:
                 self._spent_ns = MOST_NS  # the next call's graph is no less deep
             stack = look_at(_getframe(1), self._foreign).path if marks else ()
-            if stack:
+            if marks and stack:
                 self._until_ns = perf_counter_ns()
                 self._open.append((marks, stack, self._until_ns - self._called_ns))
             self._gave(thread_time_ns() - began_ns)
