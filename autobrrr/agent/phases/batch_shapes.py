@@ -33,11 +33,11 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
     return _first(_elements, args, kwargs)[1]
 
 
-def text_of(batch: object) -> object:
-    """The tensor whose elements `token_count` counts; None without one, or of a large one."""
+def texts_of(batch: object) -> list[object]:
+    """The tensor whose elements `token_count` counts; none without one, or of a large one."""
     with unseen():
         text, size = _first(_elements, batch, None)
-        return text if 0 < size <= MOST_KEPT and getattr(text, "is_cpu", False) else None
+        return [text] if 0 < size <= MOST_KEPT and getattr(text, "is_cpu", False) else []
 
 
 def byte_count(batch: object) -> int:

@@ -44,7 +44,7 @@ class LoaderWatch:
     def took(self, batch: object) -> None:
         """This batch has come from a loader."""
         self._job.batch_bytes = batch_shapes.byte_count(batch)
-        self.texts.append(batch_shapes.text_of(batch))
+        self.texts.extend(batch_shapes.texts_of(batch))
 
     def begins_epoch(self, loader: object) -> bool:
         """Training is about to read a loader from its beginning; False: another one, in mid-epoch.

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from autobrrr.agent import settings_census
-from autobrrr.agent.phases.batch_shapes import text_of
+from autobrrr.agent.phases.batch_shapes import texts_of
 from autobrrr.agent.settings_census import EVERY_S, LATE_S, SettingsCensus
 
 
@@ -140,9 +140,24 @@ def test_padding_is_told_as_its_share_where_batches_differ_in_length(
     for longest in (80, 60, 40):
         rows = [numbered(length) for length in (longest, 20)]
         batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding)
-        loop.loader.texts.append(text_of({"mask": torch.ones(2), "input_ids": batch}))
+        loop.loader.texts.extend(texts_of({"mask": torch.ones(2), "input_ids": batch}))
     found = facts(loop)["padding"]
     assert (found["value"], found["detail"]) == (round(120 / 360, 3), "40 to 80")
+
+
+def test_the_first_texts_are_read_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    loop = Loop()
+    census = SettingsCensus(loop)  # type: ignore[arg-type]
+    for after_s, batches, looks in ((0, 0, 1), (4, 0, 0), (0, 3, 1), (4, 3, 0)):
+        now_s[0] += after_s
+        loop.loader.texts.extend(torch.arange(4).view(2, 2) for _ in range(batches))
+        census.facts()
+        assert len(loop.posted) == looks
+        for look in loop.posted:
+            look()
+        loop.posted.clear()
 
 
 class Sharded(torch.Tensor):  # type: ignore[misc]
