@@ -93,7 +93,7 @@ def diagnose(
     Args:
         pid: The training process, or a launcher: then all of its ranks on this machine are diagnosed, and the
             verdict is that of the slowest.
-        for_s: Longest time in seconds; 9 s or 30 steps, whichever is later, where None.
+        for_s: Longest time in seconds; 9 s or 30 steps, whichever is later, and 20 s at most, where None.
         readonly: Change nothing in the job.
         probe: Run the batch probe.
         window: Profile a few steps too; training stalls for a moment.
@@ -177,7 +177,7 @@ class JobSession:
         return self._as_one(self._for_each(lambda client: client.snapshot()))
 
     def diagnose(self, *, for_s: float | None = None, say: Say = _quiet) -> Diagnosis:
-        """Wait for a verdict of high confidence, at most `for_s` seconds (where None: 9 s or 30 steps).
+        """Wait for a sure verdict, at most `for_s` seconds (None: 9 s or 30 steps, 20 s at most).
 
         Ranks of a launcher are compared first; the verdict is that of the slowest.
         """

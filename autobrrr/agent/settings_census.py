@@ -60,9 +60,10 @@ class SettingsCensus:
         """What a look has found that was not told yet; asks for another one where that is due."""
         now_s, found, late = time.monotonic(), self._switches, False
         unread = bool(self._loop.loader.texts) and not self._padded
+        measured = self._loop.measuring.task is not None
         every_s = LATE_S if self._asked or unread else EVERY_S
-        if now_s - self._asked_s >= every_s and self._loop.measuring.task is None:
-            late = self._asked  # long steps: tell now what needs no boundary
+        if now_s - self._asked_s >= every_s + LATE_S * measured:
+            late = self._asked or measured  # long steps: tell now what needs no boundary
             self._asked_s = now_s + (EVERY_S - LATE_S if late else 0)
             if not late:
                 self._asked = True

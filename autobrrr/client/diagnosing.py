@@ -33,6 +33,7 @@ from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 9.0
 DEFAULT_STEPS = 30
+ANSWER_S = 20.0  # however long a step is
 REPLAY_S = 7.0  # a sure verdict of overhead is kept for so long: what twice the batch takes is its advice
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
@@ -59,7 +60,7 @@ class DiagnosisOptions:
     """What to do to the job, and how long to wait."""
 
     session: SessionOptions = field(default_factory=SessionOptions)
-    for_s: float | None = None  # None: 9 s of measuring or 30 steps, whichever is later
+    for_s: float | None = None  # None: 9 s of measuring or 30 steps, whichever is later, 20 s at most
     window: bool = False  # a profiler window too
     sweep: Sweep | None = None
     probe_again: Probing | None = None  # of a session that is there already
@@ -154,14 +155,14 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 9 s from the first measurement or 30 steps, whichever is later; not for a job that makes
-    no steps.
+    Without `--for`: 9 s from the first measurement or 30 steps, whichever is later, and 20 s at most.
     """
 
     for_s: float | None = None
     window: bool = False  # what was asked for is not there before a profiler window is
     sweep: bool = False  # ... or a sweep
     clock_s: Callable[[], float] = time.monotonic
+    came_s: float | None = field(init=False, default=None)  # the first snapshot of an attached job
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
     profiled_s: float | None = field(init=False, default=None)
@@ -176,8 +177,11 @@ class Patience:
         unmeasured = self.for_s is None and (snapshot.state in BEFORE_MEASURING or not self.steps)
         if (snapshot.steps or 0) > self.steps:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
-        if unmeasured or snapshot.activity == AWAITS_TURN:
+        waits = snapshot.activity == AWAITS_TURN
+        if waits or unmeasured:
             self.began_s = now_s  # its time has not begun
+        if waits or snapshot.state == "attaching" or self.came_s is None:
+            self.came_s = now_s
         missing = self.missing(snapshot)
         timed = not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
         spent_s = now_s - self.began_s
@@ -185,7 +189,8 @@ class Patience:
         asked_for = not missing and timed and (not replays or spent_s >= REPLAY_S)
         if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
-        if snapshot.state == State.PROFILING.value:  # its stall is paid: what it shows comes in a moment
+        long = self.for_s is None and not missing and now_s - self.came_s >= ANSWER_S
+        if snapshot.state == State.PROFILING.value and not long:  # its stall is paid: it comes in a moment
             self.profiled_s = now_s if self.profiled_s is None else self.profiled_s
             if now_s - self.profiled_s < WINDOW_S:
                 return False
@@ -193,7 +198,7 @@ class Patience:
             return spent_s >= self.for_s + (WINDOW_S if PROFILER_WINDOW in missing else 0.0)
         stuck = now_s - self.moved_s > STILL_S
         late = not missing and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
-        return stuck or late
+        return stuck or late or long
 
     def left_s(self, snapshot: Diagnosis) -> float | None:
         """At most so many seconds from now; None where nobody knows."""

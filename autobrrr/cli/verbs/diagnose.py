@@ -31,7 +31,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         dest="for_s",
         type=duration_s,
         metavar="D",
-        help="longest time (default: 9s of measuring or 30 steps, whichever is later)",
+        help="longest time (default: 9s of measuring or 30 steps, whichever is later, at most 20s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

@@ -201,14 +201,17 @@ class Told:
         pass
 
 
-def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
+@pytest.mark.parametrize("state", ["watching", "profiling"])
+def test_however_long_a_step_is_an_answer_comes_in_twenty_seconds(state: str) -> None:
     clock = Clock()
-    patience = diagnosing.Patience(clock_s=clock)
-    for step in range(1, 5):
-        clock.now_s += 50
-        assert not patience.is_over(diagnosis(steps=step))
-    clock.now_s += 61
-    assert patience.is_over(diagnosis(steps=4))
+    patience, asked = diagnosing.Patience(clock_s=clock), diagnosing.Patience(window=True, clock_s=clock)
+    for steps in (0, 1):
+        assert not any(each.is_over(diagnosis(steps=steps, state=state)) for each in (patience, asked))
+        clock.now_s += 10
+    assert patience.is_over(diagnosis(steps=1, state=state))
+    assert not asked.is_over(diagnosis(steps=1, state=state))
+    clock.now_s += 61  # without a step
+    assert asked.is_over(diagnosis(steps=1, state=state))
 
 
 def test_a_window_that_is_on_is_waited_for_and_one_that_never_ends_is_not() -> None:
