@@ -32,6 +32,7 @@ from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 9.0
+UNKNOWN_S = 13.0  # the same while nothing is known to limit the step
 DEFAULT_STEPS = 30
 ANSWER_S = 20.0  # however long a step is
 REPLAY_S = 7.0  # a sure verdict of overhead is kept for so long: what twice the batch takes is its advice
@@ -155,7 +156,8 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 9 s from the first measurement or 30 steps, whichever is later, and 20 s at most.
+    Without `--for`: 9 s from the first measurement or 30 steps, whichever is later; 13 s while no limit is
+    known; 20 s at most.
     """
 
     for_s: float | None = None
@@ -197,7 +199,8 @@ class Patience:
         if self.for_s is not None:  # a window that was asked for is worth waiting for
             return spent_s >= self.for_s + (WINDOW_S if PROFILER_WINDOW in missing else 0.0)
         stuck = now_s - self.moved_s > STILL_S
-        late = not missing and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
+        enough_s = UNKNOWN_S if snapshot.limit == "unknown" else DEFAULT_S
+        late = not missing and spent_s >= enough_s and self.steps >= DEFAULT_STEPS
         return stuck or late or long
 
     def left_s(self, snapshot: Diagnosis) -> float | None:

@@ -63,7 +63,9 @@ def in_other_order(what: str) -> torch.optim.Optimizer:
     return made
 
 
-@pytest.mark.parametrize(("what", "reason"), [("state", "strides"), ("gradient", "strides"), ("gaps", "gaps")])
+@pytest.mark.parametrize(
+    ("what", "reason"), [("state", "strides"), ("gradient", "strides"), ("gaps", "gaps")]
+)
 def test_what_a_fused_kernel_would_read_in_another_order_than_the_weight_is_refused(
     what: str, reason: str
 ) -> None:

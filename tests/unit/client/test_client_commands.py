@@ -136,13 +136,19 @@ def test_a_compiled_job_is_settled_once_it_was_profiled_and_thirty_steps_are_kno
         assert not diagnosing.Patience(clock_s=Clock()).is_over(earlier)
 
 
-def test_without_one_it_waits_nine_seconds_and_thirty_steps() -> None:
+@pytest.mark.parametrize(("limit", "seconds"), [("host", 9), ("unknown", 13)])
+def test_without_one_it_waits_nine_seconds_and_thirty_steps_and_longer_without_a_limit(
+    limit: str, seconds: int
+) -> None:
     clock = Clock()
-    patience = diagnosing.Patience(clock_s=clock)
+    few, many = diagnosing.Patience(clock_s=clock), diagnosing.Patience(clock_s=clock)
     clock.now_s += 60  # until it is attached
-    assert not patience.is_over(diagnosis(steps=1))
-    clock.now_s += 10
-    assert [patience.is_over(diagnosis(steps=each)) for each in (29, 30)] == [False, True]
+    assert not any(each.is_over(diagnosis(steps=1, limit=limit)) for each in (few, many))
+    clock.now_s += seconds - 1
+    assert not many.is_over(diagnosis(steps=90, limit=limit))
+    clock.now_s += 1
+    assert not few.is_over(diagnosis(steps=29, limit=limit))
+    assert many.is_over(diagnosis(steps=90, limit=limit))
 
 
 @pytest.mark.parametrize("state", diagnosing.BEFORE_MEASURING)
@@ -154,10 +160,10 @@ def test_the_default_time_begins_with_the_first_measurement_and_a_given_one_with
     clock.now_s += 59
     assert not any(each.is_over(diagnosis(steps=400, state=state)) for each in (default, given))
     clock.now_s += 8
-    assert not default.is_over(diagnosis(steps=500))
+    assert not default.is_over(diagnosis(steps=500, limit="host"))
     assert given.is_over(diagnosis(steps=500))
     clock.now_s += 1
-    assert default.is_over(diagnosis(steps=500))
+    assert default.is_over(diagnosis(steps=500, limit="host"))
 
 
 @pytest.mark.parametrize(
