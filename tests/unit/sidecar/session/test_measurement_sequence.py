@@ -104,7 +104,7 @@ def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "built", "reason"),
-    [({"compiled": True}, {}, "compiled"), ({}, {"compiled": True}, "compiled"), ({"cuda": True}, {}, "GPU")],
+    [({"compiled": True}, {}, "compile"), ({}, {"compiled": True}, "compile"), ({"cuda": True}, {}, "GPU")],
 )
 def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     stage: Stage, changes: dict[str, object], built: dict[str, object], reason: str
