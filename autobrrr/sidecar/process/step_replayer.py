@@ -1,8 +1,8 @@
 """Has a recorded step replayed by the job's own Python, on a thread and in a process of its own.
 
 In: the agent's event `recorded` and its open file. Out: a `StepReplay`, on the event loop's thread. The
-process imports torch and nothing else of the job's, before a step is recorded where it is told that one will
-be; it runs as the job's user, below everything in priority.
+process imports torch and nothing else of the job's, if it can before the step is recorded. It runs as the
+job's user, below everything in priority.
 """
 
 from __future__ import annotations

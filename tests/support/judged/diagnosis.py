@@ -105,9 +105,7 @@ def probed(
     return ShadowProbe(status="ok", batch=batch, points=points)
 
 
-UNPROBED = ShadowProbe(
-    status="abstained", why="loading takes 70 % of the step, and a replay can't scale that"
-)
+UNPROBED = ShadowProbe(status="abstained", why="loading takes 70 % of the step")
 
 
 def frames(
@@ -562,10 +560,9 @@ def hand_parallel(
         called_by_phase_ns={"other": step_ns * called},
     )
     share = int(100 * called)
+    average = FrameCount(where="train.py:41 average", phase="other", in_loader=False, samples=share)
     places = [
-        FrameCount(
-            where="train.py:41 average", phase="other", in_loader=False, samples=share, in_collective=True
-        ),
+        msgspec.structs.replace(average, in_collective=True),
         FrameCount(where="model.py:12 forward", phase="forward", in_loader=False, samples=100 - share),
     ]
     return dataclasses.replace(
