@@ -141,10 +141,10 @@ class CallPlayer:
         """A tensor like one of the step, of another shape."""
         if value.number in self._owned:
             return self._owned[value.number]
-        torch = self.torch
-        dtype = getattr(torch, value.dtype)
-        sizes = [1 if not value.stride[at] else size for at, size in enumerate(shape)]
-        order = sorted(range(len(shape)), key=lambda at: (-value.stride[at], at))
+        torch, dtype = self.torch, getattr(self.torch, value.dtype)
+        stride = value.stride if len(value.stride) == len(shape) else (1,) * len(shape)  # not those of a vmap
+        sizes = [1 if not stride[at] else size for at, size in enumerate(shape)]
+        order = sorted(range(len(shape)), key=lambda at: (-stride[at], at))
         made = torch.empty_permuted(sizes, order, dtype=dtype)
         if dtype.is_floating_point or dtype.is_complex:
             made.copy_(torch.rand(sizes))

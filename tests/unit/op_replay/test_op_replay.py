@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from autobrrr.op_replay import replay
 from autobrrr.op_replay.player import CallPlayer, ReplayedStep
-from autobrrr.op_replay.step_record import read
+from autobrrr.op_replay.step_record import StepValue, read
 from autobrrr.sidecar.process import step_replayer
 from support.agent.memory_root import MemoryRoot
 from support.agent.recorded_steps import recorded
@@ -127,6 +127,14 @@ def test_calls_that_grow_the_wrong_size_only_lower_the_coverage(tmp_path: Path) 
     assert 0 < len(player.failed) < 0.1 * len(player.program.calls)
     products = [call for call in player.program.calls if call.name == "aten::addmm"]
     assert {twice.shapes[call.outputs[0].number][0] for call in products if call.outputs[0]} == {288}
+
+
+def test_a_tensor_whose_strides_are_those_of_a_vmap_is_contiguous(tmp_path: Path) -> None:
+    model, x = Attention(), torch.randint(0, 50, (12, 8))
+    recording = recorded(stepper(model, x, 50), list(model.parameters()), tmp_path, 12)
+    player = CallPlayer(torch, read(torch, recording["trace"]), 12)
+    seen = StepValue(number=-1, shape=(2, 3), stride=(1,), dtype="float32", given=True)
+    assert player.make(seen, (2, 3)).stride() == (3, 1)
 
 
 def test_twice_the_batch_is_told_with_memory_and_coverage(tmp_path: Path) -> None:
