@@ -77,7 +77,7 @@ def ask(pids: Iterable[int], timeout_s: float = ANSWER_S, joiner: Joiner = join)
 
 
 def beside(pids: Iterable[int], work: Callable[[int], object]) -> list[threading.Thread]:
-    """The work for each rank on a thread of its own, which holds up neither us nor the end of the program."""
+    """Do the work for each rank on its own thread. The program does not wait for these threads to end."""
     threads = [threading.Thread(target=work, args=(pid,), name="ranks", daemon=True) for pid in pids]
     for thread in threads:
         thread.start()
@@ -255,7 +255,7 @@ class RanksAtOnce:
         self._changed = threading.Condition()
 
     def take_part(self, pid: int, client: Client, say: Say) -> None:
-        """Time this rank's steps while all others do, where that can be; hear what all of them show."""
+        """Time this rank's steps while other ranks time theirs, if possible. Then read what all show."""
         try:
             try:
                 self._time(pid, client)

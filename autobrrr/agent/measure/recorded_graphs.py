@@ -46,10 +46,10 @@ class RecordedGraphs:
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Watch the calls of the job's roots meanwhile. From any thread."""
+        """Watch the calls of the job's roots until the block ends. Any thread may call it."""
         loop = self._loop
         roots = [] if loop.is_compiled() else loop.job.roots
-        # The engine first: what is marked is never used unseen. Before torch 2.3 there is none, nor a mark.
+        # The engine first, so that it uses no mark unseen. Torch before 2.3 has no such call: no marks.
         engine = loop.torch.autograd if roots else None
         patches = patched(engine, "_engine_run_backward", first(self._engine_runs))
         self._began_ns = perf_counter_ns()
