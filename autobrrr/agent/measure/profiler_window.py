@@ -38,6 +38,7 @@ MOST_WAITED = 20
 # Steps get fewer where they have many operators: writing each of them holds the interpreter for about 36 us,
 # and that is to stay below 100 ms. Of operators those are counted that autograd sees, or that take memory.
 MOST_OPERATORS = 2800  # in the window, the step that settles included
+MOST_AT_ALL = 20 * MOST_OPERATORS  # training would stand still for two seconds
 OPERATORS_A_CALL, OPERATORS_AN_ALLOCATION = 6, 2
 FEW_STEPS = 2
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
@@ -133,6 +134,8 @@ class WindowTask:
             return
         calls, allocations = (now - then for now, then in zip(self._counts, before, strict=True))
         operators = max(calls * OPERATORS_A_CALL, allocations * OPERATORS_AN_ALLOCATION)
+        if operators * 2 > MOST_AT_ALL:
+            raise Abstain(f"profiling a step of some {operators:,} operators would pause training too long")
         if operators * (self._steps + 1) > MOST_OPERATORS:
             fits = operators * (FEW_STEPS + 1) <= MOST_OPERATORS
             self._steps = min(self._steps, FEW_STEPS if fits else 1)

@@ -19,7 +19,7 @@ from ..live_torch import available_memory
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
-from ..loop.task_runner import Boundary
+from ..loop.task_runner import PAUSE_NS, Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from .cpu_contention import run_delay_ns
@@ -31,6 +31,10 @@ _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
+CALL_NS, EVENT_NS = (
+    80_000,
+    5_000,
+)  # what a timed step takes longer, for a call that autograd counts or for an event
 FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
@@ -69,6 +73,7 @@ class TraceTask:
         self._meter: FloorMeter | None = None
         self._kind = ""
         self._turn = self._tries = self._records = 0
+        self._calls: int | None = None  # that autograd has counted so far
         self._taken: list[TakenStep] = []
         self._delay_ns = self._step_delay_ns = self._began_ns = self._spent_ns = 0
 
@@ -81,15 +86,20 @@ class TraceTask:
         """Ends what the last step was, begins what the next one is."""
         kind, self._kind, self._loop.phases.traced = self._kind, "", False
         recorded = False
+        calls, self._calls = self._calls, self._torch.autograd._get_sequence_nr()
+        if calls is None:
+            return 1  # the next step is counted
         if kind:
             found = self._watch.end()
             if not boundary.last_flags & UNUSABLE:
                 recorded = self._ended(kind, found, boundary)
         else:
+            self._afford((self._calls - calls) * CALL_NS, boundary.last_step_ns)
             self._prepare(boundary)
         self._tries += 1
         every = KernelTimes(self._taken)
-        done = every.enough(self._steps)
+        paused = self._loop.measuring.spent_ns - self._spent_ns > MORE_PAUSE_NS
+        done = every.enough(1 if paused else self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
             self._finish("" if recorded else "no ordinary step could be recorded")
             return None
@@ -162,6 +172,7 @@ class TraceTask:
         delay_ns = max(0, run_delay_ns(loop.train_tid) - self._step_delay_ns)
         if kind == "timed":
             (events, began_ns), phases = cast("tuple[list[object], int]", found), loop.phases
+            self._afford(len(events) * EVENT_NS, ns)
             step = read_step(
                 self._torch, events, began_ns, step_ns=ns, moves=phases.moves, pauses=phases.pauses
             )
@@ -176,6 +187,10 @@ class TraceTask:
             )
         )
         return False
+
+    def _afford(self, price_ns: int, step_ns: int) -> None:
+        if price_ns > max(PAUSE_NS, step_ns):
+            raise Abstain(f"timing a step's operators would pause training for about {price_ns / 1e9:.1f} s")
 
     def _check(self, job: Job) -> None:
         loop = self._loop

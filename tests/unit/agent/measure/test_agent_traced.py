@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from autobrrr.agent.live_torch.live_job import Job
+from autobrrr.agent.live_torch.torch_types import Abstain
 from autobrrr.agent.loop.task_runner import OVERRUN, PAUSE_NS, Boundary, Measuring
 from autobrrr.agent.measure import traced_steps
 from autobrrr.agent.measure.cpu_profiler import ProfiledStep
@@ -31,6 +32,7 @@ def task(told: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> Iter
     loop = SimpleNamespace(torch=torch, phases=PhaseClock(), train_tid=1, last_phases={"forward": 500_000})
     loop.job, loop.last_sample, loop.measuring = Job(torch), (), SimpleNamespace(spent_ns=0)
     made = TraceTask(loop, 6, told.append)
+    made._calls = 0
     monkeypatch.setattr(TraceTask, "_prepare", lambda self, boundary: None)
     monkeypatch.setattr(TraceTask, "_check", lambda self, job: None)
     yield made
@@ -94,6 +96,18 @@ def test_a_step_whose_record_would_hold_training_up_is_not_recorded(
         torch.ones(4) + 1
     assert [event["event"] for event in told] == ["traced", "recorded"]
     assert "would pause training too long" in str(told[1])
+
+
+def test_a_step_of_very_many_operators_is_not_timed(task: TraceTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced_steps, "CALL_NS", PAUSE_NS)
+    before = torch.autograd._get_sequence_nr()
+    weight = torch.ones(1, requires_grad=True)
+    assert (weight * 2 * 2).requires_grad
+    assert torch.autograd._get_sequence_nr() == before + 2
+    task._calls = before
+    with pytest.raises(Abstain, match=r"pause training for about 0\.6 s"):
+        task.at_boundary(boundary())
+    assert not profiling()
 
 
 def test_what_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:
