@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from autobrrr import paths
-from autobrrr.agent.measure import cupti_users
+from autobrrr.agent.measure import profiler_window
 from autobrrr.attach import triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import x86_64
@@ -106,12 +106,12 @@ def _name(pid: int, proc: Path) -> str:
 
 
 def _profiler(case: triage.TriageCase) -> Told:
-    names = procfs.environ(case.pid, cupti_users.VARIABLES, case.proc)
+    names = procfs.environ(case.pid, profiler_window.VARIABLES, case.proc)
     try:
         maps = " ".join(each.name for each in process_maps.read(case.pid, case.proc))
     except OSError:
         maps = ""
-    user = cupti_users.cupti_user(dict.fromkeys(names, "set"), maps)
+    user = profiler_window.cupti_user(dict.fromkeys(names, "set"), maps)
     if user is not None:
         return "warn", f"{user}: a GPU job gets no profiler window beside it", "start the job without it"
     engine = next((pid for pid in procfs.pids(case.proc) if _name(pid, case.proc) in _DCGM), None)

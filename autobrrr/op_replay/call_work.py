@@ -43,10 +43,8 @@ def work_table(
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, (call, (kernel_ns, phase)) in enumerate(zip(calls, times, strict=True)):
         shown = [next(tensors_in([one]), None) for one in call.args]
-        first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)][
-            :SHOWN_SHAPES
-        ]
-        shapes = " ".join("x".join(map(str, one.shape)) or "1" for one in first)
+        first = [one for at, one in enumerate(shown) if one is not None and (one.shape or not at)]
+        shapes = " ".join("x".join(map(str, one.shape)) or "1" for one in first[:SHOWN_SHAPES])
         dtype = first[0].dtype if first else ""
         try:
             done: tuple[int, int] | None = _work(*operator(call.name), call)
@@ -77,9 +75,8 @@ def _work(func: Any, described: Sequence[Any], call: StepCall) -> tuple[int, int
     if view or name in FREE or any(mark in name for mark in FREE_MARKS):
         return 0, 0
     out = [one for one in call.outputs if one is not None]
-    return _flops(name, func, call.args, out[0] if out else None), _bytes(
-        name, described, writes, call.args, out
-    )
+    flops = _flops(name, func, call.args, out[0] if out else None)
+    return flops, _bytes(name, described, writes, call.args, out)
 
 
 def _bytes(

@@ -8,6 +8,7 @@ lifetimes are as they were there.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import thread_time_ns
@@ -24,6 +25,7 @@ _SCALAR_TYPES = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     "complex32", "complex64", "complex128", "bool", "", "", "", "bfloat16",
 )  # fmt: skip
+FUSED = re.compile(r"aten::_fused_\w+_(\.|$)")  # updates of weights
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 ONE_BY_ONE = "the step handles samples one by one"
 
@@ -211,9 +213,10 @@ class ReplayedStep:
 
     def _first(self, index: int, call: StepCall, table: dict[int, Any]) -> Sequence[Any]:
         func, schema = self.player.operator(call.name)
+        fused = FUSED.match(call.name)
         for value in tensors_in(call.args):
             self._tensor(value, table)
-            if call.optimizer and self.shapes[value.number] != value.shape:  # fused ones don't look
+            if fused and self.shapes[value.number] != value.shape:  # these don't look
                 raise ValueError("what the optimizer updates grows with the batch")
         args = tuple(self._argument(call, at, schema[at]) for at in range(len(call.args)))
         self._args[index] = args

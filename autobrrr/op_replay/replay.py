@@ -60,11 +60,9 @@ def replayed(torch: ModuleType, recording: Mapping[str, Any]) -> dict[str, Any]:
             factors = SWEEP if recording["sweep"] else FACTORS if recording["probe"] else (1,)
             found = _timed(CallPlayer(torch, program, batch, flat), factors, free_bytes)
             probe = _answer(program, batch, found, steps, recording)
-        except NoAnswer as refusal:
-            probe = {"status": "abstained", "why": str(refusal)}
-        except (RuntimeError, MemoryError) as error:
-            why = f"operators fail on made-up data: {type(error).__name__}"
-            probe = {"status": "abstained", "why": why}
+        except (NoAnswer, RuntimeError, MemoryError) as error:
+            failed = f"operators fail on made-up data: {type(error).__name__}"
+            probe = {"status": "abstained", "why": str(error) if isinstance(error, NoAnswer) else failed}
         found = found or _alone(torch, program, free_bytes)  # the memory of a failed replay is free by now
         work = _work(torch, program, steps, recording["timed"], found)
     except (KeyError, ValueError, IndexError, TypeError) as error:
@@ -82,8 +80,8 @@ def _scales(steps: Sequence[TimedStep]) -> None:
     loading = min(step.loading_ns / step.step_ns for step in steps)
     if loading + held > UNKNOWN:
         what = "loading" if loading > held else "Python between operators"
-        share = f"{100 * max(loading, held):.0f} %"
-        raise NoAnswer(f"{what} takes {share} of the step, and a replay can't scale that")
+        share = 100 * max(loading, held)
+        raise NoAnswer(f"{what} takes {share:.0f} % of the step, and a replay can't scale that")
 
 
 def _alone(torch: ModuleType, program: RecordedStep, free_bytes: int) -> Mapping[str, Any]:
@@ -154,7 +152,8 @@ def _batch(program: RecordedStep, told: int | None) -> tuple[int, Shape]:
 
 
 def _data(program: RecordedStep, told: int | None) -> Iterator[StepValue]:
-    """What the step reads of data; of a whole data set, the part that it picks."""
+    """What the step reads of data; of a whole data set, the part that it picks. No copies of weights."""
+    weights = {value.shape for value in program.values if value.weight}
     uses: dict[int, list[StepCall]] = {}
     for call in program.calls:
         for value in tensors_in(call.args):
@@ -164,6 +163,8 @@ def _data(program: RecordedStep, told: int | None) -> Iterator[StepValue]:
         value = waiting.pop()
         calls = uses.get(value.number, [])
         alone = value.shape[:1] == (told,) and len(value.shape) < 3  # its rows are single samples
+        if value.shape in weights and value.shape[:1] != (told,):
+            continue
         if not alone and PICKS.issuperset(call.name.partition(".")[0] for call in calls):
             waiting += [each for call in calls for each in call.outputs if each is not None]
         else:

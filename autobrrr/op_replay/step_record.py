@@ -66,7 +66,6 @@ class StepCall:
     args: tuple[Any, ...]
     outputs: list[StepValue | None]
     at: int  # its place among all that was recorded, by which its duration is found
-    optimizer: bool
     done_with: list[StepValue] = field(default_factory=list)
 
 
@@ -76,7 +75,7 @@ class RecordedStep:
 
     calls: list[StepCall]
     values: list[StepValue]
-    names: list[str]  # of all that was recorded, in the order in which it began
+    names: list[str]  # of all that was recorded, in the order in which it began; WEIGHTS: by the recorder
     samples: set[int] = field(default_factory=set)  # what operators say of how many there are
     lengths: set[int] = field(default_factory=set)  # of sequences
     random: list[tuple[int, ...]] = field(default_factory=list)  # shapes of data that the step draws
@@ -109,21 +108,22 @@ class _Reader:
             (node for node in document["nodes"] if node["id"] != node["ctrl_deps"]),
             key=lambda node: int(node["id"]),
         )
-        self._roots = {node["id"] for node in document["nodes"] if node["id"] == node["ctrl_deps"]}
         self._children: dict[int, list[dict[str, Any]]] = {}
+        ours: set[int] = set()  # what the recorder did itself
         for node in self._nodes:
             self._children.setdefault(node["ctrl_deps"], []).append(node)
+            if node["name"] in (WEIGHTS, STATE) or node["ctrl_deps"] in ours:
+                ours.add(node["id"])
         self._place = {node["id"]: at for at, node in enumerate(self._nodes)}
-        self._tops = [node for node in self._nodes if node["ctrl_deps"] not in self._place]
         self._live: dict[int, dict[_Written, StepValue]] = {}  # by storage
         self._owned: dict[int, str] = {}  # by storage: in which range
-        self._program = RecordedStep([], [], [node["name"] for node in self._nodes])
+        names = [WEIGHTS if node["id"] in ours else node["name"] for node in self._nodes]
+        self._program = RecordedStep([], [], names)
 
     def read(self) -> RecordedStep:
-        # What was under way at the end was not written: an update, of which the last calls were.
-        under_way = self._tops[-1]["ctrl_deps"] if self._tops else 0
-        for node in self._tops:
-            self._walk(node, optimizer=node["ctrl_deps"] == under_way and under_way not in self._roots)
+        for node in self._nodes:
+            if node["ctrl_deps"] not in self._place:
+                self._walk(node)
         program = self._program
         for index, call in enumerate(program.calls):
             for value in tensors_in((*call.args, *call.outputs)):
@@ -135,7 +135,7 @@ class _Reader:
                 program.calls[value.last_use].done_with.append(value)
         return program
 
-    def _walk(self, node: dict[str, Any], *, optimizer: bool) -> None:
+    def _walk(self, node: dict[str, Any]) -> None:
         name = node["name"]
         if name.startswith(LOADING):
             return
@@ -152,10 +152,10 @@ class _Reader:
             if name in SAMPLES:
                 self._count(node)
             if not (self._is_composite(overload) and any(_attribute(each, "op_schema") for each in children)):
-                self._call(node, overload, optimizer=optimizer)
+                self._call(node, overload)
                 return
         for each in children:
-            self._walk(each, optimizer=optimizer or name.startswith(STEPPING))
+            self._walk(each)
 
     def _count(self, node: dict[str, Any]) -> None:
         """What an operator says of samples; of attention, a product's rows and columns are places."""
@@ -179,7 +179,7 @@ class _Reader:
         except RuntimeError:  # an operator of the job's own
             return False
 
-    def _call(self, node: dict[str, Any], overload: str, *, optimizer: bool) -> None:
+    def _call(self, node: dict[str, Any], overload: str) -> None:
         given = _side(node["inputs"])
         args = tuple(map(self._argument, given))
         taken = {written.storage for written in _tensors(given)}
@@ -187,7 +187,7 @@ class _Reader:
             self._made(one, taken) if isinstance(one, _Written) else None
             for one in flat(_side(node["outputs"]))
         ]
-        self._program.calls.append(StepCall(overload, args, made, self._place[node["id"]], optimizer))
+        self._program.calls.append(StepCall(overload, args, made, self._place[node["id"]]))
 
     def _argument(self, thing: Any) -> Any:
         if isinstance(thing, list):
@@ -231,10 +231,9 @@ def aligned(names: Sequence[str], times: Sequence[Sequence[Any]]) -> list[Sequen
     """
     rest = [one for one in times if not one[0].startswith(("__start_profile", STEPPING))]
     found: list[Sequence[Any]] = []
-    at, left, marking = 0, 0, False
+    at = left = 0
     for name in names:
-        marking = name in (WEIGHTS, STATE) or (marking and name in ("aten::detach", "detach"))
-        if marking or name.startswith((_OBSERVER, STEPPING)):
+        if name.startswith((WEIGHTS, _OBSERVER, STEPPING)):
             found.append(("", 0, 0, "other"))
             continue
         ahead = [one[0] for one in rest[at : at + MOST_LEFT + 1]]

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
@@ -30,7 +30,6 @@ from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
 from ..wire import ring_layout
 from ..wire.plain_number import whole_number
-from .cupti_users import cupti_user
 
 MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
@@ -40,7 +39,13 @@ MOST_WAITED = 20
 MOST_OPERATORS = 2800  # in the window, the step that settles included
 MOST_AT_ALL = 20 * MOST_OPERATORS  # training would stand still for two seconds
 OPERATORS_A_CALL, OPERATORS_AN_ALLOCATION = 6, 2
-FEW_STEPS = 2
+# Who else uses CUPTI, which serves one profiler at a time.
+VARIABLES = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
+_BY_LIBRARY = {
+    "libToolsInjection": "Nsight Systems",
+    "libcuda-injection": "Nsight Compute",
+    "libcuinj64": "CUDA's libcuinj64",
+}
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 # Calls that are timed, how much longer CUPTI makes them, and looks at it.
@@ -137,8 +142,7 @@ class WindowTask:
         if operators * 2 > MOST_AT_ALL:
             raise Abstain(f"profiling a step of some {operators:,} operators would pause training too long")
         if operators * (self._steps + 1) > MOST_OPERATORS:
-            fits = operators * (FEW_STEPS + 1) <= MOST_OPERATORS
-            self._steps = min(self._steps, FEW_STEPS if fits else 1)
+            self._steps = max(1, min(self._steps, MOST_OPERATORS // operators - 1))
 
     def _allocations(self) -> int:
         """Blocks that torch's allocator has given out so far on the current device; 0 without one."""
@@ -261,6 +265,13 @@ def lets_go(torch: ModuleType) -> bool | None:
         return None
     numbers = tuple(part for part in map(whole_number, version.split(".")[:2]) if part is not None)
     return numbers >= TEARDOWN_FROM if own is None else own == "1"
+
+
+def cupti_user(environ: Mapping[str, str], maps: str) -> str | None:
+    """Who uses CUPTI in a process of these variables and maps, or None."""
+    names = [f"{name} is in the process" for library, name in _BY_LIBRARY.items() if library in maps]
+    names += [f"{each} is set" for each in VARIABLES if environ.get(each)]
+    return names[0] if names else None
 
 
 def why_no_window(torch: ModuleType, *, asked: bool) -> str | None:

@@ -9,6 +9,7 @@ that ran undisturbed, by the scheduler's clock, where there are enough of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
@@ -30,6 +31,7 @@ from .step_recorder import StepRecorder, abstained
 _ROOT = Path("/")
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
+LEAST_STEPS = 3  # the judge needs so many
 MORE_PAUSE_NS, MORE_NS = 100_000_000, 4_000_000_000  # limits of extra steps where steps vary
 CALL_NS, EVENT_NS = (
     80_000,
@@ -38,7 +40,6 @@ CALL_NS, EVENT_NS = (
 FLOORS_EVERY = 2  # timed steps
 RECORD_TRIES = 3
 NODE_NS = 25_000  # what the record takes for an operator or a range, about
-MOST_RECORDING_NS = 250_000_000  # or one more step, where that is longer
 LOG_BYTES = 256 << 20  # that the record takes: 5 kB an operator; 110 MiB were seen of 20,000
 QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 # Timing floors leaves caches cold and threads asleep for one step: it is left out. Plain ones cost nothing.
@@ -94,19 +95,21 @@ class TraceTask:
             if not boundary.last_flags & UNUSABLE:
                 recorded = self._ended(kind, found, boundary)
         else:
-            self._afford((self._calls - calls) * CALL_NS, boundary.last_step_ns)
+            _check_price((self._calls - calls) * CALL_NS, boundary.last_step_ns)
             self._prepare(boundary)
         self._tries += 1
         every = KernelTimes(self._taken)
         paused = self._loop.measuring.spent_ns - self._spent_ns > MORE_PAUSE_NS
-        done = every.enough(1 if paused else self._steps)
+        done = every.enough(min(LEAST_STEPS, self._steps) if paused else self._steps)
         if recorded or (done and self._records >= RECORD_TRIES):
             self._finish("" if recorded else "no ordinary step could be recorded")
             return None
-        if done and not self._worth_more(every):
-            why = self._unrecordable(boundary)
-            if why is not None:
-                self._finish(why)
+        if done and (paused or not self._worth_more(every)):
+            nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
+            try:
+                _check_price(nodes * NODE_NS, boundary.last_step_ns)
+            except Abstain as why:
+                self._finish(str(why))
                 return None
             if not self._records and boundary.last_step_ns > SLOW_STEP_NS:
                 self._emit({"event": "tracing", "tracing": self._found()})  # the record takes a step more
@@ -143,12 +146,7 @@ class TraceTask:
         """More steps would make what they show surer: these vary, or others disturbed some of them."""
         quiet = KernelTimes(self._quiet)
         sure = quiet.steady if quiet.enough(self._steps) else every.steady and not quiet.timed
-        return (
-            not self._records
-            and not sure
-            and self._loop.measuring.spent_ns - self._spent_ns < MORE_PAUSE_NS
-            and perf_counter_ns() - self._began_ns < MORE_NS
-        )
+        return not self._records and not sure and perf_counter_ns() - self._began_ns < MORE_NS
 
     def _begin(self, kind: str, boundary: Boundary) -> None:
         self._kind = kind
@@ -158,8 +156,7 @@ class TraceTask:
         if kind in ("timed", "recorded"):
             self._check(boundary.job)
             boundary.mark |= ring_layout.TRACED
-            torch = self._torch
-            self._watch.begin(self._recorder.start if kind == "recorded" else lambda: profiled(torch))
+            self._watch.begin(self._recorder.start if kind == "recorded" else partial(profiled, self._torch))
 
     def _ended(self, kind: str, found: object, boundary: Boundary) -> bool:
         """Take in what an ordinary step has shown; whether it was recorded."""
@@ -172,7 +169,7 @@ class TraceTask:
         delay_ns = max(0, run_delay_ns(loop.train_tid) - self._step_delay_ns)
         if kind == "timed":
             (events, began_ns), phases = cast("tuple[list[object], int]", found), loop.phases
-            self._afford(len(events) * EVENT_NS, ns)
+            _check_price(len(events) * EVENT_NS, ns)
             step = read_step(
                 self._torch, events, began_ns, step_ns=ns, moves=phases.moves, pauses=phases.pauses
             )
@@ -188,10 +185,6 @@ class TraceTask:
         )
         return False
 
-    def _afford(self, price_ns: int, step_ns: int) -> None:
-        if price_ns > max(PAUSE_NS, step_ns):
-            raise Abstain(f"timing a step's operators would pause training for about {price_ns / 1e9:.1f} s")
-
     def _check(self, job: Job) -> None:
         loop = self._loop
         if loop.check.compiled(job.roots):
@@ -206,12 +199,6 @@ class TraceTask:
         free = available_memory.host_bytes(_ROOT)
         if free is not None and free < LOG_BYTES:
             raise Abstain(f"recording a step may take {LOG_BYTES >> 20} MiB; {free >> 20} MiB are free")
-
-    def _unrecordable(self, boundary: Boundary) -> str | None:
-        nodes = max(len(each.timed.names) for each in self._taken if each.timed is not None)
-        if nodes * NODE_NS <= max(MOST_RECORDING_NS, boundary.last_step_ns):
-            return None
-        return f"recording a step of {nodes} operators and ranges would pause training too long"
 
     def _finish(self, why: str) -> None:
         """Tell all. The record is read, and its file written, on the agent's own thread."""
@@ -249,3 +236,9 @@ class TraceTask:
         readings, delay = self._chosen
         cost_ns = self._meter.op_cost_ns if self._meter is not None else None
         return readings.record(op_cost_ns=cost_ns, run_delay_share=delay)
+
+
+def _check_price(price_ns: int, step_ns: int) -> None:
+    """Raises Abstain where watching a step would hold training up longer than a pause may last, or a step."""
+    if price_ns > max(PAUSE_NS, step_ns):
+        raise Abstain(f"watching so many operators would pause training for about {price_ns / 1e9:.1f} s")

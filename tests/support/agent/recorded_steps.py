@@ -32,10 +32,12 @@ def recorded(
     observer.unregister_callback()
     trace = json.loads(path.read_text())
     nodes = sorted(trace["nodes"], key=lambda node: int(node["id"]))
-    names = [node["name"] for node in nodes if node["id"] != node["ctrl_deps"]]
-    first = names.index(STATE) + 1
-    while names[first] in ("aten::detach", "detach"):
-        first += 1
+    nodes = [node for node in nodes if node["id"] != node["ctrl_deps"]]
+    names, ours = [node["name"] for node in nodes], set[int]()
+    for node in nodes:
+        if node["name"] in (WEIGHTS, STATE) or node["ctrl_deps"] in ours:
+            ours.add(node["id"])
+    first = max(at for at, node in enumerate(nodes) if node["id"] in ours) + 1
     return {
         "trace": trace,
         "timed": [(1_000 * len(names), [(name, 1_000, 900, "forward") for name in names[first:]], 0)] * 3,

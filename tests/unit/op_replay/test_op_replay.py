@@ -186,6 +186,34 @@ def test_steps_that_differ_are_refused(tmp_path: Path) -> None:
     assert replay.replayed(torch, recording)["probe"]["why"] == "steps differ in what they run"
 
 
+def test_a_step_may_begin_with_a_copy_of_the_weights(tmp_path: Path) -> None:
+    model = nn.Linear(8, 5)
+    train, average = stepper(model, torch.randn(6, 8), 5), nn.Linear(8, 5).requires_grad_(False)
+
+    def step() -> float:
+        for name, kept in average.state_dict().items():
+            kept.lerp_(model.state_dict()[name], 0.1)
+        return train()
+
+    recording = recorded(step, list(model.parameters()), tmp_path, 6)
+    told = replay.replayed(torch, recording)["probe"]
+    assert told.get("why") is None
+
+
+def test_a_step_may_run_whole_inside_of_its_update(tmp_path: Path) -> None:
+    model, x = nn.Linear(8, 5), torch.randn(6, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss.item()
+
+    recording = recorded(lambda: optimizer.step(closure), list(model.parameters()), tmp_path, 6)
+    assert replay.replayed(torch, recording)["probe"]["notes"] == ["100 % of operator time was replayed"]
+
+
 class SequenceFirst(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -8,8 +8,7 @@ import pytest
 import torch.autograd.profiler  # noqa: F401  a window needs it loaded
 
 from autobrrr.agent.measure import profiler_window
-from autobrrr.agent.measure.cupti_users import cupti_user
-from autobrrr.agent.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, why_no_window
+from autobrrr.agent.measure.profiler_window import MOST_LOOKS, TEARDOWN, WindowTask, cupti_user, why_no_window
 
 
 def torch_of(cuda: str | None) -> SimpleNamespace:
