@@ -54,6 +54,21 @@ def reopened(found: int) -> int:
         os.close(found)
 
 
+def open_in(pid: int, path: str, flags: int, proc: Path = Path("/proc")) -> int:
+    """A descriptor of what lies at a path as a process sees it; over no link. Raises OSError."""
+    *above, last = [part for part in path.split("/") if part] or ["."]
+    if "\0" in path or ".." in (*above, last):
+        raise OSError(errno.EINVAL, "no path", path)
+    fd = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part, how in (*((part, os.O_PATH | os.O_DIRECTORY) for part in above), (last, flags)):
+        try:
+            step = os.open(part, how | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = step
+    return fd
+
+
 def peer(link: socket.socket) -> tuple[int, int]:
     """Pid, 0 where it can't be seen from here, and uid of the process at the other end of a Unix socket."""
     pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

@@ -18,7 +18,6 @@ from autobrrr.readable import Foreign, readable
 from autobrrr.records.machine_records import JobLine
 
 SHOWN_CHARACTERS = 1024  # of a script or an objection
-WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
 
 
 def find(
@@ -36,7 +35,7 @@ def find(
         left: Whether a process that may be a job is left to somebody else.
     """
     ours = os.getpid() if own_pid is None else own_pid
-    look, waits = job_roles.Look(proc, sleep=sleep), _Waits(sleep)
+    look = job_roles.Look(proc, sleep=sleep)
     candidates = [
         pid for pid in procfs.pids(proc) if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look)
     ]
@@ -50,7 +49,7 @@ def find(
         if left(pid):
             continue
         try:
-            found = _process(pid, look, waits)
+            found = _process(pid, look)
         except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
             found = _odd(pid, error)
         if found is not None:
@@ -58,24 +57,10 @@ def find(
     return sorted(listed, key=lambda line: line.pid)
 
 
-class _Waits:
-    """The patience with all processes of a list: many that look busy must not each be waited for."""
-
-    def __init__(self, sleep: Callable[[float], object]) -> None:
-        self._sleep, self._left_s = sleep, WAIT_S
-
-    def sleep(self, seconds: float) -> None:
-        if self._left_s > 0:
-            self._left_s -= seconds
-            self._sleep(seconds)
-
-
-def _process(pid: int, look: job_roles.Look, waits: _Waits) -> JobLine | None:
+def _process(pid: int, look: job_roles.Look) -> JobLine | None:
     proc = look.proc
-    case = triage.TriageCase(
-        pid=pid, proc=proc, sleep=waits.sleep, look=look, ranks_below=lambda pid, proc: []
-    )
-    torch = case.torch()
+    case = triage.TriageCase(pid=pid, proc=proc, ranks_below=lambda pid, proc: [])
+    torch = case.torch
     if torch is None:
         return None
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)

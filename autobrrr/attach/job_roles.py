@@ -6,7 +6,6 @@ command line, the environment of an exec'd child, caught signals and CPU time.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from autobrrr.machine import job_files, process_maps, procfs
+from autobrrr import folders
+from autobrrr.machine import process_maps, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.procfs import PROC
 from autobrrr.readable import Foreign
@@ -27,7 +27,6 @@ SPAWNED = "--multiprocessing-fork"  # in the command line of a spawned rank or l
 FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
-_NO_VERSION = (errno.ENOENT, errno.ESRCH, errno.ELOOP)  # a link is not followed
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer", "mpirun", "mpiexec", "srun"}
 _LAUNCHER_MODULES = {
     "torch.distributed.run",
@@ -56,7 +55,6 @@ class TorchFiles:
 
     folder: Foreign
     version: Foreign | None
-    odd: str | None = None  # what is wrong with the file of its version; None: nothing, or there is none
 
 
 class Look:
@@ -118,17 +116,14 @@ def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
     if library is None:
         return None
     folder = library.path.rsplit("/", 2)[0]
-    text, odd = b"", None
     try:
-        file = f"{folder}/version.py"
-        with open(job_files.readable(job_files.open_in(pid, file, os.O_PATH, proc), file), "rb") as opened:
-            text = opened.read(_VERSION_BYTES)
-    except OSError as error:
-        if error.errno not in _NO_VERSION:
-            odd = f"the version of its torch can't be read: {Foreign(error.strerror or str(error))}"
-    found = _VERSION.search(text)
+        named = folders.open_in(pid, f"{folder}/version.py", os.O_PATH, proc)
+        with open(folders.reopened(named), "rb") as opened:
+            found = _VERSION.search(opened.read(_VERSION_BYTES))
+    except OSError:
+        found = None
     version = Foreign(os.fsdecode(found.group(1))) if found else None
-    return TorchFiles(folder=Foreign(folder), version=version, odd=odd)
+    return TorchFiles(folder=Foreign(folder), version=version)
 
 
 def is_loader_worker(pid: int, proc: Path = PROC, look: Look | None = None) -> bool:

@@ -18,7 +18,6 @@ from types import TracebackType
 from autobrrr import folders
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import own_place
-from autobrrr.machine.job_files import open_in
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
@@ -47,7 +46,7 @@ class TargetFolder:
         refusals = []
         for candidate in candidates:
             try:
-                self._parent = open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
+                self._parent = folders.open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
                 try:
                     self._fd, self.door = _made(self._parent, self._name)
                 except OSError:
@@ -132,7 +131,7 @@ def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CAND
     removed: list[str] = []
     for candidate in candidates:
         with contextlib.suppress(OSError):
-            parent = open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
+            parent = folders.open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
             try:
                 left = [each for each in os.listdir(parent) if ours.fullmatch(each)][:MOST_SWEPT]
                 removed += [name for name in left if _swept(parent, name)]

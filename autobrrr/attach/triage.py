@@ -6,28 +6,27 @@ what attach refuses with; `doctor` shows them all.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import platform
 import pwd
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from autobrrr.attach import job_limits, job_roles
-from autobrrr.attach.ptrace import elf_symbols, kept_tracer, mapped_python, x86_64
+from autobrrr.attach.ptrace import kept_tracer, mapped_python, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.machine import control_groups, kernel_text, own_place, procfs, same_program
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.own_place import OwnPlace
 from autobrrr.machine.same_program import Program
 
-WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
 MOST_NAMED = 64
 OLDEST, NEWEST = (3, 10), (3, 14)
 RUN_HINT = "start training with `autobrrr run -- ...`"
-_MACHINES = {elf_symbols.EM_X86_64: "x86_64", elf_symbols.EM_AARCH64: "aarch64"}
 
 
 class Finding(NamedTuple):
@@ -38,16 +37,7 @@ class Finding(NamedTuple):
     error: type[AutobrrrError] = CannotAttach
 
 
-def _opens_memory(pid: int) -> bool:
-    """The kernel's own answer, without a stop: this open takes the permission to trace."""
-    try:
-        os.close(kept_tracer.memory(pid, procfs.PROC, os.O_RDWR))
-    except (OSError, AutobrrrError):
-        return False
-    return True
-
-
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class TriageCase:
     """One process under examination; the outside world comes in here."""
 
@@ -57,12 +47,9 @@ class TriageCase:
     uid: int = field(default_factory=os.geteuid)
     here: OwnPlace = field(default_factory=own_place.look)
     machine: str = field(default_factory=platform.machine)
-    may_trace: Callable[[int], bool] = field(default=_opens_memory)
+    memory_of: Callable[[int], int] = field(default=kept_tracer.memory)
     ranks_below: Callable[[int, Path], list[int]] = field(default=job_roles.ranks_below)
-    sleep: Callable[[float], object] = field(default=time.sleep)
-    look: job_roles.Look | None = None  # at all processes, where one is at hand
     found: mapped_python.MappedPython | None = None
-    _torch: list[job_roles.TorchFiles | None] = field(default_factory=list)
 
     @property
     def status(self) -> dict[str, str]:
@@ -72,17 +59,28 @@ class TriageCase:
     def stat(self) -> procfs.Stat | None:
         return procfs.stat(self.pid, self.proc)
 
-    def python(self) -> mapped_python.MappedPython:
-        """Looked up once."""
+    def may_trace(self) -> bool:
+        """The kernel's own answer, without a stop: to open its memory takes the permission to trace."""
+        try:
+            os.close(self.memory_of(self.pid))
+        except (OSError, AutobrrrError):
+            return False
+        return True
+
+    def python(self) -> mapped_python.MappedPython | None:
+        """Looked up until there is one."""
         if self.found is None:
-            self.found = mapped_python.read(self.pid, self.proc)
+            with contextlib.suppress(OSError, AutobrrrError):
+                memory = self.memory_of(self.pid)
+                try:
+                    self.found = mapped_python.read(self.pid, memory, self.proc)
+                finally:
+                    os.close(memory)
         return self.found
 
+    @functools.cached_property
     def torch(self) -> job_roles.TorchFiles | None:
-        """Looked up once."""
-        if not self._torch:
-            self._torch.append(job_roles.torch_of(self.pid, self.proc))
-        return self._torch[0]
+        return job_roles.torch_of(self.pid, self.proc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,6 @@ class AttachTarget:
     pid: int
     program: Program  # what was looked at: nothing is brought into anything else
     python: tuple[int, int]
-    torch: str | None
 
 
 def _is_there(case: TriageCase) -> Finding | None:
@@ -172,18 +169,6 @@ def _is_not_traced(case: TriageCase) -> Finding | None:
     )
 
 
-def _is_no_uninterruptible_wait(case: TriageCase) -> Finding | None:
-    for _ in range(WAITING_LOOKS):  # a busy disk shows the same state for moments
-        seen = case.stat
-        if seen is None or seen.state != "D":
-            return None
-        case.sleep(WAITING_PAUSE_S)
-    return Finding(
-        f"process {case.pid} is in an uninterruptible wait of the kernel (disk or network storage)",
-        "try again when it runs",
-    )
-
-
 def _is_not_filtered(case: TriageCase) -> Finding | None:
     if not case.here.ptrace_filtered:
         return None
@@ -194,7 +179,7 @@ def _is_not_filtered(case: TriageCase) -> Finding | None:
 
 def _may_be_traced(case: TriageCase) -> Finding | None:
     shown = not kept_tracer.is_kept() or kernel_text.data(case.proc / str(case.pid) / "maps", 1) is not None
-    if case.may_trace(case.pid) and shown:
+    if case.may_trace() and shown:
         return None
     scope = own_place.yama_scope(case.proc)
     here = case.here
@@ -230,28 +215,15 @@ def _may_be_traced(case: TriageCase) -> Finding | None:
 
 
 def _is_this_machine(case: TriageCase) -> Finding | None:
-    found = case.python().machine
-    if found is None or _MACHINES.get(found) == case.machine == x86_64.MACHINE:
+    if case.machine == x86_64.MACHINE:
         return None
-    name = _MACHINES.get(found, "another architecture")
-    return Finding(
-        f"process {case.pid} is a {name} program on {case.machine}; attach works only on x86_64", RUN_HINT
-    )
+    return Finding(f"this machine is {case.machine}; attach works only on x86_64", RUN_HINT)
 
 
 def _is_python(case: TriageCase) -> Finding | None:
     program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
-    looks = WAITING_LOOKS if procfs.is_python(program) else 0
-    while not (case.python().has_api or case.python().replaced) and looks > 0:
-        case.sleep(WAITING_PAUSE_S)  # it may just have started, and load its library now
-        case.found, looks = None, looks - 1
-    if case.python().has_api:
+    if case.python() is not None:
         return None
-    if case.python().replaced:
-        return Finding(
-            f"the Python of process {case.pid} ({program}) was replaced since it started (an upgrade)",
-            "run autobrrr as root, who can still read it, or start training anew",
-        )
     if ranks := case.ranks_below(case.pid, case.proc):
         return _launches(case, ranks)
     return Finding(
@@ -269,7 +241,8 @@ def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
 
 
 def _is_known_version(case: TriageCase) -> Finding | None:
-    version = case.python().version
+    python = case.python()
+    version = None if python is None else python.version
     if version is None:
         return Finding(f"the Python version of process {case.pid} can't be determined", RUN_HINT)
     shown = ".".join(map(str, version))
@@ -283,7 +256,8 @@ def _is_known_version(case: TriageCase) -> Finding | None:
 
 
 def _has_the_lock(case: TriageCase) -> Finding | None:
-    if not case.python().free_threaded:
+    python = case.python()
+    if python is None or not python.free_threaded:
         return None
     return Finding(
         f"process {case.pid} runs a free-threaded build of Python, which attach does not support",
@@ -300,7 +274,7 @@ def _has_no_shadow_stack(case: TriageCase) -> Finding | None:
 
 
 def _is_no_loader_worker(case: TriageCase) -> Finding | None:
-    if case.torch() is None or not job_roles.is_loader_worker(case.pid, case.proc):
+    if case.torch is None or not job_roles.is_loader_worker(case.pid, case.proc):
         return None
     parent = job_roles.asker_through(case.stat.ppid, case.proc) if case.stat is not None else 0
     return Finding(
@@ -321,10 +295,7 @@ def _is_no_launcher(case: TriageCase) -> Finding | None:
 
 
 def _has_torch(case: TriageCase) -> Finding | None:
-    torch = case.torch()
-    if torch is not None and torch.odd is not None:
-        return Finding(f"process {case.pid} maps a PyTorch, but {torch.odd}", RUN_HINT)
-    if torch is not None:
+    if case.torch is not None:
         return None
     return Finding(
         f"no PyTorch in process {case.pid}",
@@ -334,7 +305,7 @@ def _has_torch(case: TriageCase) -> Finding | None:
 
 def _launches(case: TriageCase, ranks: list[int]) -> Finding:
     listed = ", ".join(map(str, ranks[:MOST_NAMED])) + (" ..." if len(ranks) > MOST_NAMED else "")
-    no_torch = case.torch() is None
+    no_torch = case.torch is None
     who = f"no PyTorch in process {case.pid}: it" if no_torch else f"process {case.pid}"
     return Finding(
         f"{who} launches training in pids {listed}", f"attach to one of them, for example {ranks[0]}"
@@ -359,10 +330,9 @@ CHECKS = tuple(
         ("frozen", "no control group freezes it", _is_not_frozen),
         ("owner", "you may attach to it", _is_ours),
         ("tracer", "nobody traces it", _is_not_traced),
-        ("waiting", "it is not in an uninterruptible wait", _is_no_uninterruptible_wait),
         ("seccomp", "no filter refuses ptrace to us", _is_not_filtered),
         ("permission", "the kernel lets us trace it", _may_be_traced),
-        ("architecture", "it runs code of this machine", _is_this_machine),
+        ("architecture", "attach works on it", _is_this_machine),
         ("python", "it runs CPython with a C API", _is_python),
         ("version", "its Python is 3.10 to 3.14", _is_known_version),
         ("build", "its Python is not free-threaded", _has_the_lock),
@@ -400,15 +370,10 @@ def require(case: TriageCase) -> AttachTarget:
     found = refusal(case)
     if found is not None:
         raise found[1].error(found[1].detail, found[1].fix)
-    torch, version = case.torch(), case.python().version
-    if version is None:
+    python = case.python()
+    if python is None or python.version is None:
         raise TargetGone(f"process {case.pid} ended")
-    return AttachTarget(
-        pid=case.pid,
-        program=same_program.seen(case.pid, case.proc),
-        python=version,
-        torch=None if torch is None or torch.version is None else str(torch.version),
-    )
+    return AttachTarget(pid=case.pid, program=same_program.seen(case.pid, case.proc), python=python.version)
 
 
 def _user(uid: int) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from autobrrr import folders
 from autobrrr.folders import peer_uid
-from autobrrr.machine.job_files import open_in
 
 
 def test_a_path_is_looked_up_in_the_root_of_its_process_and_over_no_link(tmp_path: Path) -> None:
@@ -19,12 +18,12 @@ def test_a_path_is_looked_up_in_the_root_of_its_process_and_over_no_link(tmp_pat
     (tmp_path / "outside").mkdir()
     (inside / "up").symlink_to("../../outside")
     (inside / "absolute").symlink_to(tmp_path / "outside")
-    fd = open_in(42, "/var/tmp", os.O_RDONLY | os.O_DIRECTORY, tmp_path)
+    fd = folders.open_in(42, "/var/tmp", os.O_RDONLY | os.O_DIRECTORY, tmp_path)
     assert os.listdir(fd) == ["here"]
     os.close(fd)
     for escape in ("up", "absolute", "absolute/x", "../outside", "var/../../outside", "none", "a\0b"):
         with pytest.raises(OSError):
-            os.close(open_in(42, escape, os.O_RDONLY, tmp_path))
+            os.close(folders.open_in(42, escape, os.O_RDONLY, tmp_path))
 
 
 def test_whatever_the_umask_a_socket_is_never_open_to_others(

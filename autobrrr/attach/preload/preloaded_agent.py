@@ -25,7 +25,6 @@ from autobrrr import folders, paths
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import procfs
-from autobrrr.machine.job_files import open_in
 
 SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
@@ -69,7 +68,7 @@ class Listening:
                 yield folder / name
         for boot in _started_with(self.pid, self.proc):
             with contextlib.suppress(OSError):  # a text of the job's own
-                fd = open_in(self.pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, self.proc)
+                fd = folders.open_in(self.pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, self.proc)
                 try:
                     yield Path(f"/proc/self/fd/{fd}", name)
                 finally:

@@ -96,26 +96,22 @@ def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) ->
             "start training with `autobrrr run -- ...`",
         )
     program = program or same_program.seen(pid, proc)
+    memory = open_memory(pid, proc)
     try:
         mapped = process_maps.read(pid, proc)
-        found = mapped_python.symbols(
-            pid, mapped, (*MACHINERY, mapped_python.RUN, "_PyParkingLot_Park"), proc
-        )
-        vdso = next((m for m in mapped if m.path == "[vdso]"), None)
-        if not found.keys() >= mapped_python.API or vdso is None:
-            raise CannotAttach(
-                f"process {pid} is not CPython, or exports no C API (a frozen binary)",
-                "start training with `autobrrr run -- ...`",
-            )
-        with open(proc / str(pid) / "mem", "rb", buffering=0) as memory:
-            code = os.pread(memory.fileno(), vdso.end - vdso.start, vdso.start)
-    except (FileNotFoundError, ProcessLookupError):
-        raise TargetGone(f"process {pid} ended") from None
-    except PermissionError as error:
-        raise CannotAttach(f"process {pid} may not be read: {error}", f"autobrrr doctor {pid}") from None
-    except OSError:
+        _, found = mapped_python.find(pid, mapped, memory, (*MACHINERY, "_PyParkingLot_Park"), proc)
+        vdso = next(m for m in mapped if m.path == "[vdso]")
+        code = os.pread(memory, vdso.end - vdso.start, vdso.start)
+    except (OSError, StopIteration):
+        found, code = {}, b""
+    finally:
+        os.close(memory)
+    if not found or not code:
         same_program.require(pid, program, proc)  # its memory goes with an exec
-        raise
+        raise CannotAttach(
+            f"process {pid} is not CPython, or exports no C API (a frozen binary)",
+            "start training with `autobrrr run -- ...`",
+        )
     return InjectionSite(
         pid=pid,
         program=program,
@@ -196,7 +192,7 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
     target, state = way.target, InjectedCall()
     busy, end = 0, time.monotonic() + RETRY_FOR_S
     tid = target.pid
-    memory = _open_memory(target.pid, proc)
+    memory = open_memory(target.pid, proc)
     try:
         while not state.done and time.monotonic() < end:
             state.tries += 1
@@ -328,7 +324,8 @@ def _restore(
     thread.set_signal_mask(mask)
 
 
-def _open_memory(pid: int, proc: Path) -> int:
+def open_memory(pid: int, proc: Path) -> int:
+    """A descriptor of a process's memory. Raises CannotAttach, TargetGone."""
     try:
         return os.open(proc / str(pid) / "mem", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,22 +1,18 @@
-"""Symbols of a mapped ELF file, found as the dynamic linker finds them.
+"""Symbols of an ELF file that a process has loaded, found in its memory as the dynamic linker finds them.
 
-Reads PT_DYNAMIC and the GNU hash table, never section headers: works on stripped files. In goes a function
-that reads the file, out come addresses relative to the load bias. A file is whoever's: tables are walked up
-to a bound, and a file that shrinks meanwhile is cut short, no fault of memory.
+Reads PT_DYNAMIC and the GNU hash table, never section headers: works on stripped files, and on files that
+were deleted, replaced, or lie in another mount namespace. The memory is the job's: tables are walked up to a
+bound.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 PAGE = 4096
 MOST_SEGMENTS, MOST_ENTRIES, MOST_CHAIN = 128, 1024, 1024
-EM_X86_64 = 62
-EM_AARCH64 = 183
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
@@ -27,110 +23,63 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _WORD = struct.Struct("<I")
 _GNU_HEAD = struct.Struct("<IIII")
 
-ReadAt = Callable[[int, int], bytes]  # offset and count; fewer bytes where the file ends
+ReadAt = Callable[[int, int], bytes]  # address and count; fewer bytes, or OSError, where nothing is mapped
 
 
 class NotElf(ValueError):
-    """No 64-bit little-endian ELF file with a dynamic symbol table."""
+    """No 64-bit little-endian ELF file with a dynamic symbol table, or not all of it is mapped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symbol:
-    """A defined symbol: address before the load bias, and size in bytes."""
-
-    value: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Segment:
-    kind: int
-    offset: int
-    address: int
-    file_bytes: int
-
-
-def of_file(fd: int) -> ReadAt:
-    """An open file, which must stay open."""
-    return lambda offset, count: os.pread(fd, count, offset)
-
-
-class Elf:
-    """One file, open for lookups.
+class LoadedElf:
+    """One loaded file, open for lookups.
 
     Args:
-        read_at: Reads the file.
+        read_at: Reads the memory of the process.
+        start: Where the file begins in it.
 
     Raises:
-        NotElf: not such a file, or cut short.
+        NotElf: not such a file.
     """
 
-    def __init__(self, read_at: ReadAt) -> None:
-        self._read_at = read_at
-        try:
-            self._open()
-        except (struct.error, OverflowError) as error:
-            raise NotElf(f"cut short: {error}") from None
-
-    def _unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
-        return form.unpack(self._read_at(offset, form.size))
-
-    def _open(self) -> None:
-        magic, bits, order, _, machine, *rest = self._unpack(_HEADER, 0)
+    def __init__(self, read_at: ReadAt, start: int) -> None:
+        self._read_at, self._start = read_at, start
+        magic, bits, order, _, _, *rest = self._unpack(_HEADER, start)
         if magic != b"\x7fELF" or bits != 2 or order != 1:
             raise NotElf("not a 64-bit little-endian ELF file")
-        self.machine = int(machine)
-        table, count = rest[2], rest[7]
-        if count > MOST_SEGMENTS:
-            raise NotElf(f"{count} segments")
-        self._segments = []
-        for index in range(count):
-            kind, _, offset, address, _, file_bytes, _, _ = self._unpack(
-                _SEGMENT, table + index * _SEGMENT.size
-            )
-            self._segments.append(_Segment(kind=kind, offset=offset, address=address, file_bytes=file_bytes))
-        loads = [segment.address for segment in self._segments if segment.kind == _PT_LOAD]
-        if not loads:
-            raise NotElf("nothing to load in it")
-        self.first_page = min(loads) & ~(PAGE - 1)
-        self._dynamic = self._read_dynamic()
+        table, count = start + rest[2], min(rest[7], MOST_SEGMENTS)
+        segments = [self._unpack(_SEGMENT, table + index * _SEGMENT.size) for index in range(count)]
+        loads = [address for kind, _, _, address, *_ in segments if kind == _PT_LOAD]
+        dynamic = [(address, size) for kind, _, _, address, _, size, *_ in segments if kind == _PT_DYNAMIC]
+        if not loads or not dynamic:
+            raise NotElf("nothing to load in it, or a static program without a symbol table")
+        self._bias = start - (min(loads) & ~(PAGE - 1))
+        self._dynamic = self._read_dynamic(*dynamic[0])
 
-    def _read_dynamic(self) -> dict[int, int]:
-        for segment in self._segments:
-            if segment.kind == _PT_DYNAMIC:
-                entries: dict[int, int] = {}
-                count = min(segment.file_bytes // _DYNAMIC.size, MOST_ENTRIES)
-                for index in range(count):
-                    tag, value = self._unpack(_DYNAMIC, segment.offset + index * _DYNAMIC.size)
-                    if tag == 0:
-                        break
-                    entries[tag & 0xFFFFFFFF if tag > 0 else tag] = value
-                return entries
-        raise NotElf("a static program without a symbol table")
-
-    def offset(self, address: int) -> int:
-        """Where an address (before the bias) lies in the file."""
-        for segment in self._segments:
-            if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.file_bytes:
-                return segment.offset + address - segment.address
-        raise NotElf(f"address {address:#x} is in no segment")
-
-    def read(self, address: int, count: int) -> bytes:
-        """Bytes of the file at an address; fewer where it is cut short."""
-        return self._read_at(self.offset(address), count)
-
-    def symbols(self, names: Iterable[str]) -> dict[str, Symbol]:
-        """The defined ones among `names`."""
-        try:
-            found = {name: self._find(name.encode()) for name in names}
-        except (struct.error, OverflowError) as error:
-            raise NotElf(f"cut short: {error}") from None
+    def symbols(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Addresses in the process, and sizes in bytes, of the defined ones among `names`. Raises NotElf."""
+        found = {name: self._find(name.encode()) for name in names}
         return {name: symbol for name, symbol in found.items() if symbol is not None}
 
-    def _find(self, name: bytes) -> Symbol | None:
+    def _unpack(self, form: struct.Struct, address: int) -> tuple[Any, ...]:
+        try:
+            return form.unpack(self._read_at(address, form.size))
+        except (struct.error, OverflowError, OSError) as error:
+            raise NotElf(f"it is not all there: {error}") from None
+
+    def _read_dynamic(self, address: int, size: int) -> dict[int, int]:
+        entries: dict[int, int] = {}
+        for index in range(min(size // _DYNAMIC.size, MOST_ENTRIES)):
+            tag, value = self._unpack(_DYNAMIC, self._bias + address + index * _DYNAMIC.size)
+            if tag == 0:
+                break
+            # glibc has made addresses of these when it loaded the file; musl leaves them as they were.
+            entries[tag] = value if value >= self._start else self._bias + value
+        return entries
+
+    def _find(self, name: bytes) -> tuple[int, int] | None:
         if not self._dynamic.keys() >= {_DT_SYMTAB, _DT_STRTAB, _DT_GNU_HASH}:
             return None
-        table = self.offset(self._dynamic[_DT_GNU_HASH])
+        table = self._dynamic[_DT_GNU_HASH]
         buckets, first, bloom, _ = self._unpack(_GNU_HEAD, table)
         if buckets == 0:
             return None
@@ -148,13 +97,13 @@ class Elf:
                 return None
         raise NotElf("a chain of its hash table does not end")
 
-    def _symbol(self, index: int, name: bytes) -> Symbol | None:
-        at = self.offset(self._dynamic[_DT_SYMTAB]) + index * _SYMBOL.size
+    def _symbol(self, index: int, name: bytes) -> tuple[int, int] | None:
+        at = self._dynamic[_DT_SYMTAB] + index * _SYMBOL.size
         text, _, _, section, value, size = self._unpack(_SYMBOL, at)
-        start = self.offset(self._dynamic[_DT_STRTAB]) + text
-        if section == 0 or self._read_at(start, len(name) + 1) != name + b"\0":
+        form = struct.Struct(f"{len(name) + 1}s")
+        if section == 0 or self._unpack(form, self._dynamic[_DT_STRTAB] + text)[0] != name + b"\0":
             return None
-        return Symbol(value=value, size_bytes=size)
+        return self._bias + value, size
 
 
 def gnu_hash(name: bytes) -> int:

@@ -120,10 +120,10 @@ def keep(user: JobUser) -> None:
     _held.append(_Command(user))
 
 
-def memory(pid: int, proc: Path, flags: int = os.O_RDONLY) -> int:
+def memory(pid: int) -> int:
     """A descriptor of a process's memory. Raises OSError, or TargetGone where it runs another program."""
     if not is_kept():
-        return os.open(proc / str(pid) / "mem", flags | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
     with of_job(pid) as tracer:
         answer, fds = tracer.ask({"pid": pid})
     if "number" in answer:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, mapped_python, ptrace_calls
 from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
-from autobrrr.errors import CannotAttach
+from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps
 
 _LIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
@@ -104,22 +103,21 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
     """Find the functions that the thread's body calls.
 
     Raises:
-        CannotAttach: one of them is missing, or the C library can't be read.
+        CannotAttach: one of them is missing.
+        TargetGone: the process ended.
     """
-    mapped = process_maps.read(target.pid, proc)
-    found = mapped_python.symbols(target.pid, mapped, _OF_PYTHON, proc)
+    memory = borrowed_thread.open_memory(target.pid, proc)
     try:
-        for mapping in _libc(mapped):
-            with mapped_python.opened(target.pid, mapping, proc) as file:
-                seen = file.symbols(_OF_LIBC) if file is not None else {}
-                bias = mapping.start - file.first_page if file is not None else 0
-                for name, symbol in seen.items():
-                    found.setdefault(name, (bias + symbol.value, symbol.size_bytes))
-    except OSError as error:
-        raise CannotAttach(
-            f"the C library of process {target.pid} can't be read: {error}",
-            "attach as root of the machine, or start training anew",
-        ) from None
+        mapped = process_maps.read(target.pid, proc)
+        _, found = mapped_python.find(target.pid, mapped, memory, _OF_PYTHON, proc)
+        # The program's own C library: a second copy may be loaded later. What was loaded first lies highest.
+        libraries = [each for each in reversed(mapped) if each.offset == 0 and _LIBC.fullmatch(each.name)]
+        for _, symbols in mapped_python.symbols_of(libraries, memory, _OF_LIBC):
+            found = {**symbols, **found}
+    except OSError:
+        raise TargetGone(f"process {target.pid} ended while it was being attached") from None
+    finally:
+        os.close(memory)
     missing = [name for name in (*_OF_LIBC, *_OF_PYTHON) if name not in found]
     if missing:
         raise CannotAttach(
@@ -139,8 +137,3 @@ def _is_no_file(pid: int, fd: int | None, proc: Path = Path("/proc")) -> bool:
         return fd is not None and os.readlink(proc / str(pid) / "fd" / str(fd)).startswith(_NO_FILES)
     except OSError:
         return False
-
-
-def _libc(mapped: Sequence[process_maps.Mapping]) -> list[process_maps.Mapping]:
-    """The program's own C library: a second copy may be loaded later. What was loaded first lies highest."""
-    return [each for each in reversed(mapped) if each.offset == 0 and _LIBC.fullmatch(each.name)]

@@ -282,7 +282,10 @@ def test_a_stripped_library_that_was_deleted_after_the_start(
         assert any(mapping.path == str(copied[0]) for mapping in process_maps.read(target.pid))
         copied[0].unlink()
         runs_what_is_injected(target, tmp_path)
-        assert mapped_python.read(target.pid).version == sys.version_info[:2]
+        with open(f"/proc/{target.pid}/mem", "rb", buffering=0) as memory:
+            found = mapped_python.read(target.pid, memory.fileno())
+        assert found is not None
+        assert found.version == sys.version_info[:2]
 
 
 def test_a_process_that_is_no_python_is_not_stopped() -> None:

@@ -124,7 +124,6 @@ def test_the_jobs_user_can_not_look_into_what_has_become_it(theirs: Path) -> Non
 
 
 TRACES = """
-from pathlib import Path
 from autobrrr.machine import same_program
 from autobrrr.attach import door
 from autobrrr.attach.ptrace import kept_tracer
@@ -140,7 +139,7 @@ def test_the_tracer_traces_the_job_and_nothing_of_others(theirs: Path) -> None:
     with job_of(USER, theirs) as pid, job_of(USER + 1, theirs) as other, child("spin") as roots:
         code = TRACES + (
             "for pid in map(int, sys.argv[1:]):\n"
-            "    tried(lambda: kept_tracer.memory(pid, Path('/proc')))\n"
+            "    tried(lambda: kept_tracer.memory(pid))\n"
             "    tried(lambda: inject(pid, 'pass'))\n"
         )
         done = behind_the_door(pid, code, str(other), str(roots.pid))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from autobrrr.attach import doctor_checks, job_listing, triage
-from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.attach.ptrace import mapped_python
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH
 from autobrrr.records import DoctorCheck, JobLine
@@ -32,14 +34,12 @@ def test_ranks_are_listed_and_their_launcher_is_not(proc: FakeProc) -> None:
 
 
 def case(proc: FakeProc) -> triage.TriageCase:
-    found = mapped_python.MappedPython(
-        machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 15), free_threaded=False
-    )
+    found = mapped_python.MappedPython(version=(3, 15), free_threaded=False)
     return triage.TriageCase(
         pid=10,
         proc=proc.root,
         machine="x86_64",
-        may_trace=lambda pid: True,
+        memory_of=lambda pid: os.open("/dev/null", os.O_RDONLY),
         ranks_below=lambda pid, root: [],
         found=found,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import job_limits, job_roles, triage
-from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.attach.ptrace import mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from autobrrr.machine import own_place
 from autobrrr.machine.same_program import Program
@@ -18,9 +18,7 @@ from support.machines.fake_proc import FakeProc
 
 PID = 4242
 US = os.geteuid()
-CPYTHON = mapped_python.MappedPython(
-    machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False
-)
+CPYTHON = mapped_python.MappedPython(version=(3, 11), free_threaded=False)
 
 
 def case(proc: FakeProc, **changes: object) -> triage.TriageCase:
@@ -30,28 +28,31 @@ def case(proc: FakeProc, **changes: object) -> triage.TriageCase:
         "uid": US,
         "here": own_place.OwnPlace(),
         "machine": "x86_64",
-        "may_trace": lambda pid: True,
+        "memory_of": lambda pid: os.open("/dev/null", os.O_RDONLY),
         "ranks_below": lambda pid, root: [],
-        "sleep": lambda seconds: None,
         "found": CPYTHON,
     }
     return triage.TriageCase(**{**outside, **changes})  # type: ignore[arg-type]
 
 
-def python(**changes: object) -> mapped_python.MappedPython:
-    fields = {"machine": elf_symbols.EM_X86_64, "has_api": True, "version": (3, 11), "free_threaded": False}
-    return mapped_python.MappedPython(**{**fields, **changes})  # type: ignore[arg-type]
+def refused(pid: int) -> int:
+    raise PermissionError
 
 
 def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     proc.add(PID, torch=True, uid=US)
-    version = proc.root / str(PID) / "root" / "site" / "torch"
-    version.mkdir(parents=True)
-    (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
-    assert target == triage.AttachTarget(
-        pid=PID, program=Program(777, 4, US, 0), python=(3, 11), torch="2.8.1+cu129"
-    )
+    assert target == triage.AttachTarget(pid=PID, program=Program(777, 4, US, 0), python=(3, 11))
+
+
+def test_the_version_of_the_torch_that_is_mapped_is_read(proc: FakeProc) -> None:
+    proc.add(PID, torch=True)
+    folder = proc.root / str(PID) / "root" / "site" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
+    found = case(proc).torch
+    assert found is not None
+    assert str(found.version) == "2.8.1+cu129"
 
 
 def test_a_pid_that_is_not_there_exits_with_four(proc: FakeProc) -> None:
@@ -79,14 +80,14 @@ CAPABLE = own_place.OwnPlace(capabilities=own_place.CAP_SYS_PTRACE)
 
 
 def untraceable(here: own_place.OwnPlace) -> Setup:
-    return of({}, {"may_trace": lambda pid: False, "here": here})
+    return of({}, {"memory_of": refused, "here": here})
 
 
 def refused_by_yama(scope: int, here: own_place.OwnPlace = CONTAINED) -> Setup:
     def make(proc: FakeProc) -> triage.TriageCase:
         proc.scope(scope)
         proc.add(PID, uid=US, torch=True)
-        return case(proc, may_trace=lambda pid: False, here=here)
+        return case(proc, memory_of=refused, here=here)
 
     return make
 
@@ -108,7 +109,7 @@ def worker(**words: object) -> Setup:
 def shell_over_training(proc: FakeProc) -> triage.TriageCase:
     proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=US)
     proc.add(4300, ppid=PID, torch=True)
-    return case(proc, found=NO_API, ranks_below=job_roles.ranks_below)
+    return case(proc, found=None, ranks_below=job_roles.ranks_below)
 
 
 def frozen(proc: FakeProc) -> triage.TriageCase:
@@ -151,11 +152,9 @@ def full(
     return make
 
 
-NO_API = python(has_api=False, version=None)
 REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "zombie": (of({"state": "Z"}), "a zombie", "nothing left"),
     "stopped": (of({"state": "T"}), "is stopped", "kill -CONT 4242"),
-    "disk": (of({"state": "D"}), "uninterruptible wait", "again"),
     "owner": (of({"uid": 2**31 - 9}, {"uid": 1000}), "belongs to uid 2147483639", "as that user or as root"),
     "tracer": (traced_by_gdb, "already being traced by gdb .pid 99.; nothing was changed", "end gdb"),
     "yama 1": (refused_by_yama(1), "ptrace_scope=1", "sysctl kernel.yama.ptrace_scope=0"),
@@ -180,19 +179,21 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
         "runAsUser: 2147483639",
     ),
     "policy": (untraceable(CAPABLE), "security policy", "autobrrr run"),
-    "32 bit": (of({}, {"found": python(machine=3)}), "another architecture", "autobrrr run"),
-    "arm": (of({}, {"machine": "aarch64"}), "x86_64 program on aarch64", "autobrrr run"),
-    "frozen": (of({}, {"found": NO_API}), "not CPython, or exports no C API", "autobrrr ls"),
-    "upgraded": (
-        of({}, {"found": dataclasses.replace(NO_API, replaced=True)}),
-        "was replaced since it started",
-        "as root",
-    ),
+    "arm": (of({}, {"machine": "aarch64"}), "this machine is aarch64", "autobrrr run"),
+    "frozen": (of({}, {"found": None}), "not CPython, or exports no C API", "autobrrr ls"),
     "shell": (shell_over_training, "launches training in pids 4300", "attach to one of them"),
-    "old": (of({}, {"found": python(version=(3, 9))}), "Python 3.9", "newer"),
-    "new": (of({}, {"found": python(version=(3, 15))}), "3.10 to 3.14", "autobrrr run"),
-    "unnamed": (of({}, {"found": python(version=None)}), "can't be determined", "autobrrr run"),
-    "free": (of({}, {"found": python(free_threaded=True)}), "free-threaded build", "ordinary build"),
+    "old": (of({}, {"found": dataclasses.replace(CPYTHON, version=(3, 9))}), "Python 3.9", "newer"),
+    "new": (of({}, {"found": dataclasses.replace(CPYTHON, version=(3, 15))}), "3.10 to 3.14", "autobrrr run"),
+    "unnamed": (
+        of({}, {"found": dataclasses.replace(CPYTHON, version=None)}),
+        "can't be determined",
+        "autobrrr run",
+    ),
+    "free": (
+        of({}, {"found": dataclasses.replace(CPYTHON, free_threaded=True)}),
+        "free-threaded build",
+        "ordinary build",
+    ),
     "shadow": (of({"x86_Thread_features": "shstk"}), "shadow stack", "autobrrr run"),
     "new worker": (worker(comm="pt_data_worker"), "DataLoader worker of process 4000", "attach to 4000"),
     "old worker": (worker(SigCgt="00000000000044c0"), "DataLoader worker of process 4000", "attach to 4000"),
@@ -254,51 +255,30 @@ def test_every_check_has_an_objection_that_is_tested(tmp_path: Path) -> None:
     assert met == {check.name for check in triage.CHECKS}
 
 
-def test_a_disk_wait_that_passes_is_no_objection(proc: FakeProc) -> None:
-    proc.add(PID, state="D", torch=True, uid=US)
-    looks = []
-
-    def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 3:
-            proc.add(PID, state="R", torch=True, uid=US)
-
-    assert triage.refusal(case(proc, sleep=sleep)) is None
-
-
-def test_a_python_that_has_not_loaded_its_library_yet_is_looked_at_again(
-    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proc.add(PID, torch=True, uid=US)
-    looks = [NO_API, NO_API, CPYTHON]
-    monkeypatch.setattr(mapped_python, "read", lambda pid, root: looks.pop(0))
-    assert triage.refusal(case(proc, found=None)) is None
-
-
 def test_a_process_that_ends_during_the_checks_is_gone(proc: FakeProc) -> None:
     folder = proc.add(PID, torch=True, uid=US)
 
-    def end(pid: int) -> bool:
+    def end(pid: int) -> int:
         (folder / "stat").unlink()
-        return False
+        raise PermissionError
 
     with pytest.raises(TargetGone):
-        triage.require(case(proc, may_trace=end))
+        triage.require(case(proc, memory_of=end))
 
 
 @pytest.mark.parametrize("state", ["R", "Z"])
 def test_a_process_that_is_ending_is_no_python_of_another_kind(state: str, proc: FakeProc) -> None:
     folder = proc.add(PID, torch=True, uid=US)
 
-    def end(pid: int) -> bool:
+    def end(pid: int) -> int:
         head, _, tail = (folder / "stat").read_text().rpartition(")")
         words = tail.split()
         words[0], words[6] = state, str(0x4)  # PF_EXITING, and no memory any more
         (folder / "stat").write_text(f"{head}) {' '.join(words)}")
-        return False
+        raise PermissionError
 
     with pytest.raises(TargetGone, match="has just ended"):
-        triage.require(case(proc, may_trace=end))
+        triage.require(case(proc, memory_of=end))
 
 
 def test_a_rank_that_catches_all_signals_is_no_worker(proc: FakeProc) -> None:
