@@ -174,7 +174,15 @@ def unlock(path: Path, fd: int) -> None:
 _WHOLE_FILE = struct.pack("<hhxxxxqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock
 
 
-def is_held(fd: int) -> bool:
+def make_held(folder: Path) -> int:
+    """Make a folder for this user alone; its descriptor holds its lock until it is closed. Raises OSError."""
+    os.mkdir(folder, 0o700)
+    fd = os.open(folder, _FOLDER)
+    _is_held(fd)
+    return fd
+
+
+def _is_held(fd: int) -> bool:
     """Whether another process holds the lock of an open folder; else it is ours now."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,21 +191,18 @@ def is_held(fd: int) -> bool:
     return False
 
 
-def remove_folder(fd: int, parent: int, name: str) -> None:
-    """Take an open folder away, with the files in it. Raises OSError."""
-    for each in os.listdir(fd):
-        with contextlib.suppress(OSError):
-            os.unlink(each, dir_fd=fd)
-    os.rmdir(name, dir_fd=parent)
+def remove_unheld(folder: Path) -> bool:
+    """Take one of them away, unless somebody holds its lock; whether it is gone."""
+    import shutil  # not for --help
 
-
-def remove_unheld(parent: int, name: str) -> bool:
-    """The same of one of ours by its name, unless somebody holds its lock. Raises OSError."""
-    fd = os.open(name, _FOLDER, dir_fd=parent)
     try:
-        if os.fstat(fd).st_uid != os.geteuid() or is_held(fd):
+        fd = os.open(folder, _FOLDER)
+    except OSError:
+        return False
+    try:
+        if os.fstat(fd).st_uid != os.geteuid() or _is_held(fd):
             return False
-        remove_folder(fd, parent, name)
-        return True
+        shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(fd)
+    return not os.path.lexists(folder)

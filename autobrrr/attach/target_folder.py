@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ from autobrrr.machine import own_place
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
 MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TargetFolder:
@@ -48,7 +48,7 @@ class TargetFolder:
             try:
                 self._parent = folders.open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
                 try:
-                    self._fd, self.door = _made(self._parent, self._name)
+                    self._fd, self.door = _made(Path(f"/proc/self/fd/{self._parent}", self._name))
                 except OSError:
                     os.close(self._parent)
                     raise
@@ -89,10 +89,9 @@ class TargetFolder:
         return f"{self.path}/{SOCKET}"
 
     def remove(self) -> None:
-        """Take away all of it. Files only: nothing in it is a folder of ours."""
+        """Take away all of it."""
         self.door.close()
-        with contextlib.suppress(OSError):
-            folders.remove_folder(self._fd, self._parent, self._name)
+        shutil.rmtree(f"/proc/self/fd/{self._parent}/{self._name}", ignore_errors=True)
         os.close(self._fd)
         os.close(self._parent)
 
@@ -105,23 +104,18 @@ class TargetFolder:
         self.remove()
 
 
-def _made(parent: int, name: str) -> tuple[int, socket.socket]:
+def _made(folder: Path) -> tuple[int, socket.socket]:
     """A new folder whose lock is held, with a socket that listens in it.
 
     Raises:
         OSError: it can't be made, or takes no sockets, as some file systems of networks do not.
     """
-    os.mkdir(name, 0o700, dir_fd=parent)
-    fd = -1
+    fd = folders.make_held(folder)
     try:
-        fd = os.open(name, _FOLDER, dir_fd=parent)
-        folders.is_held(fd)
         return fd, folders.listen(Path(f"/proc/self/fd/{fd}", SOCKET), 2)
     except OSError:
-        if fd >= 0:
-            os.close(fd)
-        with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=parent)
+        os.close(fd)
+        folders.remove_unheld(folder)
         raise
 
 
@@ -134,14 +128,8 @@ def sweep(pid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CAND
             parent = folders.open_in(pid, candidate, os.O_RDONLY | os.O_DIRECTORY, proc)
             try:
                 left = [each for each in os.listdir(parent) if ours.fullmatch(each)][:MOST_SWEPT]
-                removed += [name for name in left if _swept(parent, name)]
+                place = Path(f"/proc/self/fd/{parent}")
+                removed += [name for name in left if folders.remove_unheld(place / name)]
             finally:
                 os.close(parent)
     return removed
-
-
-def _swept(parent: int, name: str) -> bool:
-    try:
-        return folders.remove_unheld(parent, name)
-    except OSError:
-        return False

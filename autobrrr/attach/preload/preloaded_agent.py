@@ -131,9 +131,7 @@ def prepare(
     sweep(runtime)
     token = secrets.token_hex(8)
     folder = runtime / f"run-{token}"
-    folder.mkdir(mode=0o700)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    folders.is_held(lock)
+    lock = folders.make_held(folder)
     boot = {
         "token": token,
         "link": None,
@@ -191,7 +189,9 @@ def sweep(runtime: Path, proc: Path = procfs.PROC, now_s: Callable[[], float] = 
     runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
     old = [name for name in runs if _age_s(runtime / name, now_s()) > YOUNG_S]
     used = {each for pid in procfs.pids(proc) for each in _started_with(pid, proc)} if old else set()
-    return removed + [name for name in old if str(runtime / name) not in used and _run(runtime / name)]
+    return removed + [
+        name for name in old if str(runtime / name) not in used and folders.remove_unheld(runtime / name)
+    ]
 
 
 def _age_s(run: Path, now_s: float) -> float:
@@ -214,21 +214,6 @@ def _started_with(pid: int, proc: Path) -> list[str]:
     entries = [] if found is None else found.raw.split(os.pathsep)
     runs = (each for each in entries if each.startswith("/") and _RUN.fullmatch(os.path.basename(each)))
     return list(itertools.islice(runs, MOST_RUNS))
-
-
-def _run(folder: Path) -> bool:
-    """Take a run's folder away, unless somebody holds its lock."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if folders.is_held(fd):
-                return False
-            shutil.rmtree(folder)
-            return True
-        finally:
-            os.close(fd)
-    except OSError:
-        return False
 
 
 def _socket(path: Path, proc: Path) -> bool:
