@@ -1,4 +1,5 @@
-"""Loads the agent inside the target, on the agent's own thread. Shipped as the bundle's first entry.
+"""Loads the agent inside the target, on the agent's own thread. Shipped as the bundle's first entry. And
+compiles a bundle, beside the target.
 
 In come the bundle's entries (code objects, or source) and the folder with `boot.json`; the agent's
 modules are made under a private name, run, and taken out of `sys.modules` again: nothing of ours
@@ -12,12 +13,20 @@ import marshal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 
 Entry = tuple[str, bool, bytes]
 # After so long with the GIL, between two modules, the training thread gets it back.
 STINT_NS, BREATH_S = 1_000_000, 0.0002
 TORCH_POLL_S, TORCH_POLLS = 0.02, 1500
+MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
+REMEDIES = "agent.remedies."
+# How files are called: the frames of importlib's bootstrap are those that `warnings` and `logging` pass over
+# where they look for the caller, and ours stand between the job's code and torch's.
+TRACED = "<autobrrr importlib._bootstrap "
+# Functions of these files dynamo, meeting one in what a job compiles, leaves out and calls as they are. It
+# finds that by the beginning of the name; tracing one it would import a module that has none.
+NOT_TRACED = "<frozen importlib._bootstrap autobrrr "
 
 
 def enter(
@@ -65,12 +74,7 @@ def load(
         _make(package, True, made)
         for name, is_package, body in entries:
             module = _make(f"{package}.{name}", is_package, made)
-            code = (
-                marshal.loads(body)
-                if kind == "code"
-                else compile(body, _file(name), "exec", dont_inherit=True)
-            )
-            exec(code, module.__dict__)
+            exec(marshal.loads(body) if kind == "code" else _code(name, body), module.__dict__)
             if time.perf_counter_ns() - began_ns >= STINT_NS:
                 pause(BREATH_S)
                 began_ns = time.perf_counter_ns()
@@ -104,10 +108,16 @@ def _wait_for_torch() -> None:
         time.sleep(TORCH_POLL_S)
 
 
-def _file(name: str) -> str:
-    """As in the bundle: dynamo and `warnings` know by it what they are to pass over."""
-    traced = name.startswith("agent.remedies.")
-    return f"<{'autobrrr importlib._bootstrap' if traced else 'frozen importlib._bootstrap autobrrr'} {name}>"
+def compiled(entries: Sequence[Entry]) -> bytes:
+    """The file `code` of a bundle, of the entries of its file `source`, for the Python that runs this."""
+    made = tuple((name, is_package, marshal.dumps(_code(name, body))) for name, is_package, body in entries)
+    magic: bytes = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER
+    return magic + marshal.dumps(made, MARSHAL_VERSION)
+
+
+def _code(name: str, body: bytes) -> CodeType:
+    file = (TRACED if name.startswith(REMEDIES) else NOT_TRACED) + name + ">"
+    return compile(body, file, "exec", dont_inherit=True)
 
 
 def _unmap(mapped: tuple[int, int] | None) -> None:

@@ -13,37 +13,17 @@ import marshal
 import re
 import subprocess
 from collections.abc import Container, Mapping
-from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from types import CodeType
 
+from autobrrr.attach.bundle.bundle_loader import MARSHAL_VERSION, compiled
 from autobrrr.attach.job_python import JobPython, run_bounded
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
 ROOM = "agent"
-REMEDIES = f"{ROOM}.remedies."
-MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
-
-# How files are called: the frames of importlib's bootstrap are those that `warnings` and `logging` pass over
-# where they look for the caller, and ours stand between the job's code and torch's.
-TRACED = "<autobrrr importlib._bootstrap "
-# Functions of these files dynamo, meeting one in what a job compiles, leaves out and calls as they are. It
-# finds that by the beginning of the name; tracing one it would import a module that has none.
-NOT_TRACED = "<frozen importlib._bootstrap autobrrr "
 
 COMPILE_TIMEOUT_S = 8.0
-# Run by a job's Python; standard input and output are marshalled tuples.
-_COMPILER = f"""
-import marshal, sys, _frozen_importlib_external as external
-made = []
-for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
-    start = {TRACED!r} if name.startswith({REMEDIES!r}) else {NOT_TRACED!r}
-    code = compile(body, start + name + ">", "exec", dont_inherit=True)
-    made.append((name, is_package, marshal.dumps(code)))
-sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), {MARSHAL_VERSION}))
-"""
-
+Entry = tuple[str, bool, bytes]
 # Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
 STUB = """
 def first(folder, mapped, extra):
@@ -68,8 +48,6 @@ def first(folder, mapped, extra):
     finally:
         space.clear()
 """
-
-Entry = tuple[str, bool, bytes]
 
 # Of one that runs with the module: what stands in a function, or under TYPE_CHECKING, is indented.
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -111,24 +89,11 @@ def source(made: tuple[Entry, ...]) -> bytes:
     return marshal.dumps(made, MARSHAL_VERSION)
 
 
-def code(made: tuple[Entry, ...]) -> bytes:
-    """The file `code` of a bundle: by our own Python."""
-    compiled = tuple(
-        (name, is_package, marshal.dumps(_compiled(name, body))) for name, is_package, body in made
-    )
-    return MAGIC_NUMBER + marshal.dumps(compiled, MARSHAL_VERSION)
-
-
-def _compiled(name: str, body: bytes) -> CodeType:
-    start = TRACED if name.startswith(REMEDIES) else NOT_TRACED
-    return compile(body, f"{start}{name}>", "exec", dont_inherit=True)
-
-
 @functools.cache
 def files(made: tuple[Entry, ...] | None = None) -> Mapping[str, bytes]:
     """What is shipped, by the names of the files; the agent unless other entries are given."""
     shipped = made or entries()
-    return {"code": code(shipped), "source": source(shipped)}
+    return {"code": compiled(shipped), "source": source(shipped)}
 
 
 def compiled_by(python: JobPython, body: bytes) -> bytes | None:
@@ -136,7 +101,10 @@ def compiled_by(python: JobPython, body: bytes) -> bytes | None:
     variables = dict(python.variables)
     # Isolated mode ignores PYTHONHOME; where the job needs it, it is all that it gets.
     flags = ["-s", "-S", "-B"] if "PYTHONHOME" in variables else ["-I", "-S", "-B"]
-    words = [python.name, *flags, "-c", _COMPILER]
+    compiler = (
+        f"{LOADER.read_text()}\nsys.stdout.buffer.write(compiled(marshal.loads(sys.stdin.buffer.read())))"
+    )
+    words = [python.name, *flags, "-c", compiler]
     try:
         done = run_bounded(
             words, input=body, timeout=COMPILE_TIMEOUT_S, executable=python.program, env=variables, cwd="/"

@@ -22,7 +22,7 @@ import msgspec
 
 from autobrrr.agent.live_torch import available_memory
 from autobrrr.attach import job_roles
-from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.job_python import job_python, run_bounded
 from autobrrr.machine import procfs
 from autobrrr.records import OpWork, ShadowProbe
@@ -155,7 +155,7 @@ def replayed(
         return _abstained(f"a replay needs {LEAST_FREE >> 20} MiB of memory, {free >> 20} MiB are free")
     files = [(name, code_bundle.PACKAGE.joinpath(*name.split(".")).with_suffix(".py")) for name in MODULES]
     sources = [*((name, b"") for name in PACKAGES), *((name, file.read_bytes()) for name, file in files)]
-    modules = zlib.compress(marshal.dumps(sources, code_bundle.MARSHAL_VERSION))  # a pipe holds them all
+    modules = zlib.compress(marshal.dumps(sources, bundle_loader.MARSHAL_VERSION))  # a pipe holds them all
 
     def given(process: subprocess.Popen[bytes]) -> bytes:
         if process.stdin is not None:

@@ -59,7 +59,7 @@ def test_a_python_that_can_not_compile_means_source(program: str) -> None:
 def test_the_agent_is_loaded_and_has_no_name_left(kind: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
     if kind == "code":
-        entries = marshal.loads(code_bundle.code(entries)[4:])
+        entries = marshal.loads(bundle_loader.compiled(entries)[4:])
     elif kind == "compiled beside the job":
         python = JobPython(program=sys.executable, name=sys.executable)
         made = code_bundle.compiled_by(python, code_bundle.source(entries))
