@@ -113,7 +113,6 @@ class AgentSession:
         facts = self._told["facts"] = self._facts()
         hello: dict[str, object] = {
             "event": "hello",
-            "token": self._boot.get("token"),
             "ring_fd": True,
             "facts": facts,
         }

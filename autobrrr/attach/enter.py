@@ -26,7 +26,7 @@ from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, InjectionWay, deadline_after, inject
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.errors import CannotAttach
-from autobrrr.folders import peer, peer_uid
+from autobrrr.folders import peer_uid
 from autobrrr.machine import same_program
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
@@ -34,6 +34,7 @@ from autobrrr.records import Attach, JobFacts
 
 HELLO_TIMEOUT_S = 20.0
 LAST_WORDS_S = 1.0
+HELLO_FAILS = (framing.BadFrame, framing.Closed, OSError)
 MOST_COMMAND_CHARACTERS = 1 << 14
 
 
@@ -117,7 +118,7 @@ def enter(
             return ""
 
         ask(InjectionWay.PENDING_CALL)
-        link, ring_fd, facts = _receive(place, target, token, beside_the_main_thread, on_wait)
+        link, ring_fd, facts = _receive(place, target, beside_the_main_thread, on_wait)
     return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
@@ -129,7 +130,6 @@ def enter(
 def _receive(
     place: TargetFolder,
     target: triage.AttachTarget,
-    token: str,
     go_beside: Callable[[], str],
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
@@ -142,35 +142,19 @@ def _receive(
     def taken() -> bool:
         return place.said(TAKEN) is not None
 
-    end_s = time.monotonic() + agent_wait.AT_MOST_S + HELLO_TIMEOUT_S
-    while time.monotonic() < end_s:
-        agent_wait.for_agent(
-            target.pid,
-            arrived,
-            taken,
-            program=target.program,
-            go_beside=go_beside,
-            on_wait=on_wait,
-        )
-        link, _ = place.door.accept()
-        try:
-            if peer_uid(link) in (os.geteuid(), 0):
-                ring_fd, said, facts = hello_from(link)
-                if secrets.compare_digest(said.encode(), token.encode()):
-                    return link, ring_fd, facts
-                os.close(ring_fd)
-        except (framing.BadFrame, framing.Closed, OSError) as error:
-            link.close()
-            _hear_out(place, target)
-            why = str(error) or "it closed the connection"
-            raise CannotAttach(
-                f"the agent in process {target.pid} did not come up: {why}", _report(target.pid)
-            ) from None
-        except BaseException:
-            link.close()
-            raise
-        link.close()
-    raise CannotAttach(f"the agent in process {target.pid} did not come up in time", _report(target.pid))
+    agent_wait.for_agent(
+        target.pid, arrived, taken, program=target.program, go_beside=go_beside, on_wait=on_wait
+    )
+    link, _ = place.door.accept()
+    try:
+        return link, *hello_from(link)
+    except HELLO_FAILS as error:
+        _hear_out(place, target)
+        raise CannotAttach(
+            f"the agent in process {target.pid} did not come up: {error or 'it closed the connection'}",
+            f"autobrrr doctor {target.pid} says more; "
+            f"autobrrr attach --outside {target.pid} watches without an agent",
+        ) from None
 
 
 def _raise_complaint(place: TargetFolder, target: triage.AttachTarget) -> None:
@@ -189,19 +173,17 @@ def _hear_out(place: TargetFolder, target: triage.AttachTarget) -> None:
         time.sleep(agent_wait.LOOK_S)
 
 
-def _report(pid: int) -> str:
-    return f"autobrrr doctor {pid} says more; autobrrr attach --outside {pid} watches without an agent"
-
-
-def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
-    """Receive the agent's first frame: the ring's descriptor, the token, what it says of the job.
+def hello_from(link: socket.socket) -> tuple[int, JobFacts]:
+    """Receive the agent's first frame: the ring's descriptor, and what it says of the job.
 
     Raises:
-        BadFrame: another frame, or no descriptor.
-        Closed, OSError: the agent went away, or was silent for too long.
+        BadFrame: another frame, or no descriptor; the link is closed then.
+        Closed, OSError: the agent went away, or was silent for too long; likewise.
     """
     fds: list[int] = []
     try:
+        if peer_uid(link) not in (os.geteuid(), 0):
+            raise framing.BadFrame(f"uid {peer_uid(link)} answers there")
         hello = fields(framing.decode(_first_frame(link, fds)), spoken)
         if hello.get("event") != "hello" or len(fds) != 1:
             raise framing.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
@@ -209,11 +191,12 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
     except BaseException as error:
         for fd in fds:
             os.close(fd)
+        link.close()
         if isinstance(error, msgspec.ValidationError):
             raise framing.BadFrame(f"facts: {error}") from None
         raise
     link.settimeout(None)
-    return fds[0], str(hello.get("token")), facts
+    return fds[0], facts
 
 
 def _first_frame(link: socket.socket, fds: list[int]) -> bytes:
@@ -252,18 +235,12 @@ def _bounded(facts: JobFacts) -> JobFacts:
 def _join(pid: int, link: socket.socket, latency_ns: int) -> AgentConnection:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
-        if peer(link)[0] not in (pid, 0):
-            raise framing.BadFrame("another process answers there")
-        ring_fd, _, facts = hello_from(link)
-    except (framing.BadFrame, framing.Closed, OSError) as error:
-        link.close()
-        why = str(error) or "it closed the connection"
+        ring_fd, facts = hello_from(link)
+    except HELLO_FAILS as error:
         raise CannotAttach(
-            f"the preloaded agent of process {pid} did not answer: {why}", "detach the session that has it"
+            f"the preloaded agent of process {pid} did not answer: {error or 'it closed the connection'}",
+            "detach the session that has it",
         ) from None
-    except BaseException:
-        link.close()
-        raise
     return AgentConnection(
         socket=link,
         ring_fd=ring_fd,

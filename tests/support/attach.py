@@ -175,7 +175,7 @@ def start(boot):
         "script": "", "argv": [name for name in sys.modules if "autobrrr" in name], "train_tid": 0,
         "threads": None, "bundle": boot["bundle"], "method": boot["method"],
     }
-    hello = framing.encode({"event": "hello", "token": TOKEN, "ring_fd": True, "facts": facts})
+    hello = framing.encode({"event": "hello", "ring_fd": True, "facts": facts})
     socket.send_fds(link, [hello], [ring])
     os.close(ring)
     try:
@@ -187,9 +187,7 @@ def start(boot):
 """
 
 
-def probe_bundle(
-    folder: Path, token: str = 'boot["token"]', main: str = PROBE_AGENT
-) -> tuple[code_bundle.Entry, ...]:
+def probe_bundle(folder: Path, main: str = PROBE_AGENT) -> tuple[code_bundle.Entry, ...]:
     """A bundle with an agent that says hello, waits for the end of the link, and ends."""
     for room in ("", "wire", "live_torch", "remedies"):
         (folder / code_bundle.ROOM / room).mkdir(parents=True, exist_ok=True)
@@ -204,5 +202,5 @@ def probe_bundle(
         "agent/remedies/registry.py",
     ):
         (folder / shared).write_bytes((PACKAGE / shared).read_bytes())
-    (folder / code_bundle.ROOM / "entry.py").write_text(main.replace("TOKEN", token))
+    (folder / code_bundle.ROOM / "entry.py").write_text(main)
     return code_bundle.entries(folder)

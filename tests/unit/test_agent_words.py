@@ -28,7 +28,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_facts_that_can_t_be_are_refused(
     odd: dict[str, object], pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    hello = framing.encode({"event": "hello", "token": "x", "facts": {**facts(), **odd}})
+    hello = framing.encode({"event": "hello", "facts": {**facts(), **odd}})
     socket.send_fds(pair[1], [hello], [0])
     with pytest.raises(framing.BadFrame, match="facts: Expected"):
         enter.hello_from(pair[0])

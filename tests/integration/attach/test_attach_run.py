@@ -45,7 +45,7 @@ def start(boot):
             "script": sys.argv[0], "argv": sys.argv, "train_tid": 0, "threads": None,
             "bundle": boot["bundle"], "method": boot["method"],
         }
-        hello = framing.encode({"event": "hello", "token": boot["token"], "ring_fd": True, "facts": facts})
+        hello = framing.encode({"event": "hello", "ring_fd": True, "facts": facts})
         socket.send_fds(link, [hello], [ring])
         os.close(ring)
         try:

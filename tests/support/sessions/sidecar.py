@@ -205,8 +205,8 @@ def probed(model: StepModel, step_ns: int | None = None, fixed: float = 0.9) -> 
 class FakeAgent:
     """The agent's side of a connected link, in real time: trains a `StepModel`, obeys commands."""
 
-    def __init__(self, link: socket.socket, model: StepModel, token: str = "test") -> None:
-        self.link, self.model, self.token = link, model, token
+    def __init__(self, link: socket.socket, model: StepModel) -> None:
+        self.link, self.model = link, model
         self.ring = RingWriter()
         self.active: dict[int, tuple[str, dict[str, object]]] = {}
         self.arm = 0
@@ -218,7 +218,7 @@ class FakeAgent:
 
     def serve(self) -> str:
         """Train and obey until the link is gone or a detach comes; returns which."""
-        hello = framing.encode({"event": "hello", "token": self.token, "ring_fd": True, "facts": facts()})
+        hello = framing.encode({"event": "hello", "ring_fd": True, "facts": facts()})
         socket.send_fds(self.link, [hello], [self.ring.fd])
         self._later(3, {"event": "anatomy", "anatomy": anatomy()})
         self._later(5, {"event": "cost", "cost": cost()})
