@@ -23,12 +23,9 @@ SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
 BESIDE_AFTER_S = 1.0
 _COMING = "agent injected; waiting for it to start (it can't while torch is importing)"
 ASLEEP_S = 3.5
-OTHER_THREAD_S = 8.0
 AT_MOST_S = 30.0
-
-_ANSWER = "answer the prompt (`continue` in pdb), then try again"
 _HINTS = {
-    Doing.PROMPT: _ANSWER,
+    Doing.PROMPT: "answer the prompt (`continue` in pdb), then try again",
     Doing.STUCK: "try again when its storage answers",
 }
 
@@ -55,13 +52,11 @@ def for_agent(
         on_wait: Takes a line about what is waited for, about once a second after two seconds.
 
     Raises:
-        CannotAttach: it is stopped, its main thread sleeps without progress, or 30 s have passed.
+        CannotAttach: it is stopped, nothing in it makes progress, or 30 s have passed.
         TargetGone: it ended meanwhile, or became another program.
     """
     began_s = clock()
-    first: Activity | None = None
-    moved_s = began_s  # when progress was last seen
-    main_moved_s = began_s
+    moved_s = main_moved_s = began_s  # when progress was last seen, of any thread and of the main one
     earlier: Activity | None = None
     beside: str | None = None  # why the agent could not be loaded without the main thread; None: not tried
     looks: deque[Activity] = deque()  # of the last second: what it did before that, it may do no more
@@ -71,7 +66,6 @@ def for_agent(
         same_program.require(pid, program, proc)
         if now is None:
             continue  # it is just ending: the next look sees that
-        first = first or now
         earlier = earlier or now
         looks.append(now)
         while now.t_s - looks[0].t_s > RECENT_S:
@@ -84,28 +78,22 @@ def for_agent(
             if beside is None and slept and moved_s == now.t_s and not taken():
                 beside = go_beside()
                 continue
-        passed_s, still_s = now.t_s - began_s, now.t_s - main_moved_s
-        what, came = doing(looks[0], now), taken()
-        words = _COMING if came else describe(looks[0], now)
+        passed_s, came = now.t_s - began_s, taken()
+        what, words = doing(looks[0], now), _COMING if came else describe(looks[0], now)
         if what in (Doing.STOPPED, Doing.TRACED):
             raise _held(pid, what, proc)
-        if what is Doing.PROMPT and not came and beside != "" and still_s >= SAY_AFTER_S:
-            raise CannotAttach(f"process {pid} can't take the call: {words}", _ANSWER)
-        if now.t_s - moved_s >= ASLEEP_S:
+        if (asleep := now.t_s - moved_s >= ASLEEP_S) or passed_s >= AT_MOST_S:
+            more, hint = "", f"try again later, or watch from outside: autobrrr attach --outside {pid}"
+            if asleep:
+                more = ", and nothing in it makes progress"
+            elif beside:
+                more, hint = (
+                    f", and {beside}",
+                    "start training in the main thread, or with `autobrrr run -- ...`",
+                )
             raise CannotAttach(
-                f"process {pid} did not admit the agent within {passed_s:.0f} s: {words}, "
-                "and nothing in it makes progress",
-                _HINTS.get(what, "try again when it trains"),
-            )
-        if beside and still_s >= OTHER_THREAD_S and not came and _others_train(first, now):
-            raise CannotAttach(
-                f"process {pid} trains in another thread while {words}, and {beside}",
-                "start training in the main thread, or with `autobrrr run -- ...`",
-            )
-        if passed_s >= AT_MOST_S:
-            raise CannotAttach(
-                f"process {pid} did not admit the agent within {passed_s:.0f} s: {words}",
-                f"try again later, or watch from outside: autobrrr attach --outside {pid}",
+                f"process {pid} did not admit the agent within {passed_s:.0f} s: {words}{more}",
+                _HINTS.get(what, hint),
             )
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:
             said_s = now.t_s
@@ -135,9 +123,3 @@ def _progress(earlier: Activity, now: Activity) -> bool:
 
 def _main_moved(earlier: Activity, now: Activity) -> bool:
     return now.main_cpu_ns > earlier.main_cpu_ns or now.main_switches > earlier.main_switches
-
-
-def _others_train(first: Activity, now: Activity) -> bool:
-    """Threads of the process itself burn CPU, and the main thread none of it."""
-    burnt_ns = (now.process_cpu_ns - first.process_cpu_ns) - (now.main_cpu_ns - first.main_cpu_ns)
-    return burnt_ns >= BUSY_SHARE * (now.t_s - first.t_s) * 1e9

@@ -58,20 +58,8 @@ THREAD_BODY = bytes.fromhex(
 )
 
 _REGISTERS = struct.Struct("<27Q")
-_R10, _R9, _R8, _RAX, _RCX, _RDX, _RSI, _RDI, _ORIG_RAX, _RIP, _EFLAGS, _RSP = (
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-    18,
-    19,
-)
+_R10, _R9, _R8, _RAX, _RCX, _RDX, _RSI, _RDI, _ORIG_RAX, _RIP = range(7, 17)
+_EFLAGS, _RSP = 18, 19
 _NO_SYSCALL = (1 << 64) - 1  # else the kernel rewinds rip for the interrupted system call
 _DIRECTION_FLAG = 0x400  # the ABI wants it clear at a call
 _RED_ZONE_BYTES = 128
