@@ -8,7 +8,6 @@ it from coming up: whoever started it says so, and training goes on.
 from __future__ import annotations
 
 import _thread
-import ctypes
 import os
 import signal
 import sys
@@ -53,13 +52,10 @@ def _part(name: str) -> Iterator[None]:
 
 def start(boot: dict[str, object]) -> None:
     """Run the agent; returns when nothing of it is left. Raises `NotUp`."""
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        torch = boot.get("torch") or sys.modules.get("torch")
-        if isinstance(torch, ModuleType):
-            _run(boot, torch)
-    finally:
-        _unmap(boot)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    torch = boot.get("torch") or sys.modules.get("torch")
+    if isinstance(torch, ModuleType):
+        _run(boot, torch)
 
 
 def _run(boot: dict[str, object], torch: ModuleType) -> None:
@@ -112,16 +108,6 @@ def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, pa
         server.close()
         if os.getpid() == pid:
             os.unlink(path)
-
-
-def _unmap(boot: dict[str, object]) -> None:
-    """Give back the page that the injection came in through; nothing points there any more."""
-    mapped = boot.get("mapped")
-    if isinstance(mapped, (list, tuple)) and len(mapped) == 2:
-        unmap = ctypes.pythonapi["munmap"]
-        boot["unmap"] = unmap  # it refers to itself: with all of ours it goes
-        unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        unmap(int(mapped[0]), int(mapped[1]))
 
 
 class Occupied(Exception):

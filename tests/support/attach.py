@@ -151,12 +151,11 @@ def eventually(holds: Callable[[], bool], timeout_s: float = 90) -> None:
 
 
 def leaves(file: Path, words: str = "ran") -> str:
-    """Source to inject: writes a file in one go, and gives the used memory back."""
+    """Source to inject: writes a file in one go."""
     return (
-        "import ctypes, os\n"
+        "import os\n"
         f"with open({str(file) + '.part'!r}, 'w') as out: out.write({words!r})\n"
         f"os.rename({str(file) + '.part'!r}, {str(file)!r})\n"
-        "ctypes.CDLL(None).munmap(ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))\n"
     )
 
 
@@ -182,8 +181,6 @@ def start(boot):
         framing.receive(link)
     except framing.Closed:
         link.close()
-    import ctypes
-    ctypes.CDLL(None).munmap(ctypes.c_void_p(boot["mapped"][0]), ctypes.c_size_t(boot["mapped"][1]))
 """
 
 

@@ -7,7 +7,6 @@ can be found by name afterwards. When the agent ends, the job's own garbage coll
 Standard library only, Python 3.10 and later.
 """
 
-import ctypes
 import json
 import marshal
 import sys
@@ -33,7 +32,6 @@ def enter(
     folder: str,
     kind: str,
     entries: Sequence[Entry],
-    mapped: tuple[int, int] | None,
     extra: dict[str, object] | None = None,
 ) -> None:
     """Load and start the agent; returns when it has ended. Raises what kept it from coming up.
@@ -42,23 +40,16 @@ def enter(
         folder: The private folder, as this process sees it.
         kind: "code" or "source": what the entries hold.
         entries: (module, whether it is a package, body), each after those that it imports.
-        mapped: Address and size of the memory that the injection used.
         extra: More fields of the boot record.
     """
-    try:
-        with open(folder + "/boot.json", encoding="utf-8") as file:
-            boot = json.load(file)
-        if time.monotonic() > boot["deadline"]:
-            raise TimeoutError("it fired too late")
-        boot.update(bundle=kind, mapped=list(mapped) if mapped else None, **(extra or {}))
-        if boot["method"] != "preload":
-            _wait_for_torch()
-        package = "_autobrrr_" + boot["token"]
-        start = load(package, kind, entries)
-    except BaseException:
-        _unmap(mapped)
-        raise
-    start(boot)
+    with open(folder + "/boot.json", encoding="utf-8") as file:
+        boot = json.load(file)
+    if time.monotonic() > boot["deadline"]:
+        raise TimeoutError("it fired too late")
+    boot.update(bundle=kind, **(extra or {}))
+    if boot["method"] != "preload":
+        _wait_for_torch()
+    load("_autobrrr_" + boot["token"], kind, entries)(boot)
 
 
 def load(
@@ -118,8 +109,3 @@ def compiled(entries: Sequence[Entry]) -> bytes:
 def _code(name: str, body: bytes) -> CodeType:
     file = (TRACED if name.startswith(REMEDIES) else NOT_TRACED) + name + ">"
     return compile(body, file, "exec", dont_inherit=True)
-
-
-def _unmap(mapped: tuple[int, int] | None) -> None:
-    if mapped is not None:
-        ctypes.pythonapi["munmap"](ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))

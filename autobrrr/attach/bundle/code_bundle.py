@@ -24,9 +24,9 @@ ROOM = "agent"
 
 COMPILE_TIMEOUT_S = 8.0
 Entry = tuple[str, bool, bytes]
-# Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
+# Runs first on the agent's thread; short, since it is compiled there.
 STUB = """
-def first(folder, mapped, extra):
+def first(folder, extra):
     import marshal, sys
     kind = "code"
     try:
@@ -44,7 +44,7 @@ def first(folder, mapped, extra):
     space = {"__name__": "autobrrr loader"}
     exec(loader, space)
     try:
-        space["enter"](folder, kind, entries[1:], mapped, extra)
+        space["enter"](folder, kind, entries[1:], extra)
     finally:
         space.clear()
 """
@@ -55,8 +55,7 @@ _IMPORT = re.compile(r"^from (\.+)([\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTIL
 
 def stub(folder: str) -> str:
     """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent."""
-    call = f'first({folder!r}, globals().get("mapped"), None)'
-    return f"{STUB}try:\n    {call}\nfinally:\n    del first"
+    return f"{STUB}try:\n    first({folder!r}, None)\nfinally:\n    del first"
 
 
 def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:

@@ -65,7 +65,8 @@ _TAKEN = """  try:
   except OSError:
    pass
 """
-# First on the new thread: the job's signals are for the job's own threads.
+# First on the new thread: the job's signals are for the job's own threads. Last: nothing points into the page
+# any more that the call came in.
 _THREAD = """try:
  import _signal, posix
  _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
@@ -75,6 +76,12 @@ except BaseException as error:
   {failed}
  except BaseException:
   pass
+try:
+ if mapped:
+  import ctypes
+  ctypes.pythonapi["munmap"](ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))
+except BaseException:
+ pass
 """
 _SAY = """import posix
 said = '\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,
@@ -90,7 +97,7 @@ class Injection:
     tid: int  # the borrowed thread
     pause_ns: int  # how long it stood still, at most, in all tries
     tries: int
-    page: int  # where the source lies in the target; free it there once it ran
+    page: int  # where the source lies in the target
     page_bytes: int
 
 
@@ -107,13 +114,13 @@ def inject(
 
     Args:
         pid: The target, as this process's /proc names it.
-        source: Python source; `mapped` in it is (address, bytes) of the page used.
+        source: Python source. The page that it came in is given back when it has run.
         folder: Path in the target's view that must exist when the call fires; else it does nothing.
             The source runs once for each such folder, which is left with a link `TAKEN`, and with one
             called `FAILED` where the source raised: `complaint` reads it.
         deadline_s: A call that fires later than this does nothing.
         way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
-            target waits in the kernel. `mapped` is None then.
+            target waits in the kernel, which gives its page back itself.
         program: What it must still run when it is stopped; what it runs now where None.
 
     Raises:
@@ -131,7 +138,7 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
     """The string that the main thread runs: never raises, leaves no name, does nothing when late.
 
     Args:
-        mapped: What the source finds under that name, as an expression.
+        mapped: Address and size of what is given back at the end, as an expression.
     """
 
     def say(part: Part) -> str:

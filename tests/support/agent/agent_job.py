@@ -20,7 +20,6 @@ def begin(**fields: object) -> object:
         "method": "ptrace",
         "readonly": False,
         "bundle": "source",
-        "mapped": None,
         "plan": None,
         "outcome": None,
         **fields,

@@ -74,14 +74,14 @@ def test_what_keeps_the_agent_from_coming_up_reaches_who_injected_it(tmp_path: P
     (tmp_path / "boot.json").write_text(json.dumps(boot))
     entries = probe_bundle(tmp_path / "probe", main="raise OSError('no luck')")
     with pytest.raises(OSError, match="no luck"):
-        bundle_loader.enter(str(tmp_path), "source", entries[1:], None)
+        bundle_loader.enter(str(tmp_path), "source", entries[1:])
     assert not [name for name in sys.modules if name.startswith("_autobrrr_t")]
 
 
 def test_a_late_agent_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "boot.json").write_text(json.dumps({"token": "t", "deadline": -1.0, "method": "preload"}))
     with pytest.raises(TimeoutError, match="too late"):
-        bundle_loader.enter(str(tmp_path), "source", (), None)
+        bundle_loader.enter(str(tmp_path), "source", ())
 
 
 WALLS = ("mnt", "user", "pid", "net", "ipc", "uts", "cgroup", "time")

@@ -106,7 +106,7 @@ def test_a_thread_that_is_filtered_otherwise_than_the_main_one_is_not_borrowed(t
 
 def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
     assert len(pending_call.PAGE_WORD) == len(pending_call.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
-    code = injector.compose("print(mapped)", "/tmp/x", 1.0).encode()
+    code = injector.compose("pass", "/tmp/x", 1.0).encode()
     assert code.count(pending_call.PAGE_WORD) == code.count(pending_call.PAGE_BYTES_WORD) == 1
 
 

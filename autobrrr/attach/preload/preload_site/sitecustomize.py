@@ -114,7 +114,7 @@ def begin(boot: str) -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
             space: dict[str, object] = {"__name__": "site"}
             exec(compile(stub, "<site stub>", "exec", dont_inherit=True), space)
-            space["first"](boot, None, extra)  # type: ignore[operator]
+            space["first"](boot, extra)  # type: ignore[operator]
         except BaseException:  # noqa: BLE001  the script goes on without an agent
             return
         finally:
