@@ -176,9 +176,11 @@ _WHOLE_FILE = struct.pack("<hhxxxxqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  
 
 def make_held(folder: Path) -> int:
     """Make a folder for this user alone; its descriptor holds its lock until it is closed. Raises OSError."""
-    os.mkdir(folder, 0o700)
-    fd = os.open(folder, _FOLDER)
+    unlocked = folder.with_name(f".{folder.name}")  # what has its name without a holder is taken away
+    os.mkdir(unlocked, 0o700)
+    fd = os.open(unlocked, _FOLDER)
     _is_held(fd)
+    os.rename(unlocked, folder)
     return fd
 
 

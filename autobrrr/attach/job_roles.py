@@ -80,7 +80,7 @@ class Look:
 
     def maps_torch(self, pid: int) -> bool:
         if pid not in self._torch:
-            self._torch[pid] = process_maps.mentions(pid, TORCH_LIBRARY.encode(), self.proc)
+            self._torch[pid] = maps_torch(pid, self.proc)
         return self._torch[pid]
 
     def trains(self, pid: int) -> bool:
@@ -104,12 +104,15 @@ class Look:
         return self._shares.get(pid, 0.0)
 
 
+def maps_torch(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process has loaded torch; false where its maps are not for us."""
+    return process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc)
+
+
 def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
     """The mapped torch; None where there is none, or where the maps are not for us."""
     try:
-        mapped = (
-            process_maps.read(pid, proc) if process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc) else []
-        )
+        mapped = process_maps.read(pid, proc) if maps_torch(pid, proc) else []
     except OSError:
         return None
     library = next((mapping for mapping in mapped if mapping.name == TORCH_LIBRARY), None)
@@ -132,9 +135,7 @@ def is_loader_worker(pid: int, proc: Path = PROC, look: Look | None = None) -> b
     if seen is None:
         return False
     asker = asker_through(seen.ppid, proc)
-    if not (
-        process_maps.mentions(asker, TORCH_LIBRARY.encode(), proc) if look is None else look.maps_torch(asker)
-    ):
+    if not (maps_torch(asker, proc) if look is None else look.maps_torch(asker)):
         return False
     if seen.comm.raw == WORKER_NAME:
         return True
@@ -262,7 +263,7 @@ def ranks_beside(pid: int, proc: Path = PROC) -> list[int]:
         return []
     if shared is None:
         parent, own = asker_through(seen.ppid, proc), {pid, *procfs.descendants(pid, proc)}
-        if not process_maps.mentions(parent, TORCH_LIBRARY.encode(), proc):
+        if not maps_torch(parent, proc):
             return []
         return [each for each in (parent, *procfs.descendants(parent, proc)) if each not in own]
     below = procfs.descendants(seen.ppid, proc)
@@ -281,9 +282,7 @@ def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:
     below = ranks_below(pid, proc)
     shared = {_rendezvous(each, proc) for each in below}
     if len(shared) != 1 or (
-        shared == {None}
-        and not is_launcher_command(procfs.cmdline(pid, proc))
-        and not process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc)
+        shared == {None} and not is_launcher_command(procfs.cmdline(pid, proc)) and not maps_torch(pid, proc)
     ):
         return []
     ranks = {each: rank_of(each, proc) for each in below}

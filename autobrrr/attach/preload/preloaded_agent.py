@@ -29,7 +29,6 @@ from autobrrr.machine import procfs
 SITE = Path(__file__).resolve().with_name("preload_site") / "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 VARIABLE = "PYTHONPATH"  # of whatever a run has started: its folder is on it
-YOUNG_S = 60.0  # its maker may not have locked it yet
 MOST_SWEPT, MOST_RUNS = 64, 8
 _RUN = re.compile(r"run-[0-9a-f]{16}")
 _SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
@@ -174,10 +173,10 @@ def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -
     return found if found.is_there() else None
 
 
-def sweep(runtime: Path, proc: Path = procfs.PROC, now_s: Callable[[], float] = time.time) -> list[str]:
+def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
     """Take away what a `run` and its agents left in a runtime folder when killed; returns the names.
 
-    Folders of runs that nobody supervises and no process was started with, and sockets of dead agents.
+    Folders of runs that nobody supervises, and sockets of dead agents.
     """
     if paths.objection_to(runtime) is not None:
         return []
@@ -185,21 +184,9 @@ def sweep(runtime: Path, proc: Path = procfs.PROC, now_s: Callable[[], float] = 
         names = os.listdir(runtime)
     except OSError:
         return []
-    removed = [name for name in names if _socket(runtime / name, proc)]
     runs = [name for name in names if _RUN.fullmatch(name)][:MOST_SWEPT]
-    old = [name for name in runs if _age_s(runtime / name, now_s()) > YOUNG_S]
-    used = {each for pid in procfs.pids(proc) for each in _started_with(pid, proc)} if old else set()
-    return removed + [
-        name for name in old if str(runtime / name) not in used and folders.remove_unheld(runtime / name)
-    ]
-
-
-def _age_s(run: Path, now_s: float) -> float:
-    try:
-        found = run.lstat()
-    except OSError:
-        return 0.0
-    return now_s - found.st_mtime if stat.S_ISDIR(found.st_mode) else 0.0
+    removed = [name for name in names if _socket(runtime / name, proc)]
+    return removed + [name for name in runs if folders.remove_unheld(runtime / name)]
 
 
 def _is_socket(path: Path) -> bool:
