@@ -1,11 +1,12 @@
 """The GPU that a job runs on, as its driver shows it from outside.
 
-In: the job's pid and guarded NVML calls. Out: a `GpuSample`; what the driver does not tell is None. A call
-may stall for tens of ms, so a poller's thread asks, never the event loop.
+In: the job's pid and the module `pynvml` of nvidia-ml-py. Out: a `GpuSample`; what the driver
+does not tell is None. A call may stall for tens of ms, so a poller's thread asks, never the event loop.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from types import ModuleType
 
 from autobrrr.machine import procfs
 from autobrrr.machine.job_user import namespace
-from autobrrr.machine.nvml_calls import Gpm, NvmlCalls, load_nvml
 from autobrrr.machine.own_place import FIRST_PIDS
 from autobrrr.records import GpuSample
 
@@ -22,6 +22,11 @@ FIND_EVERY_NS = 5_000_000_000
 PROCESSES_EVERY_NS = 1_000_000_000
 LONGEST_NS = 3_000_000_000  # an interval that a pause made longer is no interval
 UUID_KINDS = ("GPU", "MIG")
+LEAST_NS = 100_000_000
+METRICS = ("NVML_GPM_METRIC_SM_UTIL", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", "NVML_GPM_METRIC_DRAM_BW_UTIL")
+LOST = ("NVML_ERROR_UNINITIALIZED", "NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
+GpmShares = tuple[float | None, float | None, float | None]  # of SMs, tensor cores, memory channels at work
+NO_SHARES: GpmShares = (None, None, None)
 
 # Bits of the reasons for a lowered clock; the remaining ones (idle, chosen clocks) slow nobody down.
 THROTTLING = {
@@ -31,6 +36,95 @@ THROTTLING = {
     "nvmlClocksEventReasonHwThermalSlowdown": "hardware thermal slowdown",
     "nvmlClocksEventReasonHwPowerBrakeSlowdown": "power brake",
 }
+
+
+def load_nvml() -> ModuleType | None:
+    """The initialised library; None without the package, a driver or a device."""
+    try:
+        module = importlib.import_module("pynvml")
+        module.nvmlInit()
+    except Exception:  # noqa: BLE001 - whatever keeps it away, there is no figure
+        return None
+    return module
+
+
+class NvmlCalls:
+    """Everything that is asked of the driver goes through here.
+
+    Attributes:
+        lost: The device or the driver has gone; nothing more is asked.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.lost = False
+        self._gone = {self.number(name) for name in LOST}
+
+    def ask(self, name: str, *args: object) -> object:
+        """What the function gives; None where it fails or is not there."""
+        function = getattr(self.module, name, None)
+        if self.lost or function is None:
+            return None
+        try:
+            found: object = function(*args)
+        except Exception as error:  # noqa: BLE001 - one figure less
+            self.lost = getattr(error, "value", None) in self._gone
+            return None
+        return found
+
+    def whole(self, name: str, *args: object) -> int | None:
+        """The same for functions that give a whole number."""
+        return _whole(self.ask(name, *args))
+
+    def number(self, name: str) -> int:
+        """A constant of the library; -1 where it has none, which no function accepts."""
+        found = getattr(self.module, name, None)
+        return found if isinstance(found, int) else -1
+
+
+class Gpm:
+    """GPM, the counters of Hopper and later, over the time between two samples 100 ms apart or more.
+
+    Elsewhere, under MIG, or without the right to read them: no figure.
+    """
+
+    def __init__(self, calls: NvmlCalls, handle: object) -> None:
+        self._calls, self._handle = calls, handle
+        support = calls.ask("nvmlGpmQueryDeviceSupport", handle)
+        supported = bool(getattr(support, "isSupportedDevice", False))
+        self._buffers = [calls.ask("nvmlGpmSampleAlloc") for _ in range(2)] if supported else []
+        self._taken_ns: int | None = None  # when the first buffer was filled
+
+    def read(self, now_ns: int) -> GpmShares:
+        """Shares since the call before; none where that is too short or too long ago."""
+        early = self._taken_ns is not None and now_ns - self._taken_ns < LEAST_NS
+        if not self._buffers or None in self._buffers or early:
+            return NO_SHARES
+        before, buffer = self._buffers
+        filled = self._calls.ask("nvmlGpmSampleGet", self._handle, buffer) is not None
+        taken_ns, self._taken_ns = self._taken_ns, now_ns if filled else None
+        self._buffers.reverse()
+        if not filled or taken_ns is None or now_ns - taken_ns > LONGEST_NS:
+            return NO_SHARES
+        return self._between(before, buffer)
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        for buffer in self._buffers:
+            self._calls.ask("nvmlGpmSampleFree", buffer)
+        self._buffers = []
+
+    def _between(self, before: object, now: object) -> GpmShares:
+        query = self._calls.module.c_nvmlGpmMetricsGet_t()
+        query.version = self._calls.number("NVML_GPM_METRICS_GET_VERSION")
+        query.numMetrics, query.sample1, query.sample2 = len(METRICS), before, now
+        wanted = query.metrics[: len(METRICS)]
+        for metric, name in zip(wanted, METRICS, strict=True):
+            metric.metricId = self._calls.number(name)
+        if self._calls.ask("nvmlGpmMetricsGet", query) is None:
+            return NO_SHARES
+        sm, tensor, dram = (_share(metric.value) if metric.nvmlReturn == 0 else None for metric in wanted)
+        return sm, tensor, dram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +194,15 @@ class NvmlDevice:
         if self._users_at_ns is None or now_ns - self._users_at_ns >= PROCESSES_EVERY_NS:
             self._users_at_ns, self._users = now_ns, self._look_at_users(calls, handle)
         memory = calls.ask("nvmlDeviceGetMemoryInfo", handle)
-        counters = found.gpm.read(now_ns, LONGEST_NS)
+        sm_active, tensor_active, dram_active = found.gpm.read(now_ns)
         power_mw = calls.whole("nvmlDeviceGetPowerUsage", handle)
         sample = GpuSample(
             t_ns=now_ns,
             name=found.name,
-            gpu_util_share=_percent(getattr(calls.ask("nvmlDeviceGetUtilizationRates", handle), "gpu", None)),
-            sm_active_share=counters.sm_active,
-            tensor_active_share=counters.tensor_active,
-            dram_active_share=counters.dram_active,
+            gpu_util_share=_share(getattr(calls.ask("nvmlDeviceGetUtilizationRates", handle), "gpu", None)),
+            sm_active_share=sm_active,
+            tensor_active_share=tensor_active,
+            dram_active_share=dram_active,
             memory_used_bytes=_whole(getattr(memory, "used", None)),
             memory_total_bytes=_whole(getattr(memory, "total", None)),
             job_memory_bytes=self._users.job_bytes,
@@ -215,8 +309,8 @@ def _throttled_by(calls: NvmlCalls, handle: object) -> list[str] | None:
     return [word for name, word in THROTTLING.items() if (bit := calls.number(name)) > 0 and bits & bit]
 
 
-def _percent(value: object) -> float | None:
-    return value / 100 if isinstance(value, int) and 0 <= value <= 100 else None
+def _share(percent: object) -> float | None:
+    return percent / 100 if isinstance(percent, int | float) and 0 <= percent <= 100 else None
 
 
 def _whole(value: object) -> int | None:

@@ -11,8 +11,7 @@ import pytest
 
 from autobrrr.diagnosis.signals import nvml_signal as signal
 from autobrrr.machine.device_poller import Poller
-from autobrrr.machine.nvml import NvmlDevice
-from autobrrr.machine.nvml_calls import load_nvml
+from autobrrr.machine.nvml import NvmlDevice, load_nvml
 from autobrrr.machine.own_place import FIRST_PIDS
 from autobrrr.records import GpuSample
 from autobrrr.sidecar.process.session_options import SessionOptions
