@@ -293,7 +293,8 @@ def _record(record: type[msgspec.Struct], shown: set[type]) -> Iterator[str]:
 def _comments(record: type) -> dict[str, str]:
     """What stands beside each field in the source, as a comment."""
     found = {}
-    for line in inspect.getsource(record).splitlines():
+    own = [each for each in reversed(record.__mro__) if each.__module__.startswith("autobrrr.")]
+    for line in "".join(map(inspect.getsource, own)).splitlines():
         code, mark, comment = line.partition("  # ")
         name, colon, _ = code.strip().partition(":")
         if mark and colon and name.isidentifier():

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from autobrrr.records.record_base import AttachMethod, Record
+from autobrrr.records.record_base import AttachMethod, Measured, Record
 from autobrrr.records.verdict_records import Verdict
 
 
@@ -97,15 +97,13 @@ class OpWork(Record, frozen=True, kw_only=True):
     alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
 
 
-class TracedSteps(Record, frozen=True, kw_only=True):
+class TracedSteps(Measured, frozen=True, kw_only=True):
     """Real steps under torch's CPU profiler (event `traced`; `work` comes from a replay). CPU only.
 
     `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
     the kernels do, without what dispatching them costs under it.
     """
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     kernel_ns: list[int] = []  # one for each traced step
     traced_step_ns: list[int] = []  # the same steps, as they took under it
     plain_step_ns: list[int] = []  # the untraced steps between them
@@ -121,7 +119,7 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
 
 
-class CollectiveWaits(Record, frozen=True, kw_only=True):
+class CollectiveWaits(Measured, frozen=True, kw_only=True):
     """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`).
 
     Exposed are the collectives of DistributedDataParallel beyond the backward that hides them, by its own
@@ -129,8 +127,6 @@ class CollectiveWaits(Record, frozen=True, kw_only=True):
     a device these and the step are timed by its events; ends and own phases are left out.
     """
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     step_ns: list[int] = []
     exposed_ns: list[int] = []
     blocked_ns: list[int] = []  # the thread neither ran nor waited for a CPU, by the scheduler's clock
@@ -170,11 +166,9 @@ class BatchMemory(Record, frozen=True, kw_only=True):
     largest_batch: int | None  # at most eight times B, or the largest size that was measured
 
 
-class ShadowProbe(Record, frozen=True, kw_only=True):
+class ShadowProbe(Measured, frozen=True, kw_only=True):
     """What a recorded step takes at other batch sizes, by its replay; with `sweep`, at many of them."""
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     batch: int | None = None
     points: list[ShadowPoint] = []
     operations: int | None = None
@@ -238,14 +232,12 @@ class WindowGaps(Record, frozen=True, kw_only=True):
     idle_by_cause_ns: dict[str, int]
 
 
-class ProfilerWindow(Record, frozen=True, kw_only=True):
+class ProfilerWindow(Measured, frozen=True, kw_only=True):
     """A few steps under torch.profiler (event `window`), and what the trace shows.
 
     The profiler makes steps longer: shares are of the profiled step, `inflation` says how much.
     """
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     plain_step_ns: list[int] = []  # just before, without the profiler
     profiled_step_ns: list[int] = []
     after_step_ns: list[int] = []  # once it was over, on a device; empty until there are enough
@@ -274,11 +266,9 @@ class HostHold(Record, frozen=True, kw_only=True):
     beside_ns: list[int]  # the steps before and after it
 
 
-class HostSlack(Record, frozen=True, kw_only=True):
+class HostSlack(Measured, frozen=True, kw_only=True):
     """Whether a device waits where the host is held up (event `slack`)."""
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     hold_ns: int | None = None  # as long as each hold was to be
     holds: list[HostHold] = []
 

@@ -56,6 +56,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records; unknown fields on decoding are ignored."""
 
 
+class Measured(Record, frozen=True, kw_only=True):
+    """Base of what may not have been measured: all else is empty then, and `why` says why."""
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+
+
 def as_record(raw: object, kind: type[T]) -> T:
     """Plain values as a record that JSON can say; raises msgspec.ValidationError. For any thread."""
     with _CONVERTING:

@@ -9,8 +9,8 @@ import msgspec
 from autobrrr.quantities import duration, share, size
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
-from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
-from autobrrr.records.verdict_records import Advice, Evidence, LedgerRow, MemoryPart, Shares, Trend, Where
+from autobrrr.records.record_base import SCHEMA, AttachMethod, Measured, Record, TwoNumbers
+from autobrrr.records.verdict_records import MemoryPart, Verdict
 
 MOST_PARTS, LEAST_PART = 4, 0.01  # of the memory, told in one line
 
@@ -85,11 +85,9 @@ class BatchPoint(Record, frozen=True, kw_only=True):
     step_ns: int
 
 
-class BatchProbe(Record, frozen=True, kw_only=True):
+class BatchProbe(Measured, frozen=True, kw_only=True):
     """Step time as a function of the batch: t(B) = fixed + per_sample * B."""
 
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     batch: int | None = None
     points: list[BatchPoint] = []
     ratio_2x: float | None = None
@@ -107,12 +105,10 @@ class SizePoint(Record, frozen=True, kw_only=True):
     step_ns: int
 
 
-class SizeSweep(Record, frozen=True, kw_only=True):
+class SizeSweep(Measured, frozen=True, kw_only=True):
     """Step time against a size of the data (`diagnose --sweep`)."""
 
     along: Literal["batch", "length", "width"]
-    status: Literal["ok", "abstained"]
-    why: str | None = None
     size: int | None = None  # as it is now
     points: list[SizePoint] = []
     ratio_2x: float | None = None
@@ -143,32 +139,17 @@ class Cost(Record, frozen=True, kw_only=True):
         return ", plus ".join(parts)
 
 
-class Diagnosis(Record, frozen=True, kw_only=True):
+class Diagnosis(Verdict, frozen=True, kw_only=True):
     """`diagnose --json`, and with the last three fields a snapshot of `attach --json`."""
 
     schema: int = SCHEMA
     pid: int
-    regime: Regime
-    confidence: Confidence
-    reason: str
-    shares: Shares
     step_ns: StepStats  # on a device that works asynchronously by its clock
     phases_ns: Phases  # the host's time
-    evidence: list[Evidence]
     batch_probe: BatchProbe
     attach: Attach
     cost: Cost
     device: dict[str, object] | None
-    advice: list[Advice]
-    decide_with: str | None = None
-    limit: Limit = "unknown"  # who limits the step; the regime says with what
-    limit_confidence: Confidence = "low"
-    limit_reason: str = ""
-    adds: str = ""  # what the reason says beyond the limit's; texts show it below that
-    provisional: bool = False  # named while the machine is too busy to be sure
-    where: list[Where] = []  # lines of the user's own code, what they may change first
-    ledger: list[LedgerRow] = []  # the whole step
-    trends: list[Trend] = []  # what grows, or comes at a period
     memory: list[MemoryPart] = []  # who holds what the process has, the largest first
     contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from autobrrr.quantities import duration, share, size
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime, TwoNumbers
-
-if TYPE_CHECKING:
-    from autobrrr.records.session_records import Diagnosis
 
 WORTH_NAMING = 1.05
 UNSURE = 0.1  # two standard errors of a share, from which they are said beside it
@@ -135,7 +131,7 @@ class Advice(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """The judgement alone, before it is dressed with the session's figures."""
+    """The judgement alone; a `Diagnosis` is one dressed with the session's figures."""
 
     regime: Regime
     confidence: Confidence
@@ -147,26 +143,26 @@ class Verdict(Record, frozen=True, kw_only=True):
     provisional: bool = False  # named while the machine is too busy to be sure
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
-    limit_reason: str = ""  # one sentence with figures
-    adds: str = ""  # what the reason says beyond it
-    where: list[Where] = []  # the costliest first
-    ledger: list[LedgerRow] = []
-    trends: list[Trend] = []
+    limit_reason: str = ""
+    adds: str = ""  # what the reason says beyond the limit's; texts show it below that
+    where: list[Where] = []  # lines of the user's own code, what they may change first
+    ledger: list[LedgerRow] = []  # the whole step
+    trends: list[Trend] = []  # what grows, or comes at a period
 
 
-def verdict_line(found: Verdict | Diagnosis) -> str:
+def verdict_line(found: Verdict) -> str:
     """`Limited by computation: 76 % matrix products (high confidence). Best bets: ...`, with what it adds."""
     adds = f"; {found.adds}" if found.adds else ""
     return f"{verdict_head(found)}{adds}{best_bets(found.advice)}"
 
 
-def verdict_head(found: Verdict | Diagnosis) -> str:
+def verdict_head(found: Verdict) -> str:
     """The verdict in its fewest words: who limits the step, with what, how sure."""
     sure = "" if found.limit in NAMES_NOBODY else f" ({found.limit_confidence} confidence)"
     return f"{limited_by(found)}{sure}"
 
 
-def limited_by(found: Verdict | Diagnosis) -> str:
+def limited_by(found: Verdict) -> str:
     """The same without how sure: `Limited by host: 68 % Python and dispatch`."""
     if found.limit == "unknown":
         return f"No verdict: {found.reason}"

@@ -15,7 +15,7 @@ from autobrrr.agent.remedies.registry import CLASSES, Remedy, up_to
 from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
-from autobrrr.records import Advice, Diagnosis, ExactnessClass, JobFacts, Verdict
+from autobrrr.records import Advice, ExactnessClass, JobFacts, Verdict
 
 MOST_THREAD_COUNTS = 4
 USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
@@ -116,7 +116,7 @@ def candidates(
     *,
     facts: JobFacts,
     cores: int | None,
-    verdict: Verdict | Diagnosis | None,
+    verdict: Verdict | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,
@@ -152,7 +152,7 @@ def candidates(
 
 def unasked(
     *,
-    verdict: Verdict | Diagnosis | None,
+    verdict: Verdict | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
     unproven: bool = False,

@@ -16,7 +16,6 @@ import numpy as np
 from autobrrr.agent.remedies.registry import RefusalCode
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import (
-    Diagnosis,
     NoClaim,
     Reverted,
     Trial,
@@ -71,7 +70,7 @@ UNSTAMPED = (
 def tune(
     bench: JobUnderTest,
     *,
-    verdict: Verdict | Diagnosis | None = None,
+    verdict: Verdict | None = None,
     settings: TuneSettings | None = None,
     on_progress: OnProgress = lambda _: None,
     on_trial: OnTrial = lambda _: None,

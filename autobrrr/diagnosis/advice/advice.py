@@ -21,7 +21,7 @@ from autobrrr.diagnosis.advice.predicted_gains import HIGHEST, predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, ExactnessClass, Reach, Verdict
 
 CHANGES: Final = "changes-training"
 MAY_COST: Final = ("edit.deterministic", "edit.cudnn_benchmark", "edit.requires_grad")  # none knows how much
@@ -78,7 +78,7 @@ def _edit(name: str, cls: ExactnessClass, why: str, gain: float | None) -> Advic
     return Advice(remedy=name, why=why, expected=expected, reach="edit", class_=cls)
 
 
-def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:
+def treated_regimes(verdict: Verdict) -> frozenset[str]:
     """The regimes that a remedy has to treat: the named one, and those that weigh in the limit."""
     parts = msgspec.structs.asdict(verdict.shares).items()
     weighing = {

@@ -120,7 +120,7 @@ class ViewReader:
         t_ns = int((at_s - self._attached_s) * 1e9)
         if isinstance(found, ActivityLine):
             self.view = heard(self.view, found, t_ns)
-        elif isinstance(found, Verdict):
+        elif type(found) is Verdict:  # a snapshot is one too
             self.view = said(self.view, verdict_line(found), t_ns)
         elif isinstance(found, StepHistory):
             known = self.view.details or Details(history=found)
