@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,7 @@ from autobrrr.attach.ptrace import x86_64
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
-from autobrrr.machine import kernel_text, own_place, process_maps, procfs
+from autobrrr.machine import own_place, process_maps, procfs
 from autobrrr.records import DoctorCheck
 from autobrrr.told_to_end import deaf_child, stopped_in_order
 
@@ -33,16 +34,7 @@ Told = tuple[Literal["ok", "warn", "fail"], str, str]  # how it stands, in detai
 # Also where nobody is left to end it.
 _BUSY = "import time\nprint(flush=True)\nend_s = time.monotonic() + 60\nwhile time.monotonic() < end_s: pass"
 # After one of these has objected the later checks would look at nothing.
-_DECISIVE = {
-    "proc",
-    "process",
-    "alive",
-    "owner",
-    "seccomp",
-    "permission",
-    "architecture",
-    "python",
-}
+_DECISIVE = {"process", "alive", "owner", "seccomp", "permission", "architecture", "python"}
 _ANSWER_S = 5.0
 _DCGM = ("nv-hostengine", "dcgm-exporter")
 
@@ -66,7 +58,7 @@ def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[Do
         "folder": _bundle_place,
     }
     checks += [_told(name, partial(look, case)) for name, look in ways.items()]
-    if preloaded_agent.listening(pid, case.proc) is not None:
+    if preloaded_agent.listening(pid, case.proc):
         checks.append(_told("preload", lambda: ("ok", "its agent came with it", "")))
         return checks, EXIT_DONE
     return checks, code or (EXIT_CANNOT_ATTACH if checks[-1].status == "fail" else EXIT_DONE)
@@ -97,12 +89,13 @@ def _told(name: str, look: Callable[[], Told]) -> DoctorCheck:
 
 
 def _bundle_place(case: triage.TriageCase) -> Told:
-    with TargetFolder(case.pid, proc=case.proc) as place:
+    with closing(TargetFolder(case.pid, proc=case.proc)) as place:
         return "ok", f"the agent can be placed in {os.path.dirname(place.path)}", ""
 
 
 def _name(pid: int, proc: Path) -> str:
-    return (kernel_text.text(proc / str(pid) / "stat", 64) or "").partition("(")[2].partition(")")[0]
+    seen = procfs.stat(pid, proc)
+    return "" if seen is None else seen.comm.raw
 
 
 def _profiler(case: triage.TriageCase) -> Told:

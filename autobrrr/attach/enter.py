@@ -6,6 +6,7 @@ job. The private folder is gone when this returns, however it returns.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -72,9 +73,8 @@ def enter(
     """
     began_ns = clock()
     case = triage.TriageCase(pid=pid)
-    preloaded = preloaded_agent.listening(pid)
-    link = preloaded.connect() if preloaded is not None else None
-    if preloaded is not None and link is not None:
+    link = preloaded_agent.connect(pid)
+    if link is not None:
         return _join(pid, link, clock() - began_ns)
     target = triage.require(case)
     for sees in (pid, os.getpid()):
@@ -82,7 +82,7 @@ def enter(
     for runtime in paths.runtime_dirs():
         preloaded_agent.sweep(runtime)
     token = secrets.token_hex(8)
-    with TargetFolder(pid) as place:
+    with contextlib.closing(TargetFolder(pid)) as place:
         boot = {
             "token": token,
             "link": place.socket_path,

@@ -14,7 +14,6 @@ import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from autobrrr import folders
 from autobrrr.errors import CannotAttach, TargetGone
@@ -26,7 +25,7 @@ MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
 
 
 class TargetFolder:
-    """One private folder, open. Use as a context: it is removed at the end.
+    """One private folder, open; to be closed, which takes it away.
 
     While it is open its lock is held: one without a holder was left by an attach that was killed.
 
@@ -88,20 +87,12 @@ class TargetFolder:
         """The socket as the target sees it."""
         return f"{self.path}/{SOCKET}"
 
-    def remove(self) -> None:
+    def close(self) -> None:
         """Take away all of it."""
         self.door.close()
         shutil.rmtree(f"/proc/self/fd/{self._parent}/{self._name}", ignore_errors=True)
         os.close(self._fd)
         os.close(self._parent)
-
-    def __enter__(self) -> TargetFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.remove()
 
 
 def _made(folder: Path) -> tuple[int, socket.socket]:

@@ -35,46 +35,6 @@ _SOCKET = re.compile(r"agent-(\d{1,10})-(\d{1,20})\.sock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """A preloaded agent that waits for a sidecar, or where one would wait."""
-
-    pid: int
-    start_ticks: int
-    proc: Path
-    runtime: Path | None  # looked at instead of our own runtime folders
-
-    def is_there(self) -> bool:
-        """Whether its socket is."""
-        return any(map(_is_socket, self._sockets()))
-
-    def connect(self, sleep: Callable[[float], object] = time.sleep) -> socket.socket | None:
-        """Connect; None where nobody listens: the agent has ended and its socket was left.
-
-        An agent that is just coming up is given a moment.
-        """
-        for _ in range(CONNECT_TRIES):
-            for each in self._sockets():
-                with contextlib.suppress(OSError):
-                    return folders.connect(each)
-            sleep(CONNECT_PAUSE_S)
-        return None
-
-    def _sockets(self) -> Iterator[Path]:
-        """Where it may listen: our runtime folders, and the one that the process was told of."""
-        name = socket_name(self.pid, self.start_ticks)
-        for folder in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
-            if paths.objection_to(folder) is None:
-                yield folder / name
-        for boot in _started_with(self.pid, self.proc):
-            with contextlib.suppress(OSError):  # a text of the job's own
-                fd = folders.open_in(self.pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, self.proc)
-                try:
-                    yield Path(f"/proc/self/fd/{fd}", name)
-                finally:
-                    os.close(fd)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """What a command needs in order to start with an agent.
 
@@ -164,13 +124,50 @@ def socket_name(pid: int, start_ticks: int) -> str:
     return f"agent-{pid}-{start_ticks}.sock"
 
 
-def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -> Listening | None:
-    """The preloaded agent of a process; None where it has none."""
+def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -> bool:
+    """Whether an agent came with a process, and has a socket.
+
+    Args:
+        runtime: Looked at instead of our own runtime folders.
+    """
+    return any(map(_is_socket, _sockets(pid, proc, runtime)))
+
+
+def connect(
+    pid: int,
+    proc: Path = procfs.PROC,
+    runtime: Path | None = None,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> socket.socket | None:
+    """Connect to it. None where there is none, or nobody listens: it has ended and its socket was left.
+
+    An agent that is just coming up is given a moment.
+    """
+    for _ in range(CONNECT_TRIES if listening(pid, proc, runtime) else 0):
+        for each in _sockets(pid, proc, runtime):
+            with contextlib.suppress(OSError):
+                return folders.connect(each)
+        sleep(CONNECT_PAUSE_S)
+    return None
+
+
+def _sockets(pid: int, proc: Path, runtime: Path | None) -> Iterator[Path]:
+    """Where it may listen: our runtime folders, and the one that the process was told of."""
     ticks = procfs.start_ticks(pid, proc)
     if ticks is None:
-        return None
-    found = Listening(pid=pid, start_ticks=ticks, proc=proc, runtime=runtime)
-    return found if found.is_there() else None
+        return
+    name = socket_name(pid, ticks)
+    for folder in [runtime] if runtime is not None else paths.runtime_dirs():
+        if paths.objection_to(folder) is None:
+            yield folder / name
+    for boot in _started_with(pid, proc):
+        with contextlib.suppress(OSError):  # a text of the job's own
+            fd = folders.open_in(pid, os.path.dirname(boot), os.O_PATH | os.O_DIRECTORY, proc)
+            try:
+                yield Path(f"/proc/self/fd/{fd}", name)
+            finally:
+                os.close(fd)
 
 
 def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:

@@ -93,7 +93,7 @@ def test_attach_joins_the_agent_that_came_with_the_process(
     version: str, script: Path, tmp_path: Path
 ) -> None:
     with preloaded(tmp_path, str(script), python=interpreters()[version]) as (started, _):
-        eventually(lambda: preloaded_agent.listening(started.pid) is not None)
+        eventually(lambda: preloaded_agent.listening(started.pid))
         for _ in range(2):
             link = enter(started.pid)
             assert (link.attach.method, link.attach.pause_ns) == ("preload", 0)

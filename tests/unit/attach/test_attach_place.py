@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def enter(proc: Path, **options: object) -> TargetFolder:
-    return TargetFolder(42, proc=proc, **options)  # type: ignore[arg-type]
+def enter(proc: Path) -> closing[TargetFolder]:
+    return closing(TargetFolder(42, proc=proc))
 
 
 def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> None:

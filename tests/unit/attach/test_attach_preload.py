@@ -98,15 +98,16 @@ def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> Non
     proc, runtime = FakeProc(tmp_path / "proc"), tmp_path / ("long" * 30)
     proc.add(42, start_ticks=777)
     runtime.mkdir(mode=0o700)
-    assert preloaded_agent.listening(42, proc.root, runtime) is None
+    assert not preloaded_agent.listening(42, proc.root, runtime)
     fd = os.open(runtime, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(f"/proc/self/fd/{fd}/agent-42-777.sock")
         door.listen(1)
-        found = preloaded_agent.listening(42, proc.root, runtime)
-        link = found.connect()
+        assert preloaded_agent.listening(42, proc.root, runtime)
+        link = preloaded_agent.connect(42, proc.root, runtime)
+        assert link is not None
         link.close()
-    assert found.connect(sleep=lambda seconds: None) is None
+    assert preloaded_agent.connect(42, proc.root, runtime, sleep=lambda seconds: None) is None
     os.close(fd)
     proc.add(42, start_ticks=778)
-    assert preloaded_agent.listening(42, proc.root, runtime) is None
+    assert not preloaded_agent.listening(42, proc.root, runtime)
