@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from autobrrr.attach import job_roles, triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.machine import procfs
-from autobrrr.readable import Foreign, readable
+from autobrrr.readable import readable
 from autobrrr.records.machine_records import JobLine
 
 SHOWN_CHARACTERS = 1024  # of a script or an objection
@@ -51,7 +51,8 @@ def find(
         try:
             found = _process(pid, look)
         except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
-            found = _odd(pid, error)
+            why = f"{type(error).__name__}: {readable(str(error), SHOWN_CHARACTERS)}"
+            found = JobLine(pid=pid, why=f"it can't be looked at: {why}")
         if found is not None:
             listed.append(found)
     return sorted(listed, key=lambda line: line.pid)
@@ -66,12 +67,12 @@ def _process(pid: int, look: job_roles.Look) -> JobLine | None:
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
     words = procfs.cmdline(pid, proc)
     seen, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
+    script = procfs.script(words)
     return JobLine(
         pid=pid,
-        script=_script(words),
+        script=None if script is None else readable(script, SHOWN_CHARACTERS),
         rank=job_roles.rank_of(pid, proc),
         torch=None if torch.version is None else readable(torch.version),
-        attached=False,
         attachable=refusal is None,
         why=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
         job=job_roles.job_of(pid, proc),
@@ -90,24 +91,6 @@ def _user(uid: int) -> str:
         return readable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
-
-
-def _script(words: Sequence[Foreign]) -> str | None:
-    script = procfs.script(words)
-    return None if script is None else readable(script, SHOWN_CHARACTERS)
-
-
-def _odd(pid: int, error: Exception) -> JobLine:
-    """The row of a process that can't be looked at."""
-    return JobLine(
-        pid=pid,
-        script=None,
-        rank=None,
-        torch=None,
-        attached=False,
-        attachable=False,
-        why=f"it can't be looked at: {type(error).__name__}: {readable(str(error), SHOWN_CHARACTERS)}",
-    )
 
 
 def _is_no_job(pid: int, look: job_roles.Look) -> bool:

@@ -20,12 +20,12 @@ class JobLine(Record, frozen=True, kw_only=True):
     """One line of `ls`."""
 
     pid: int
-    script: str | None
-    rank: int | None
-    torch: str | None
-    attached: bool
-    attachable: bool
-    why: str | None
+    script: str | None = None
+    rank: int | None = None
+    torch: str | None = None
+    attached: bool = False
+    attachable: bool = False
+    why: str | None = None
     job: str | None = None  # the same for all ranks of one job
     slowest: bool | None = None  # the other ranks wait for it; None: not measured
     user: str | None = None

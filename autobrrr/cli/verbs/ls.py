@@ -156,7 +156,6 @@ def _of_user(pids: Sequence[int]) -> list[JobLine]:
         )
         found = msgspec.convert(json.loads(done.stdout)["jobs"], list[JobLine])
     except (OSError, subprocess.SubprocessError, ValueError, KeyError):
-        rest = dict.fromkeys(("script", "rank", "torch"), None) | {"attached": False, "attachable": False}
         why = "it can't be looked at: its user's files don't answer"
-        return [msgspec.convert({"pid": pid, "why": why, **rest}, JobLine) for pid in pids]
+        return [JobLine(pid=pid, why=why) for pid in pids]
     return [line for line in found if line.pid in pids]
