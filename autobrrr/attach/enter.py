@@ -24,7 +24,7 @@ from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.job_python import job_python
 from autobrrr.attach.preload import preloaded_agent
-from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, InjectionWay, deadline_after, inject
+from autobrrr.attach.ptrace.injector import FAILED, TAKEN, InjectionWay, inject
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.errors import CannotAttach
 from autobrrr.folders import peer_uid
@@ -92,7 +92,6 @@ def enter(
             "socket_folder": socket_folder,
             "plan": None,
             "outcome": None,
-            "deadline": deadline_after(pid, DEADLINE_S),
         }
         shipped = dict(code_bundle.files(entries))
         beside = job_python(pid) if target.python != sys.version_info[:2] else None
@@ -104,7 +103,7 @@ def enter(
         pauses_ns: list[int] = []
 
         def ask(way: InjectionWay) -> None:
-            """Load the agent. A call that fires too late does nothing."""
+            """Load the agent. A call that fires when the folder is gone does nothing."""
             stub = code_bundle.stub(place.path)
             taken = inject(pid, stub, folder=place.path, way=way, program=target.program)
             pauses_ns.append(taken.pause_ns)

@@ -100,7 +100,6 @@ def prepare(
         "readonly": False,
         "plan": plan,
         "outcome": None,
-        "deadline": 1e18,
     }
     if audit is not None:
         boot |= {"audited": str(audit.file), "audit_offset": audit.offset}

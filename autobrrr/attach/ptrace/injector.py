@@ -7,18 +7,14 @@ made by a separate process (`tracer`), which signals sent to the caller don't re
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
 from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
 from autobrrr.attach.ptrace import kept_tracer
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.machine.same_program import Program
 
-DEADLINE_S = 35.0
 TAKEN, FAILED = "taken", "failed"  # links in the private folder
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
 
@@ -43,27 +39,26 @@ except:
 # on the training thread, a wait start an event loop.
 _INNER = """import _thread, posix, time
 try:
- if time.monotonic() < {deadline}:
-{taken}  try:
-   if type(_thread.get_ident) is type(time.sleep) is type(posix.getpid):
-    _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
-     "__name__": "autobrrr", "mapped": {mapped}}}))
-   else:
-    error = None
-    {replaced}
-  except Exception as error:
-   {started}
+{taken} try:
+  if type(_thread.get_ident) is type(time.sleep) is type(posix.getpid):
+   _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
+    "__name__": "autobrrr", "mapped": {mapped}}}))
+  else:
+   error = None
+   {replaced}
+ except Exception as error:
+  {started}
 except KeyboardInterrupt:
  _thread.interrupt_main()
 except BaseException:
  pass
 """
-_TAKEN = """  try:
-   posix.symlink('taken', {taken!r})
-  except (FileExistsError, FileNotFoundError):
-   raise
-  except OSError:
-   pass
+_TAKEN = """ try:
+  posix.symlink('taken', {taken!r})
+ except (FileExistsError, FileNotFoundError):
+  raise
+ except OSError:
+  pass
 """
 # First on the new thread: the job's signals are for the job's own threads. Last: nothing points into the page
 # any more that the call came in.
@@ -106,7 +101,6 @@ def inject(
     source: str,
     *,
     folder: str | None = None,
-    deadline_s: float = DEADLINE_S,
     way: InjectionWay = InjectionWay.PENDING_CALL,
     program: Program | None = None,
 ) -> Injection:
@@ -118,7 +112,6 @@ def inject(
         folder: Path in the target's view that must exist when the call fires; else it does nothing.
             The source runs once for each such folder, which is left with a link `TAKEN`, and with one
             called `FAILED` where the source raised: `complaint` reads it.
-        deadline_s: A call that fires later than this does nothing.
         way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
             target waits in the kernel, which gives its page back itself.
         program: What it must still run when it is stopped; what it runs now where None.
@@ -128,14 +121,14 @@ def inject(
         TargetGone: it ended.
     """
     mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
-    code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
+    code = compose(source, folder, mapped)
     with kept_tracer.of_job(pid, program) as tracer:
         answer, _ = tracer.ask({"way": way.value, "pid": pid, "code": code})
     return Injection(**kept_tracer.refused_or(answer))
 
 
-def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPPED) -> str:
-    """The string that the main thread runs: never raises, leaves no name, does nothing when late.
+def compose(source: str, folder: str | None, mapped: str = MAPPED) -> str:
+    """The string that the main thread runs: never raises, and leaves no name.
 
     Args:
         mapped: Address and size of what is given back at the end, as an expression.
@@ -148,7 +141,6 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
         return f"exec({text!r})"
 
     inner = _INNER.format(
-        deadline=repr(deadline),
         taken="" if folder is None else _TAKEN.format(taken=f"{folder}/{TAKEN}"),
         thread=_THREAD.format(source=source, failed=say(Part.LOADING)),
         replaced=say(Part.GREENLETS),
@@ -156,12 +148,3 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
         mapped=mapped,
     )
     return _OUTER.format(inner=inner)
-
-
-def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> float:
-    """A point on the target's monotonic clock; never, where that clock is of another namespace."""
-    try:
-        same = os.readlink(proc / str(pid) / "ns" / "time") == os.readlink(proc / "self" / "ns" / "time")
-    except OSError:
-        same = True
-    return time.monotonic() + seconds if same else 1e18

@@ -22,7 +22,7 @@ PID = 4242
 
 def fire(source: str, folder: Path) -> None:
     """Run what the main thread would run."""
-    code = compose(source, str(folder), time.monotonic() + 60)
+    code = compose(source, str(folder))
     exec(code.replace(PAGE_WORD.decode(), "0").replace(PAGE_BYTES_WORD.decode(), "0"), {})
 
 
