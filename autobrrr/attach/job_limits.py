@@ -1,16 +1,16 @@
 """What a process may still take of what the agent needs: descriptors, threads, addresses, memory.
 
-In goes a pid; out comes a `Shortage` where something is short. Nothing is stopped or changed.
+In goes a pid; out comes a `Finding` where something is short. Nothing is stopped or changed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from autobrrr.errors import AutobrrrError, CannotAttach
 from autobrrr.machine import control_groups, kernel_text, procfs
 from autobrrr.machine.control_groups import GROUPS
 from autobrrr.machine.kernel_text import number
@@ -28,14 +28,12 @@ _MIB = 1 << 20
 _MOST_BYTES = 1 << 16
 
 
-class Shortage(NamedTuple):
-    """Something of which a process may take too little more."""
+class Finding(NamedTuple):
+    """An objection against attaching."""
 
     detail: str
     fix: str
-
-
-Look = Callable[[int, Path, Path], Shortage | None]
+    error: type[AutobrrrError] = CannotAttach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
     return None
 
 
-def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
+def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None:
     """Whether fewer than `DESCRIPTORS` file descriptors are free."""
     most = limit(pid, "Max open files", proc)
     try:
@@ -72,19 +70,19 @@ def descriptors(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage 
     free = DESCRIPTORS if most is None else most.soft - sum(fd < most.soft for fd in taken)
     if most is None or free >= DESCRIPTORS:
         return None
-    return Shortage(
+    return Finding(
         f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
         f"of the {most.soft} that it may open; {DESCRIPTORS} must be free",
         most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
     )
 
 
-def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
+def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None:
     """Whether its control group allows fewer threads than the agent starts."""
     found = control_groups.spare_tasks(pid, proc, groups)
     if found is None or found[0] >= THREADS:
         return None
-    return Shortage(
+    return Finding(
         f"the control group of process {pid} has {found[0] or 'no'} "
         f"thread{'' if found[0] == 1 else 's'} left of the {found[1]} that it allows; "
         f"the agent needs {THREADS}",
@@ -92,7 +90,7 @@ def threads(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | No
     )
 
 
-def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
+def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None:
     """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code.
 
     It is counted from the peak: the next step may need that again.
@@ -104,18 +102,18 @@ def addresses(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | 
     spare = max(0, most.soft - 1024 * peak)
     if spare >= ADDRESS_BYTES:
         return None
-    return Shortage(
+    return Finding(
         f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
         most.raised(pid, "as", _round_up(1024 * peak + 2 * ADDRESS_BYTES, _MIB)),
     )
 
 
-def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Shortage | None:
+def memory(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> Finding | None:
     """Whether its control group would kill it for what the agent takes."""
     spare = control_groups.spare_memory_bytes(pid, proc, groups)
     if spare is None or spare >= MEMORY_BYTES:
         return None
-    return Shortage(
+    return Finding(
         f"the control group of process {pid} has {_mib(spare)} of memory left, and kills beyond; "
         f"attach takes 24 MiB, so {_mib(MEMORY_BYTES)} must be free",
         "raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autobrrr.attach import job_limits, job_roles
+from autobrrr.attach.job_limits import Finding
 from autobrrr.attach.ptrace import kept_tracer, mapped_python, x86_64
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine import control_groups, kernel_text, own_place, procfs, same_program
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.own_place import OwnPlace
@@ -27,14 +28,6 @@ from autobrrr.machine.same_program import Program
 MOST_NAMED = 64
 OLDEST, NEWEST = (3, 10), (3, 14)
 RUN_HINT = "start training with `autobrrr run -- ...`"
-
-
-class Finding(NamedTuple):
-    """An objection against attaching."""
-
-    detail: str
-    fix: str
-    error: type[AutobrrrError] = CannotAttach
 
 
 @dataclass(kw_only=True)
@@ -232,14 +225,6 @@ def _is_python(case: TriageCase) -> Finding | None:
     )
 
 
-def _short_of(look: job_limits.Look) -> Callable[[TriageCase], Finding | None]:
-    def examine(case: TriageCase) -> Finding | None:
-        short = look(case.pid, case.proc, case.groups)
-        return None if short is None else Finding(*short)
-
-    return examine
-
-
 def _is_known_version(case: TriageCase) -> Finding | None:
     python = case.python()
     version = None if python is None else python.version
@@ -312,8 +297,11 @@ def _launches(case: TriageCase, ranks: list[int]) -> Finding:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriageCheck:
+def _short_of(look: Callable[[int, Path, Path], Finding | None]) -> Callable[[TriageCase], Finding | None]:
+    return lambda case: look(case.pid, case.proc, case.groups)
+
+
+class TriageCheck(NamedTuple):
     """One row of the table: a name, what it means when all is well, and the check itself."""
 
     name: str
@@ -321,30 +309,27 @@ class TriageCheck:
     examine: Callable[[TriageCase], Finding | None]
 
 
-CHECKS = tuple(
-    TriageCheck(name=name, fine=fine, examine=examine)
-    for name, fine, examine in (
-        ("process", "it exists", _is_there),
-        ("alive", "it is not a zombie", _is_no_zombie),
-        ("running", "it is not stopped", _is_not_stopped),
-        ("frozen", "no control group freezes it", _is_not_frozen),
-        ("owner", "you may attach to it", _is_ours),
-        ("tracer", "nobody traces it", _is_not_traced),
-        ("seccomp", "no filter refuses ptrace to us", _is_not_filtered),
-        ("permission", "the kernel lets us trace it", _may_be_traced),
-        ("architecture", "attach works on it", _is_this_machine),
-        ("python", "it runs CPython with a C API", _is_python),
-        ("version", "its Python is 3.10 to 3.14", _is_known_version),
-        ("build", "its Python is not free-threaded", _has_the_lock),
-        ("shadow stack", "it has none", _has_no_shadow_stack),
-        ("worker", "it is not a DataLoader worker", _is_no_loader_worker),
-        ("launcher", "it trains by itself", _is_no_launcher),
-        ("torch", "PyTorch is loaded", _has_torch),
-        ("descriptors", "it may open more files", _short_of(job_limits.descriptors)),
-        ("threads", "it may start more threads", _short_of(job_limits.threads)),
-        ("addresses", "it may map more memory", _short_of(job_limits.addresses)),
-        ("memory", "its control group has room", _short_of(job_limits.memory)),
-    )
+CHECKS = (
+    TriageCheck("process", "it exists", _is_there),
+    TriageCheck("alive", "it is not a zombie", _is_no_zombie),
+    TriageCheck("running", "it is not stopped", _is_not_stopped),
+    TriageCheck("frozen", "no control group freezes it", _is_not_frozen),
+    TriageCheck("owner", "you may attach to it", _is_ours),
+    TriageCheck("tracer", "nobody traces it", _is_not_traced),
+    TriageCheck("seccomp", "no filter refuses ptrace to us", _is_not_filtered),
+    TriageCheck("permission", "the kernel lets us trace it", _may_be_traced),
+    TriageCheck("architecture", "attach works on it", _is_this_machine),
+    TriageCheck("python", "it runs CPython with a C API", _is_python),
+    TriageCheck("version", "its Python is 3.10 to 3.14", _is_known_version),
+    TriageCheck("build", "its Python is not free-threaded", _has_the_lock),
+    TriageCheck("shadow stack", "it has none", _has_no_shadow_stack),
+    TriageCheck("worker", "it is not a DataLoader worker", _is_no_loader_worker),
+    TriageCheck("launcher", "it trains by itself", _is_no_launcher),
+    TriageCheck("torch", "PyTorch is loaded", _has_torch),
+    TriageCheck("descriptors", "it may open more files", _short_of(job_limits.descriptors)),
+    TriageCheck("threads", "it may start more threads", _short_of(job_limits.threads)),
+    TriageCheck("addresses", "it may map more memory", _short_of(job_limits.addresses)),
+    TriageCheck("memory", "its control group has room", _short_of(job_limits.memory)),
 )
 
 
