@@ -83,6 +83,8 @@ class Activity:
 
 
 _HINTS = {
+    Doing.STOPPED: "kill -CONT it, then try again",
+    Doing.TRACED: "end the debugger, then try again",
     Doing.PROMPT: "answer the prompt (`continue` in pdb), then try again",
     Doing.STUCK: "try again when its storage answers",
 }
@@ -139,7 +141,7 @@ def for_agent(
         passed_s, came = now.t_s - began_s, taken()
         what, words = doing(looks[0], now), _COMING if came else describe(looks[0], now)
         if what in (Doing.STOPPED, Doing.TRACED):
-            raise _held(pid, what, proc)
+            raise CannotAttach(f"process {pid} {what.value}, while it was being attached", _HINTS[what])
         if (asleep := now.t_s - moved_s >= ASLEEP_S) or passed_s >= AT_MOST_S:
             more, hint = "", f"try again later, or watch from outside: autobrrr attach --outside {pid}"
             if asleep:
@@ -156,19 +158,6 @@ def for_agent(
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:
             said_s = now.t_s
             on_wait(f"waiting for process {pid}, {passed_s:.0f} s: {words}")
-
-
-def _held(pid: int, what: Doing, proc: Path) -> CannotAttach:
-    """It was stopped after the injection."""
-    if what is Doing.STOPPED:
-        return CannotAttach(
-            f"process {pid} was stopped (job control) while it was being attached",
-            f"kill -CONT {pid}, then try again",
-        )
-    tracer = number(procfs.status(pid, proc).get("TracerPid")) or 0
-    seen = procfs.stat(tracer, proc)
-    name = f"{seen.comm} (pid {tracer})" if seen is not None else "a debugger"
-    return CannotAttach(f"{name} took process {pid} while it was being attached", "end it, then try again")
 
 
 def _progress(earlier: Activity, now: Activity) -> bool:

@@ -179,7 +179,7 @@ def test_a_target_that_ends_meanwhile_is_gone(end: Words | None, tmp_path: Path)
 
 def test_a_job_that_is_stopped_meanwhile_is_told_so_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, lambda seconds: {"state": "T"} if seconds > 0.5 else burning(seconds))
-    with pytest.raises(CannotAttach, match=r"was stopped .job control. while") as caught:
+    with pytest.raises(CannotAttach, match=r"is stopped .job control.") as caught:
         world.wait()
-    assert caught.value.hint.startswith(f"kill -CONT {PID}")
+    assert "kill -CONT" in caught.value.hint
     assert world.now_s < 1
