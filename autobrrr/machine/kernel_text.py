@@ -8,27 +8,22 @@ injector's own process loads it.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
-_DIGITS = {10: re.compile(r"-?[0-9]{1,20}", re.ASCII), 16: re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)}
 _PIECE_BYTES = 1 << 16
 
 
 def number(text: str | bytes | None, base: int = 10) -> int | None:
-    """A whole number in plain digits; None where the text is none, or longer than any number of the kernel's.
+    """A whole number in ASCII; None where the text is none.
 
     Args:
         base: 10 or 16.
     """
-    if text is None:
-        return None
     try:
-        digits = (text.decode("ascii") if isinstance(text, bytes) else text).strip(" \t\n")
-    except UnicodeDecodeError:
+        return int(text, base) if text is not None and text.isascii() else None
+    except ValueError:
         return None
-    return int(digits, base) if _DIGITS[base].fullmatch(digits) else None
 
 
 def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
