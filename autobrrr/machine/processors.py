@@ -4,6 +4,7 @@ what a fault of a page costs on them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -89,11 +90,8 @@ def fault_cost_ns(clock_ns: Callable[[], int] = time.perf_counter_ns) -> float |
         except OSError:
             return None
         with memory:
-            if hasattr(mmap, "MADV_NOHUGEPAGE"):
-                try:
-                    memory.madvise(mmap.MADV_NOHUGEPAGE)
-                except OSError:
-                    pass  # a kernel without huge pages
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                memory.madvise(mmap.MADV_NOHUGEPAGE)
             first, second = (_touch_ns(memory, page, clock_ns) for _ in range(2))
         found.append((first - second) / PAGES)
     least = min(found)
