@@ -27,7 +27,6 @@ from autobrrr.records.agent_records import (
     WindowGaps,
     WindowOp,
 )
-from autobrrr.records.limit_words import EXACT, LIMIT_OF_REGIME, NAMES_NOBODY, limit_words
 from autobrrr.records.machine_records import DoctorCheck, JobLine
 from autobrrr.records.rank_records import LateCause, LateRank, NoneLate, RankLine, RanksCompared, RankTimes
 from autobrrr.records.record_base import (
@@ -57,6 +56,9 @@ from autobrrr.records.session_records import (
 )
 from autobrrr.records.tuning_records import NoClaim, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records.verdict_records import (
+    EXACT,
+    LIMIT_OF_REGIME,
+    NAMES_NOBODY,
     Advice,
     Evidence,
     LedgerRow,
@@ -65,6 +67,7 @@ from autobrrr.records.verdict_records import (
     Trend,
     Verdict,
     Where,
+    limit_words,
     limited_by,
     verdict_head,
     verdict_line,

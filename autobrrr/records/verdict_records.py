@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from autobrrr.quantities import duration, share, size
-from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime, TwoNumbers
 
+LIMIT_OF_REGIME: Final[Mapping[str, Limit]] = {
+    "overhead": "host",
+    "host": "host",
+    "input": "input",
+    "sync": "sync",
+    "communication": "communication",
+    "memory": "kernels",
+    "compute": "kernels",
+    "underfilled": "kernels",
+    "mixed": "mixed",
+    "unknown": "unknown",
+}
+EXACT: Final = ("garbage", "recompilation")  # limits that need no second signal, on a busy machine neither
+NAMES_NOBODY: Final = ("mixed", "unknown")
+MOST: Final = 0.5  # of a step
 WORTH_NAMING = 1.05
 UNSURE = 0.1  # two standard errors of a share, from which they are said beside it
 PHASE_WORDS = {
@@ -148,6 +163,24 @@ class Verdict(Record, frozen=True, kw_only=True):
     where: list[Where] = []  # lines of the user's own code, what they may change first
     ledger: list[LedgerRow] = []  # the whole step
     trends: list[Trend] = []  # what grows, or comes at a period
+
+
+def limit_name(limit: Limit, compute: float | None = None) -> str:
+    """ "limited by kernels": who, without how sure. Products that take half of a step are "computation"."""
+    if limit == "unknown":
+        return "limit: unknown"
+    if limit == "kernels" and (compute or 0.0) >= MOST:
+        return "limited by computation"
+    if limit == "garbage":
+        return "limited by garbage collection"
+    return "limited by several parts" if limit == "mixed" else f"limited by {limit}"
+
+
+def limit_words(limit: Limit, confidence: Confidence, compute: float | None = None) -> str:
+    """ "limited by kernels (high)": the head of every output."""
+    if limit == "unknown":
+        return limit_name(limit)
+    return f"{limit_name(limit, compute)} ({'mixed' if limit == 'mixed' else confidence})"
 
 
 def verdict_line(found: Verdict) -> str:

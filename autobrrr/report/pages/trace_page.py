@@ -12,7 +12,7 @@ import msgspec
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
 from autobrrr.records import limit_words
-from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
+from autobrrr.records.verdict_records import NAMES_NOBODY, limit_name
 from autobrrr.report import page_model as pm
 from autobrrr.report.pages.diagnosis_parts import evidence_table, parts
 from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
