@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from autobrrr.records.record_base import AttachMethod, Measured, Record
+from autobrrr.records.record_base import AttachMethod, MayAbstain, Record
 from autobrrr.records.verdict_records import Verdict
 
 
@@ -97,7 +97,7 @@ class OpWork(Record, frozen=True, kw_only=True):
     alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
 
 
-class TracedSteps(Measured, frozen=True, kw_only=True):
+class TracedSteps(MayAbstain, frozen=True, kw_only=True):
     """Real steps under torch's CPU profiler (event `traced`; `work` comes from a replay). CPU only.
 
     `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
@@ -119,7 +119,7 @@ class TracedSteps(Measured, frozen=True, kw_only=True):
     foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
 
 
-class CollectiveWaits(Measured, frozen=True, kw_only=True):
+class CollectiveWaits(MayAbstain, frozen=True, kw_only=True):
     """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`).
 
     Exposed are the collectives of DistributedDataParallel beyond the backward that hides them, by its own
@@ -166,7 +166,7 @@ class BatchMemory(Record, frozen=True, kw_only=True):
     largest_batch: int | None  # at most eight times B, or the largest size that was measured
 
 
-class ShadowProbe(Measured, frozen=True, kw_only=True):
+class ShadowProbe(MayAbstain, frozen=True, kw_only=True):
     """What a recorded step takes at other batch sizes, by its replay; with `sweep`, at many of them."""
 
     batch: int | None = None
@@ -232,7 +232,7 @@ class WindowGaps(Record, frozen=True, kw_only=True):
     idle_by_cause_ns: dict[str, int]
 
 
-class ProfilerWindow(Measured, frozen=True, kw_only=True):
+class ProfilerWindow(MayAbstain, frozen=True, kw_only=True):
     """A few steps under torch.profiler (event `window`), and what the trace shows.
 
     The profiler makes steps longer: shares are of the profiled step, `inflation` says how much.
@@ -266,7 +266,7 @@ class HostHold(Record, frozen=True, kw_only=True):
     beside_ns: list[int]  # the steps before and after it
 
 
-class HostSlack(Measured, frozen=True, kw_only=True):
+class HostSlack(MayAbstain, frozen=True, kw_only=True):
     """Whether a device waits where the host is held up (event `slack`)."""
 
     hold_ns: int | None = None  # as long as each hold was to be

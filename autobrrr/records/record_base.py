@@ -56,7 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records; unknown fields on decoding are ignored."""
 
 
-class Measured(Record, frozen=True, kw_only=True):
+class MayAbstain(Record, frozen=True, kw_only=True):
     """Base of what may not have been measured: all else is empty then, and `why` says why."""
 
     status: Literal["ok", "abstained"]

@@ -9,7 +9,7 @@ import msgspec
 from autobrrr.quantities import duration, share, size
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
-from autobrrr.records.record_base import SCHEMA, AttachMethod, Measured, Record, TwoNumbers
+from autobrrr.records.record_base import SCHEMA, AttachMethod, MayAbstain, Record, TwoNumbers
 from autobrrr.records.verdict_records import MemoryPart, Verdict
 
 MOST_PARTS, LEAST_PART = 4, 0.01  # of the memory, told in one line
@@ -85,7 +85,7 @@ class BatchPoint(Record, frozen=True, kw_only=True):
     step_ns: int
 
 
-class BatchProbe(Measured, frozen=True, kw_only=True):
+class BatchProbe(MayAbstain, frozen=True, kw_only=True):
     """Step time as a function of the batch: t(B) = fixed + per_sample * B."""
 
     batch: int | None = None
@@ -105,7 +105,7 @@ class SizePoint(Record, frozen=True, kw_only=True):
     step_ns: int
 
 
-class SizeSweep(Measured, frozen=True, kw_only=True):
+class SizeSweep(MayAbstain, frozen=True, kw_only=True):
     """Step time against a size of the data (`diagnose --sweep`)."""
 
     along: Literal["batch", "length", "width"]

@@ -91,7 +91,7 @@ def prepare(
     token = secrets.token_hex(8)
     folder = runtime / f"run-{token}"
     lock = folders.make_held(folder)
-    boot = {
+    boot: dict[str, object] = {
         "token": token,
         "link": None,
         "listen": None,
