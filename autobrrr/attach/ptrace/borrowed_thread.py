@@ -22,7 +22,7 @@ from typing import Protocol
 from autobrrr.attach import load_failure
 from autobrrr.attach.ptrace import deadly_calls, mapped_python, ptrace_calls
 from autobrrr.attach.ptrace import x86_64 as cpu
-from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs, same_program
 from autobrrr.machine.same_program import Program
 
@@ -36,13 +36,11 @@ MACHINERY = (
 )
 READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 CALL_S = 1.0  # it takes microseconds, once the thread has a CPU; called back half-way it may keep a lock
-STOP_S = 1.0
+STOP_S = 6.0  # it needs a CPU to come to the stop
 BACK_S = 120.0  # another thread may keep a system call waiting (it maps much); let go in it the job ends
-STARVED_S = 5.0  # and for a thread that is ready to run: it needs a CPU to come to the stop
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
 MOST_RETRY_PAUSES = 50  # between two tries; one more after each
-ENDS_WITHIN_S = 5.0
 _PERMISSION = {errno.EPERM, errno.EACCES}
 
 
@@ -74,10 +72,6 @@ class InjectedCall:
 
 class NotInTime(Exception):
     """A system call of the borrowed thread took too long; another try may find a better moment."""
-
-
-class InterpreterDown(Exception):
-    """The interpreter's own function failed: its state is taken down already, or not there yet."""
 
 
 def aim(pid: int, proc: Path = Path("/proc"), program: Program | None = None) -> InjectionSite:
@@ -209,8 +203,6 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
                 ) from None
             except NotInTime:
                 state.why = "a system call of its thread took too long each time"
-            except InterpreterDown:
-                raise _down(target.pid, proc) from None
             except OSError as error:
                 if error.errno not in _PERMISSION:
                     raise CannotAttach(f"process {target.pid} could not be borrowed: {error}") from None
@@ -232,35 +224,23 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
     return state
 
 
-def _down(pid: int, proc: Path) -> AutobrrrError:
-    """A process that takes its interpreter down is about to end: give it the time."""
-    end = time.monotonic() + ENDS_WITHIN_S
-    while time.monotonic() < end:
-        seen = procfs.stat(pid, proc)
-        if seen is None or seen.state in "ZX":
-            return TargetGone(f"process {pid} ended while it was being attached")
-        time.sleep(BUSY_PAUSE_S)
-    return CannotAttach(
-        f"the Python of process {pid} takes no call: it is shutting down, or not up yet",
-        "attach while it trains; autobrrr ls lists the training jobs",
-    )
-
-
 def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
     thread = ptrace_calls.Tracee(tid, cpu.registers_bytes())
     began_ns, delay_ns = time.monotonic_ns(), procfs.run_delay_ns(way.target.pid, tid)
     thread.interrupt()
     try:
-        came = thread.wait_interrupted(STOP_S) or (
-            _is_ready(way.target.pid, tid) and thread.wait_interrupted(STARVED_S)
-        )
+        came = thread.wait_interrupted(STOP_S)
     except ptrace_calls.JobStopped:
         thread.detach()  # the kernel puts the job's stop back
         raise
     if not came:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
-        raise _did_not_stop(way.target.pid, tid)
+        raise CannotAttach(
+            f"thread {tid} of process {way.target.pid} did not stop within {STOP_S:.0f} s: it waits in the "
+            "kernel (disk or network storage), or gets no CPU",
+            "try again when the job trains",
+        )
     try:
         # On its way to the stop others may have its CPU for a tenth of a second: that is no pause of ours.
         delayed_ns = (procfs.run_delay_ns(way.target.pid, tid) or 0) - (delay_ns or 0)
@@ -294,20 +274,6 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         for number in thread.held_back:
             signal.pidfd_send_signal(os.pidfd_open(way.target.pid), number)
     state.tid = tid
-
-
-def _is_ready(pid: int, tid: int) -> bool:
-    seen = procfs.stat(pid, tid=tid)
-    return seen is not None and seen.state == "R"
-
-
-def _did_not_stop(pid: int, tid: int) -> CannotAttach:
-    thread = f"thread {tid} of process {pid}"
-    if _is_ready(pid, tid):
-        return CannotAttach(
-            f"{thread} got no CPU for {STOP_S + STARVED_S:.0f} s", "try again when the machine is less busy"
-        )
-    return CannotAttach(f"{thread} stayed in the kernel for {STOP_S:.0f} s", "try again when the job trains")
 
 
 def _restore(

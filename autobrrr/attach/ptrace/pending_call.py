@@ -13,6 +13,7 @@ from pathlib import Path
 from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls
 from autobrrr.attach.ptrace import x86_64 as cpu
 from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
+from autobrrr.errors import CannotAttach
 from autobrrr.machine import procfs
 
 # Replaced in the code by the address and size of its memory; 18 letters, as "0x" and 16 digits.
@@ -76,7 +77,10 @@ class PendingCall:
             return
         after = thread.registers()
         if cpu.instruction(after) != state.page:
-            raise borrowed_thread.InterpreterDown
+            raise CannotAttach(
+                f"the Python of process {self.target.pid} takes no call: it is shutting down, or not up yet",
+                "attach while it trains; autobrrr ls lists the training jobs",
+            )
         state.done = cpu.result(after) == 0
         if not state.done:
             state.why = "its queue of pending calls was full"

@@ -152,7 +152,7 @@ def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path
     answer = tmp_path / "answer"
     with child("held", source=source) as target:
         assert target.process.stdout.readline() == "holds\n"
-        inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=InjectionWay.NEW_THREAD)
+        inject(target.pid, leaves(answer), way=InjectionWay.NEW_THREAD)
         assert not answer.exists()
         eventually(answer.exists)
         assert target.process.stdout.readline() == "woken\n"
