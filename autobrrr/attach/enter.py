@@ -183,7 +183,9 @@ def hello_from(link: socket.socket) -> tuple[int, JobFacts]:
     try:
         if peer_uid(link) not in (os.geteuid(), 0):
             raise framing.BadFrame(f"uid {peer_uid(link)} answers there")
-        hello = fields(framing.decode(_first_frame(link, fds)), spoken)
+        link.settimeout(HELLO_TIMEOUT_S)
+        begun, fds, _, _ = socket.recv_fds(link, 4, 1)
+        hello = fields(framing.receive(link, begun), spoken)
         if hello.get("event") != "hello" or len(fds) != 1:
             raise framing.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
         facts = _bounded(msgspec.convert(hello.get("facts"), JobFacts))
@@ -195,29 +197,8 @@ def hello_from(link: socket.socket) -> tuple[int, JobFacts]:
             raise framing.BadFrame(f"facts: {error}") from None
         raise
     link.settimeout(None)
+    os.set_inheritable(fds[0], False)
     return fds[0], facts
-
-
-def _first_frame(link: socket.socket, fds: list[int]) -> bytes:
-    """The body of a frame and the descriptors that come with it; nothing behind it is read."""
-    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
-    data, wanted = b"", 4
-    while len(data) < wanted:
-        link.settimeout(max(end_s - time.monotonic(), 1e-6))
-        part, came, _, _ = socket.recv_fds(link, wanted - len(data), 2)
-        for fd in came:
-            os.set_inheritable(fd, False)
-        fds += came
-        data += part
-        if not part:
-            raise framing.BadFrame(f"stream ended after {len(data)} bytes") if data else framing.Closed
-        if len(fds) > 1:
-            raise framing.BadFrame(f"{len(fds)} descriptors")
-        if len(data) == 4:
-            wanted += int.from_bytes(data, "big")
-            if wanted > 4 + framing.MAX_FRAME_BYTES:
-                raise framing.BadFrame(f"frame of {wanted - 4} bytes")
-    return data[4:]
 
 
 def _bounded(facts: JobFacts) -> JobFacts:

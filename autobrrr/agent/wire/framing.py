@@ -66,22 +66,25 @@ def send(link: socket.socket, message: dict[str, object]) -> None:
     link.sendall(encode(message), UNHEARD)
 
 
-def receive(link: socket.socket) -> dict[str, object]:
+def receive(link: socket.socket, begun: bytes = b"") -> dict[str, object]:
     """Block until one frame is there.
+
+    Args:
+        begun: What has been read of its first four bytes.
 
     Raises:
         Closed: end of stream between two frames.
         BadFrame: cut, oversized, no object, other version.
         OSError: the socket failed, or its timeout passed.
     """
-    (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size, at_boundary=True))
+    (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size, begun, at_boundary=True))
     if length > MAX_FRAME_BYTES:
         raise BadFrame(f"frame of {length} bytes; at most {MAX_FRAME_BYTES}")
     return decode(_exactly(link, length, at_boundary=False))
 
 
-def _exactly(link: socket.socket, count: int, *, at_boundary: bool) -> bytes:
-    parts = bytearray()
+def _exactly(link: socket.socket, count: int, begun: bytes = b"", *, at_boundary: bool) -> bytes:
+    parts = bytearray(begun)
     while len(parts) < count:
         part = link.recv(count - len(parts))
         if not part:
