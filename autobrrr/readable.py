@@ -17,10 +17,6 @@ MOST_DEPTH = 64
 MOST_INTEGER = 1 << 63
 Clean = Callable[[str], str]
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
-# They take no room on a screen, and yet Python calls them printable.
-_UNSEEN = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\U00016fe4\U0001d159"
-) | {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ def readable(text: Foreign | str, most: int = MOST_CHARACTERS) -> str:
     """
     whole = text.raw if isinstance(text, Foreign) else text
     shown = whole[:most]
-    if not shown.isprintable() or not (shown.isascii() or _UNSEEN.isdisjoint(shown)):
+    if not shown.isprintable():
         shown = "".join(map(_shown, shown))
     if len(whole) > most or len(shown) > most:
         return shown[: max(0, most - 1)] + "…"
@@ -91,7 +87,7 @@ def fields(message: Mapping[str, object], clean: Clean = readable) -> dict[str, 
 
 
 def _shown(character: str) -> str:
-    if character.isprintable() and character not in _UNSEEN:
+    if character.isprintable():
         return character
     if character in _SHORT:
         return _SHORT[character]
