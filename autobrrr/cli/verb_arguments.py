@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from autobrrr.cli.narration import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
@@ -44,8 +46,28 @@ def share_of_work(text: str) -> float:
     return float(found.group(1)) / 100
 
 
-def words_of(flag: str, command: str) -> list[str]:
-    """The words of a command that is given in quotes.
+# What a flag takes, by the word that stands for it in the help.
+TYPES: dict[str, Callable[[str], object]] = {"D": duration_s, "P%": share_of_work, "N": int}
+TYPES |= dict.fromkeys(("FILE", "DIR"), Path)
+
+
+def flag(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup, words: str, help: str, **more: Any
+) -> None:
+    """Add a flag: `--name` is a switch, `--name WORD` takes a value of the type that the word stands for.
+
+    The name of a duration in the program ends in `_s`.
+    """
+    name, _, word = words.partition(" ")
+    if not word:
+        parser.add_argument(name, action="store_true", help=help, **more)
+        return
+    dest = name[2:].replace("-", "_") + ("_s" if word == "D" else "")
+    parser.add_argument(name, help=help, **{"dest": dest, "metavar": word, "type": TYPES.get(word), **more})
+
+
+def words_of(name: str, command: str) -> list[str]:
+    """The words of a command that the flag of this name gives in quotes.
 
     Raises:
         UsageError: a quote is open.
@@ -53,7 +75,7 @@ def words_of(flag: str, command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"{flag}: not a command: {error}") from None
+        raise UsageError(f"{name}: not a command: {error}") from None
 
 
 @contextmanager
@@ -79,12 +101,8 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         help="the training process (default: the only job)",
     )
     probe = parser.add_mutually_exclusive_group()
-    probe.add_argument(
-        "--probe",
-        action="store_true",
-        help="run the batch probe, also in a session that was started without it",
-    )
-    probe.add_argument("--no-probe", action="store_true", help="do not run the batch probe")
+    flag(probe, "--probe", "run the batch probe, also in a session that was started without it")
+    flag(probe, "--no-probe", "do not run the batch probe")
 
 
 def process_number(text: str) -> int:

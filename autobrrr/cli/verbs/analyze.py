@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import check_places, deliver
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
@@ -27,14 +27,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="a torch.profiler trace (.json or .json.gz), a folder of traces, or - for standard input",
     )
-    parser.add_argument("--diff", metavar="TRACE", help="compare with this trace, taken later")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--html", metavar="FILE", help="write a report page: one file, no network")
-    parser.add_argument(
-        "--perfetto",
-        metavar="FILE",
-        help="write the trace with a lane that explains each gap, for ui.perfetto.dev",
-    )
+    flag(parser, "--diff TRACE", "compare with this trace, taken later")
+    flag(parser, "--json", "print one JSON object")
+    flag(parser, "--html FILE", "write a report page: one file, no network")
+    lane = "write the trace with a lane that explains each gap, for ui.perfetto.dev"
+    flag(parser, "--perfetto FILE", lane)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.perfetto:
         from autobrrr.report import perfetto_export
 
-        perfetto_export.write(Path(args.perfetto), sources[0], gaps)
+        perfetto_export.write(args.perfetto, sources[0], gaps)
         narrate(f"wrote {args.perfetto}: open it at ui.perfetto.dev")
     deliver(args, analysis, trace_page(analysis, {}), trace_page(analysis, views))
     if not args.html and not args.json:

@@ -18,7 +18,7 @@ from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
-from autobrrr.cli.verb_arguments import add_target, duration_s, one_pid, session_options
+from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
 from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, together
 from autobrrr.client.each_rank import RanksOutcome, entered
 from autobrrr.client.session_client import Client, left_behind, open_session
@@ -38,35 +38,19 @@ WEB_PORT = 8000
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument(
-        "--for", dest="for_s", type=duration_s, metavar="D", help="watch for this long, then leave"
-    )
-    parser.add_argument(
-        "--readonly",
-        action="store_true",
-        help="change nothing in the job: no traced steps, no batch probe, no remedies",
-    )
-    parser.add_argument(
-        "--outside", action="store_true", help="put no code into the job: show only what the machine shows"
-    )
-    parser.add_argument("--recipe", metavar="FILE", help="apply the live remedies of a recipe")
-    parser.add_argument("--foreground", action="store_true", help="end the session with this command")
-    parser.add_argument(
-        "--metrics",
-        metavar="PORT",
-        help="serve figures to Prometheus while the session lasts: on 127.0.0.1, or HOST:PORT",
-    )
+    flag(parser, "--for D", "watch for this long, then leave")
+    untouched = "change nothing in the job: no traced steps, no batch probe, no remedies"
+    flag(parser, "--readonly", untouched)
+    flag(parser, "--outside", "put no code into the job: show only what the machine shows")
+    flag(parser, "--recipe FILE", "apply the live remedies of a recipe")
+    flag(parser, "--foreground", "end the session with this command")
+    served = "serve figures to Prometheus while the session lasts: on 127.0.0.1, or HOST:PORT"
+    flag(parser, "--metrics PORT", served)
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--plain", action="store_true", help="print live lines, also on a terminal")
-    shown.add_argument("--json", action="store_true", help="print one JSON object per snapshot")
-    shown.add_argument(
-        "--web",
-        nargs="?",
-        type=int,
-        const=WEB_PORT,
-        metavar="PORT",
-        help=f"show the screen in a browser, on localhost only (default port {WEB_PORT})",
-    )
+    flag(shown, "--plain", "print live lines, also on a terminal")
+    flag(shown, "--json", "print one JSON object per snapshot")
+    in_browser = f"show the screen in a browser, on localhost only (default port {WEB_PORT})"
+    flag(shown, "--web PORT", in_browser, nargs="?", type=int, const=WEB_PORT)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)
-    for flag, given in (("--metrics takes", args.metrics), ("--recipe applies remedies to", args.recipe)):
+    for asked, given in (("--metrics takes", args.metrics), ("--recipe applies remedies to", args.recipe)):
         if launched and given:
             raise UsageError(
-                f"{flag} one process, and a launcher has several",
+                f"{asked} one process, and a launcher has several",
                 f"attach to one of them, for example {launched[0]}",
             )
     if on_screen:

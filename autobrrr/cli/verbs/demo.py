@@ -17,6 +17,7 @@ from pathlib import Path
 
 from autobrrr import own_modules, paths
 from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import AutobrrrError, NotInstalled
 from autobrrr.told_to_end import deaf_child, stopped_in_order
 
@@ -26,12 +27,9 @@ SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tune-for", default="40s", metavar="D", help="time for the live tuning (default 40s)"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=2000, metavar="N", help="steps of each run (default 2000)"
-    )
+    for_tuning = "time for the live tuning (default 40s)"
+    flag(parser, "--tune-for D", for_tuning, dest="tune_for", type=str, default="40s")
+    flag(parser, "--steps N", "steps of each run (default 2000)", default=2000)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import columns, show
-from autobrrr.cli.verb_arguments import add_target, duration_s, one_pid, session_options, wanted_probing
+from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options, wanted_probing
 from autobrrr.client.all_ranks import together
 from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
@@ -26,24 +26,16 @@ from autobrrr.sidecar.process.session_options import Sweep
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument(
-        "--for",
-        dest="for_s",
-        type=duration_s,
-        metavar="D",
-        help="longest time (default: 9s of measuring or 30 steps, whichever is later, at most 20s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
+    longest = "longest time (default: 9s of measuring or 30 steps, whichever is later, at most 20s)"
+    flag(parser, "--for D", longest)
+    flag(parser, "--json", "print one JSON object")
+    flag(
+        parser,
         "--window",
-        action="store_true",
-        help="profile a few steps too; training stalls for a moment; before CUDA 12.6 launches stay slower",
+        "profile a few steps too; training stalls for a moment; before CUDA 12.6 launches stay slower",
     )
-    parser.add_argument(
-        "--sweep",
-        choices=get_args(Sweep),
-        help="replay a step at other sizes of its data too",
-    )
+    replayed = "replay a step at other sizes of its data too"
+    parser.add_argument("--sweep", choices=get_args(Sweep), help=replayed)
 
 
 def run(args: argparse.Namespace) -> int:

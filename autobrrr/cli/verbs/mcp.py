@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
 
 ABOUT = (
@@ -23,11 +24,8 @@ ABOUT = (
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow",
-        action="store_true",
-        help="offer also what enters jobs or starts commands: diagnose, what_to_try, tune, detach, prove",
-    )
+    more = "offer also what enters jobs or starts commands: diagnose, what_to_try, tune, detach, prove"
+    flag(parser, "--allow", more)
 
 
 def run(args: argparse.Namespace) -> int:

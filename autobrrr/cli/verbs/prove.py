@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import check_places, deliver, write_file
-from autobrrr.cli.verb_arguments import duration_s, last_words_said, words_of
+from autobrrr.cli.verb_arguments import flag, last_words_said, words_of
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
@@ -38,42 +38,22 @@ SETTLE_S = 8.0  # turns of neighbours are compared: on a busy machine step times
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--before", metavar="CMD", help="the command as it was, in quotes")
-    parser.add_argument("--after", metavar="CMD", help="the command that is said to be faster, in quotes")
-    parser.add_argument("--recipe", type=Path, metavar="FILE", help="after: -- CMD with this recipe")
-    parser.add_argument(
-        "--git", metavar="BASE..HEAD", help="before and after: -- CMD in two revisions of this repository"
-    )
-    parser.add_argument(
-        "--env",
-        type=Path,
-        action="append",
-        metavar="FILE",
-        help="twice: -- CMD with the packages of each of two requirements files",
-    )
-    parser.add_argument(
-        "--gate", metavar="slower:N%", help="accept what is slower by no more (default: it must be faster)"
-    )
-    parser.add_argument(
-        "--for",
-        dest="for_s",
-        type=duration_s,
-        metavar="D",
-        default=DEFAULT_S,
-        help="time budget (default 2m); two fresh starts are made however long they take",
-    )
-    parser.add_argument(
-        "--allow",
-        metavar="CLASS",
-        help="widest difference of results: bitwise, rounding (default), stream, changes-training",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.add_argument("--markdown", metavar="FILE", help="write a comment for a pull request")
-    parser.add_argument("--junit", metavar="FILE", help="write a JUnit report for CI")
-    parser.add_argument("--html", metavar="FILE", help="write a report page")
-    parser.add_argument(
-        "--allow-writes", action="store_true", help="run without the sandbox: the script may write anywhere"
-    )
+    flag(parser, "--before CMD", "the command as it was, in quotes")
+    flag(parser, "--after CMD", "the command that is said to be faster, in quotes")
+    flag(parser, "--recipe FILE", "after: -- CMD with this recipe")
+    flag(parser, "--git BASE..HEAD", "before and after: -- CMD in two revisions of this repository")
+    packages = "twice: -- CMD with the packages of each of two requirements files"
+    flag(parser, "--env FILE", packages, action="append")
+    flag(parser, "--gate slower:N%", "accept what is slower by no more (default: it must be faster)")
+    budget = "time budget (default 2m); two fresh starts are made however long they take"
+    flag(parser, "--for D", budget, default=DEFAULT_S)
+    classes = "widest difference of results: bitwise, rounding (default), stream, changes-training"
+    flag(parser, "--allow CLASS", classes)
+    flag(parser, "--json", "print one JSON object at the end")
+    flag(parser, "--markdown FILE", "write a comment for a pull request")
+    flag(parser, "--junit FILE", "write a JUnit report for CI")
+    flag(parser, "--html FILE", "write a report page")
+    flag(parser, "--allow-writes", "run without the sandbox: the script may write anywhere")
     parser.add_argument(
         "command", nargs="*", metavar="-- CMD", help="the command, with --recipe, --git or --env"
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
 from autobrrr.report.page_text import page_text
@@ -26,11 +26,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="a session log, its name, a pid (its latest session), last, or demo (default: list sessions)",
     )
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare two sessions: A before, B after")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page: the steps over time, each trial, own cost"
-    )
-    parser.add_argument("--tui", action="store_true", help="open it in the terminal UI")
+    flag(parser, "--json", "print one JSON object")
+    flag(parser, "--html FILE", "write a page: the steps over time, each trial, own cost")
+    flag(parser, "--tui", "open it in the terminal UI")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import re
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.cli.printed import check_places, deliver
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.quantities import share
 
@@ -19,16 +20,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", metavar="D", help="cpu, cuda or cuda:1 (default: the GPU if there is one)"
     )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="CPU threads of the second measurement; the first uses one (default: all cores)",
+    flag(
+        parser,
+        "--threads N",
+        "CPU threads of the second measurement; the first uses one (default: all cores)",
     )
-    parser.add_argument("--flame", action="store_true", help="show where the time of one tiny addition goes")
-    parser.add_argument("--again", action="store_true", help="measure again, even if results are cached")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots: one file, no network")
+    flag(parser, "--flame", "show where the time of one tiny addition goes")
+    flag(parser, "--again", "measure again, even if results are cached")
+    flag(parser, "--json", "print one JSON object")
+    flag(parser, "--html FILE", "write a page with plots: one file, no network")
 
 
 def run(args: argparse.Namespace) -> int:

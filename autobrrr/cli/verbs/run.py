@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from autobrrr import paths
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, EXIT_USAGE, UsageError
 from autobrrr.readable import Foreign
 
@@ -39,11 +40,9 @@ _LOOK_S = 0.2
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--recipe", type=Path, metavar="FILE", help="the recipe to apply")
-    parser.add_argument(
-        "--strict", action="store_true", help="end with an error if a remedy can't be applied"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    flag(parser, "--recipe FILE", "the recipe to apply")
+    flag(parser, "--strict", "end with an error if a remedy can't be applied")
+    flag(parser, "--json", "print one JSON object at the end")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command to start")
 
 

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from functools import partial
 
 from autobrrr.cli.terminal_screen import SHIPPED, live_source, past_session, wants_screen
+from autobrrr.cli.verb_arguments import flag
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--readonly", action="store_true", help="attach without changing anything in the jobs"
-    )
-    parser.add_argument("--demo", action="store_true", help="play a recorded session")
+    flag(parser, "--readonly", "attach without changing anything in the jobs")
+    flag(parser, "--demo", "play a recorded session")
 
 
 def run(args: argparse.Namespace) -> int:

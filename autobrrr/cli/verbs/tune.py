@@ -26,7 +26,7 @@ from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
-from autobrrr.cli.verb_arguments import duration_s, last_words_said, share_of_work, words_of
+from autobrrr.cli.verb_arguments import flag, last_words_said, words_of
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.each_rank import entered, ready_to_tune
 from autobrrr.client.session_client import Client, open_session
@@ -55,40 +55,24 @@ NETWORK = (
     "trials keep network access: what the script sends, each start sends (--no-network: nothing);"
     " trackers and the Hugging Face hub are off"
 )
-NOT_HERE = {"horizon_s": "--horizon", "max_loss": "--max-loss", "only": "--only"}
+OF_A_JOB = {"horizon_s": "--horizon", "max_loss": "--max-loss", "only": "--only"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", nargs="*", metavar="PID", help="the training process; or -- CMD…: the script to start"
     )
-    parser.add_argument(
-        "--for", dest="for_s", type=duration_s, metavar="D", help="time budget (default 1m; for a script 10m)"
+    flag(parser, "--for D", "time budget (default 1m; for a script 10m)")
+    flag(parser, "--horizon D", "time over which a gain must pay for its trial (default 30m)")
+    flag(parser, "--max-loss P%", "most work that the job may lose in any five minutes (default 2%%)")
+    classes = (
+        "widest exactness class to try: bitwise, rounding (default), stream, changes-training;"
+        " unproven: also what no GPU has run yet"
     )
-    parser.add_argument(
-        "--horizon",
-        dest="horizon_s",
-        type=duration_s,
-        metavar="D",
-        help="time over which a gain must pay for its trial (default 30m)",
-    )
-    parser.add_argument(
-        "--max-loss",
-        type=share_of_work,
-        metavar="P%",
-        help="most work that the job may lose in any five minutes (default 2%%)",
-    )
-    parser.add_argument(
-        "--allow",
-        metavar="CLASS",
-        help="widest exactness class to try: bitwise, rounding (default), stream, changes-training;"
-        " unproven: also what no GPU has run yet",
-    )
-    parser.add_argument("--only", metavar="R,…", help="try only these remedies")
-    parser.add_argument(
-        "--recipe", type=Path, metavar="FILE", help="write the kept remedies and their evidence"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    flag(parser, "--allow CLASS", classes)
+    flag(parser, "--only R,…", "try only these remedies")
+    flag(parser, "--recipe FILE", "write the kept remedies and their evidence")
+    flag(parser, "--json", "print one JSON object at the end")
     _add_script_arguments(parser)
 
 
@@ -177,9 +161,9 @@ def _is_script(args: argparse.Namespace) -> bool:
         return True
     given = next((name for name in args.of_a_script if getattr(args, name)), None)
     if given is not None:
-        flag = f"--{given.replace('_', '-')}"
-        why = f"{flag} is for a script that is started, and no command is given"
-        hint = f"autobrrr tune {flag} … -- python train.py"
+        written = f"--{given.replace('_', '-')}"
+        why = f"{written} is for a script that is started, and no command is given"
+        hint = f"autobrrr tune {written} … -- python train.py"
         raise UsageError(why, "autobrrr report PID --html FILE" if given == "html" and words else hint)
     return False
 
@@ -223,42 +207,27 @@ def _with_recipe(tuning: Tuning, found: Recipe | None, file: Path | None, hint: 
 def _add_script_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that only a script takes."""
     group = parser.add_argument_group("only with -- CMD… (a script that is started repeatedly)")
-    group.add_argument(
-        "--param",
-        action="append",
-        metavar="SPEC",
-        help="what to vary: --batch-size=int:8..512:log, env:OMP_NUM_THREADS=choice:1,2, or a remedy;"
-        " a range is tried at up to 16 values (default: autobrrr proposes a space)",
+    varied = (
+        "what to vary: --batch-size=int:8..512:log, env:OMP_NUM_THREADS=choice:1,2, or a remedy;"
+        " a range is tried at up to 16 values (default: autobrrr proposes a space)"
     )
-    group.add_argument(
-        "--trials",
-        type=int,
-        metavar="N",
-        help="maximum number of trials (default: every point of up to 24, else a quarter, at most 40)",
-    )
+    flag(group, "--param SPEC", varied, action="append")
+    most = "maximum number of trials (default: every point of up to 24, else a quarter, at most 40)"
+    flag(group, "--trials N", most)
     group.add_argument("-y", "--yes", action="store_true", help="accept the proposed space")
-    group.add_argument(
-        "--allow-writes", action="store_true", help="run trials without the sandbox: they may write anywhere"
-    )
-    group.add_argument(
-        "--no-network", action="store_true", help="trials reach nothing but a loopback of their own"
-    )
-    group.add_argument(
-        "--keep-output", type=Path, metavar="DIR", help="save the files that the winner's last trial wrote"
-    )
-    group.add_argument("--launcher", metavar="WORDS", help="put before the command: torchrun …")
-    group.add_argument("--html", type=Path, metavar="FILE", help="write a report page too")
+    flag(group, "--allow-writes", "run trials without the sandbox: they may write anywhere")
+    flag(group, "--no-network", "trials reach nothing but a loopback of their own")
+    flag(group, "--keep-output DIR", "save the files that the winner's last trial wrote")
+    flag(group, "--launcher WORDS", "put before the command: torchrun …")
+    flag(group, "--html FILE", "write a report page too")
     # argparse takes a word that begins with a dash for a value only where it looks like a negative number.
     parser._negative_number_matcher = SPEC
-    group.add_argument(
-        "--storage",
-        metavar="URL",
-        help="share the study with other machines that run the same command:"
-        " postgresql://USER@HOST/DATABASE or sqlite:///FILE",
+    shared = (
+        "share the study with other machines that run the same command:"
+        " postgresql://USER@HOST/DATABASE or sqlite:///FILE"
     )
-    group.add_argument(
-        "--study", metavar="NAME", help="name of the study in --storage (default: made from the command)"
-    )
+    flag(group, "--storage URL", shared)
+    flag(group, "--study NAME", "name of the study in --storage (default: made from the command)")
     parser.set_defaults(of_a_script=[action.dest for action in group._group_actions])
     parser.add_argument("command", nargs="*", help=argparse.SUPPRESS)
 
@@ -381,9 +350,9 @@ def _tell(args: argparse.Namespace, command: list[str], tuning: Tuning, found: R
 
 def _refuse(args: argparse.Namespace) -> None:
     """What does not go together, before minutes are spent."""
-    for name, flag in NOT_HERE.items():
+    for name, written in OF_A_JOB.items():
         if getattr(args, name) is not None:
-            raise UsageError(f"{flag} works only with a PID, not with -- CMD")
+            raise UsageError(f"{written} works only with a PID, not with -- CMD")
     if args.study is not None and args.storage is None:
         raise UsageError("--study needs --storage")
     if args.no_network and args.allow_writes:
