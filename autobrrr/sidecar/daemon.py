@@ -30,7 +30,7 @@ from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.step_replayer import StepReplayer
-from autobrrr.sidecar.published import Published, Publisher, published
+from autobrrr.sidecar.published import Figure, Publisher, published
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.collected import Calibrations
 from autobrrr.sidecar.session.ring_reader import RingReader
@@ -216,7 +216,7 @@ def serve(
             raise AutobrrrError("interrupted while attaching; nothing was changed")
         wait(text)
 
-    def figures() -> Published:
+    def figures() -> list[Figure]:
         return published(session.snapshot(), tuning.tuned)
 
     told = Publisher(options, lambda text: calls(partial(session.note, text)))

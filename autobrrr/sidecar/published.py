@@ -8,14 +8,10 @@ library.
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -31,79 +27,65 @@ if TYPE_CHECKING:
 
 
 MOST_LABEL = 200
-Label = tuple[str, str]
+Labels = dict[str, str]
 Unit = Literal["seconds", "ratio", "total", ""]
 
 
 class Figure(NamedTuple):
-    """One figure: `name` and `unit` make its name elsewhere, `labels` tell it from its like."""
+    """One figure: `name` and `unit` make its name elsewhere, `labels` say of which job it is, and of what."""
 
     name: str
     unit: Unit
-    labels: tuple[Label, ...]
+    labels: Labels
     value: float
     help: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """Everything at one moment."""
-
-    figures: tuple[Figure, ...]
-    job: tuple[Label, ...]  # of all figures: whose they are
-
-
-def published(found: Diagnosis, tuned: Tuning | None) -> Published:
+def published(found: Diagnosis, tuned: Tuning | None) -> list[Figure]:
     """What is told of a session now."""
     script = "" if found.job is None else readable(found.job.script, MOST_LABEL)
     rank = "" if found.job is None or found.job.rank is None else str(found.job.rank)
-    figures = [
-        Figure(name, unit, labels, value / 1e9 if unit == "seconds" else value, help_)
+    job = {"pid": str(found.pid), "script": script, "rank": rank}
+    return [
+        Figure(name, unit, job | labels, value / 1e9 if unit == "seconds" else value, help_)
         for name, unit, labels, value, help_ in _figures(found, tuned)
         if value is not None
     ]
-    return Published(
-        figures=tuple(figures), job=(("pid", str(found.pid)), ("script", script), ("rank", rank))
-    )
 
 
-def _figures(
-    found: Diagnosis, tuned: Tuning | None
-) -> Iterator[tuple[str, Unit, tuple[Label, ...], float | None, str]]:
+def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[tuple[str, Unit, Labels, float | None, str]]:
     """Name, unit, labels, value and what it is; times in ns."""
     median_ns, batch = found.step_ns.median, found.batch_probe.batch
     rate = batch * 1e9 / median_ns if median_ns and batch else None
-    yield "step", "seconds", (), median_ns, "median step"
-    yield "step_p99", "seconds", (), found.step_ns.p99, "99th percentile of steps"
-    yield "steps", "total", (), found.steps, "steps since attach"
-    yield "samples_per_second", "", (), rate, "samples that a second trains"
+    yield "step", "seconds", {}, median_ns, "median step"
+    yield "step_p99", "seconds", {}, found.step_ns.p99, "99th percentile of steps"
+    yield "steps", "total", {}, found.steps, "steps since attach"
+    yield "samples_per_second", "", {}, rate, "samples that a second trains"
     for part, share in msgspec.structs.asdict(found.shares).items():
-        yield "share", "ratio", (("part", part),), share, "part of the step"
+        yield "share", "ratio", {"part": part}, share, "part of the step"
     for phase, ns in msgspec.structs.asdict(found.phases_ns).items():
-        yield "phase", "seconds", (("phase", phase),), ns, "mean time in a phase of the step"
+        yield "phase", "seconds", {"phase": phase}, ns, "mean time in a phase of the step"
     for regime in get_args(Regime):
-        yield "regime", "", (("regime", regime),), regime == found.regime, "1: the regime"
+        yield "regime", "", {"regime": regime}, regime == found.regime, "1: the regime"
     for limit in get_args(Limit):
-        yield "limit", "", (("limit", limit),), limit == found.limit, "1: who limits"
+        yield "limit", "", {"limit": limit}, limit == found.limit, "1: who limits"
     sure = found.confidence == "high" or found.limit_confidence == "high"
-    yield "confident", "", (), sure, "1: limit or regime is sure"
+    yield "confident", "", {}, sure, "1: limit or regime is sure"
     # Else what has gained is no longer on.
     if tuned is not None and tuned.interval is not None and set(tuned.kept) <= set(found.active):
         low, high = tuned.interval
         for bound, gain in (("estimate", tuned.speedup), ("low", low), ("high", high)):
-            yield "gain", "ratio", (("bound", bound),), gain, "proven speed-up"
+            yield "gain", "ratio", {"bound": bound}, gain, "proven speed-up"
     delay = None if found.host is None else found.host.run_delay_share
-    yield "remedies_on", "", (), len(found.active), "remedies that are on"
-    yield "own_cost", "ratio", (), found.cost.share, "what autobrrr itself costs in each step"
-    yield "own_pauses", "seconds", (), found.cost.one_off_ns, "all pauses that measuring caused"
-    yield "cpu_wait", "ratio", (), delay, "time that the training thread waits for a CPU"
+    yield "remedies_on", "", {}, len(found.active), "remedies that are on"
+    yield "own_cost", "ratio", {}, found.cost.share, "what autobrrr itself costs in each step"
+    yield "own_pauses", "seconds", {}, found.cost.one_off_ns, "all pauses that measuring caused"
+    yield "cpu_wait", "ratio", {}, delay, "time that the training thread waits for a CPU"
 
 
 HERE = "127.0.0.1"
 PATIENCE_S = 5.0
-MOST_AT_ONCE = 64
 PREFIX = "autobrrr"
-Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -116,32 +98,6 @@ def address_of(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
         raise UsageError(f"--metrics {text} is not a port", "write --metrics 9464, or HOST:9464")
     return host.strip("[]") or HERE, int(port)
-
-
-def is_of_this_machine(host: str) -> bool:
-    """Whether a request's `Host` is this machine by an address or name of its own.
-
-    A page in a browser here may have any other name point here, and so read what is for this machine alone.
-    """
-    name = urlsplit(f"//{host}").hostname or ""
-    return name == "localhost" or _is_loopback(name)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
-def _for_this_machine(app: Application) -> Application:
-    def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        if is_of_this_machine(environ.get("HTTP_HOST", "")):
-            return app(environ, start)
-        start("421 Misdirected Request", [("Content-Type", "text/plain")])
-        return [b"these figures are for this machine: ask for them by 127.0.0.1 or localhost\n"]
-
-    return answer
 
 
 class PrometheusListener:
@@ -159,41 +115,26 @@ class PrometheusListener:
         host, port = address_of(where)
         if importlib.util.find_spec("prometheus_client") is None:
             raise NotInstalled("prometheus-client", "attach --metrics", "metrics")
-        from prometheus_client import CollectorRegistry, make_wsgi_app, start_wsgi_server
+        from prometheus_client import CollectorRegistry, start_http_server
 
-        self._latest: Published | None = None
+        self._latest: list[Figure] = []
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
-            self._server, self._thread = start_wsgi_server(port, host, registry)
+            self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None
-        self._host, self._port = self._server.server_address[:2]
-        # Of each read: who connects and says nothing does not stay, and is no fault.
+        # Of each read: who connects and says nothing does not stay.
         self._server.RequestHandlerClass.timeout = PATIENCE_S  # type: ignore[attr-defined]
-        room, answer = threading.Semaphore(MOST_AT_ONCE), self._server.process_request_thread  # type: ignore[attr-defined]
-
-        def answered(*asked: Any) -> None:
-            try:
-                answer(*asked)
-            finally:
-                room.release()
-
-        # A connection more would take a file that the session needs.
-        self._server.verify_request = lambda *asked: room.acquire(blocking=False)  # type: ignore[method-assign]
-        self._server.process_request_thread = answered  # type: ignore[attr-defined]
-        self._server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-        if _is_loopback(str(self._host)):
-            self._server.set_app(_for_this_machine(make_wsgi_app(registry)))
 
     @property
     def url(self) -> str:
         """Where the figures are."""
-        host = str(self._host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/metrics"
+        host, port = map(str, self._server.server_address[:2])
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
-    def take(self, told: Published) -> None:
+    def take(self, told: list[Figure]) -> None:
         """From here on these are shown."""
         self._latest = told
 
@@ -207,21 +148,18 @@ class PrometheusListener:
         """What `prometheus_client` asks for at each request."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        told = self._latest
         families: dict[str, Metric] = {}
-        for figure in () if told is None else told.figures:
+        for figure in self._latest:
             counts = figure.unit == "total"
-            labels = dict((*told.job, *figure.labels)) if told else {}
             name = f"{PREFIX}_{figure.name}" + (f"_{figure.unit}" if figure.unit and not counts else "")
             if name not in families:
                 family = CounterMetricFamily if counts else GaugeMetricFamily
-                families[name] = family(name, figure.help, labels=list(labels))
-            families[name].add_metric(list(labels.values()), figure.value)  # type: ignore[attr-defined]
+                families[name] = family(name, figure.help, labels=list(figure.labels))
+            families[name].add_metric(list(figure.labels.values()), figure.value)  # type: ignore[attr-defined]
         yield from families.values()
 
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-SDK, EXPORTER = "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"
 CLOSE_MS = 3000
 
 
@@ -232,19 +170,14 @@ def is_asked_for(env: Mapping[str, str]) -> bool:
     return any(env.get(name) for name in ENDPOINTS) or env.get("OTEL_METRICS_EXPORTER") == "otlp"
 
 
-def is_installed() -> bool:
-    """Whether the SDK and its exporter over HTTP are there."""
-    try:
-        return all(importlib.util.find_spec(name) is not None for name in (SDK, EXPORTER))
-    except ModuleNotFoundError:
-        return False
-
-
 class TelemetryExport:
     """Sends what was taken last, every minute or as often as `OTEL_METRIC_EXPORT_INTERVAL` says.
 
     Args:
         exporter: Takes the figures; by OTLP over HTTP unless given.
+
+    Raises:
+        ImportError: the SDK, or its exporter over HTTP, is not there.
     """
 
     def __init__(self, exporter: MetricExporter | None = None) -> None:
@@ -255,23 +188,22 @@ class TelemetryExport:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
             exporter = OTLPMetricExporter()
-        self._latest: Published | None = None
+        self._latest: list[Figure] = []
         self._known: set[str] = set()
         self._provider = MeterProvider([PeriodicExportingMetricReader(exporter)], shutdown_on_exit=False)
         self._meter = self._provider.get_meter("autobrrr")
 
-    def take(self, told: Published) -> None:
+    def take(self, told: list[Figure]) -> None:
         """From here on these are sent."""
         self._latest = told
-        for figure in told.figures:
+        for figure in told:
             if figure.name not in self._known:
                 self._known.add(figure.name)
                 counts = figure.unit == "total"
-                create = (
-                    self._meter.create_observable_counter if counts else self._meter.create_observable_gauge
-                )
-                unit = {"seconds": "s", "ratio": "1"}.get(figure.unit, "1")
-                create(f"autobrrr.{figure.name}", [self._of(figure.name)], unit=unit, description=figure.help)
+                meter = self._meter
+                create = meter.create_observable_counter if counts else meter.create_observable_gauge
+                unit, name = "s" if figure.unit == "seconds" else "1", f"{PREFIX}.{figure.name}"
+                create(name, [self._of(figure.name)], unit=unit, description=figure.help)
 
     def close(self) -> None:
         """Send the last figures, for so long as that may take."""
@@ -282,14 +214,8 @@ class TelemetryExport:
         def observed(options: CallbackOptions) -> Iterable[Observation]:
             from opentelemetry.metrics import Observation
 
-            told = self._latest
-            if told is None:
-                return []
-            return [
-                Observation(float(each.value), dict((*told.job, *each.labels)))
-                for each in told.figures
-                if each.name == name
-            ]
+            mine = [each for each in self._latest if each.name == name]
+            return [Observation(float(each.value), each.labels) for each in mine]
 
         return observed
 
@@ -319,24 +245,26 @@ class Publisher:
         if options.metrics is not None:
             listener = PrometheusListener(options.metrics)
             self.url, self._outlets = listener.url, [listener]
-        if is_asked_for(env) and not is_installed():
-            say("OTEL_… asks for metrics, but opentelemetry-sdk and its OTLP exporter are not installed here")
-        elif is_asked_for(env):
-            self._outlets.append(TelemetryExport())
+        if is_asked_for(env):
+            try:
+                self._outlets.append(TelemetryExport())
+            except ImportError:
+                missing = "opentelemetry-sdk and its OTLP exporter are not installed here"
+                say(f"OTEL_… asks for metrics, but {missing}")
 
-    def look(self, now_ns: int, made: Callable[[], Published]) -> None:
+    def look(self, now_ns: int, made: Callable[[], list[Figure]]) -> None:
         """Leave new figures where it is time."""
         if self._outlets and now_ns >= self._due_ns:
             self._due_ns = now_ns + EVERY_NS
             self._leave(made())
 
-    def close(self, made: Callable[[], Published] | None = None) -> None:
+    def close(self, made: Callable[[], list[Figure]] | None = None) -> None:
         """The session is over: nobody can fetch figures any more; the last ones go out, if that is quick."""
         if self._outlets and made is not None:
             self._leave(made())
         for outlet in self._outlets:
             outlet.close()
 
-    def _leave(self, told: Published) -> None:
+    def _leave(self, told: list[Figure]) -> None:
         for outlet in self._outlets:
             outlet.take(told)
