@@ -16,6 +16,7 @@ from autobrrr.cli.printed import write_file
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template
+from autobrrr.recipe.recipe_writer import line, tables
 from autobrrr.report.text.next_step import started_with
 
 
@@ -84,8 +85,8 @@ def _validate(names: list[str]) -> None:
             continue
         count = len(found.remedies)
         print(readable(f"{name}: valid, {count} {'remedy' if count == 1 else 'remedies'}"))
-        for line in recipe.misfits(found, recipe.here()):
-            print(readable(f"{name}: on this machine: {line}"))
+        for misfit in recipe.misfits(found, recipe.here()):
+            print(readable(f"{name}: on this machine: {misfit}"))
     for each in invalid[:-1]:
         print(shown(each), file=sys.stderr)
     if invalid:
@@ -95,26 +96,13 @@ def _validate(names: list[str]) -> None:
 def _diff(old: recipe.Recipe, new: recipe.Recipe) -> None:
     """`-` only in the first, `+` only in the second; nothing where they do the same."""
     before, after = _does(old), _does(new)
-    for key in [*before, *(key for key in after if key not in before)]:
-        if before.get(key) == after.get(key):
-            continue
-        if key in before:
-            print(readable(f"- {key} = {before[key]}"))
-        if key in after:
-            print(readable(f"+ {key} = {after[key]}"))
+    for table, key in sorted({*before, *after}):
+        for mark, does in (("-", before), ("+", after)):
+            if (table, key) in does and before.get((table, key)) != after.get((table, key)):
+                print(readable(f"{mark} {table}.{line(key, does[table, key])}"))
 
 
-def _does(found: recipe.Recipe) -> dict[str, str]:
-    """What a recipe does and when, one line each; not what was measured."""
-    lines = {f"match.{key}": getattr(found.match, key) for key in ("script", "device", "torch")}
-    flat = {key: json.dumps(value) for key, value in lines.items() if value is not None}
-    for chosen in sorted(found.remedies, key=lambda chosen: chosen.name):
-        options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in sorted(chosen.options.items()))
-        flat[f'remedies."{chosen.name}"'] = f"{{ {options} }}" if options else "true"
-    for flag, value in sorted(found.args.items()):
-        flat[f'args."{flag}"'] = json.dumps(value)
-    for name, text in sorted(found.env.items()):
-        flat[f"env.{name}"] = json.dumps(text)
-    if found.numerics is not None:
-        flat["numerics.class"] = json.dumps(found.numerics)
-    return flat
+def _does(found: recipe.Recipe) -> dict[tuple[str, str], object]:
+    """What a recipe does and when, by table and key; not what was measured."""
+    said = tables(found)
+    return {(name, key): each for name in said if name != "evidence" for key, each in said[name].items()}

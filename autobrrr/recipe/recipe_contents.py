@@ -11,12 +11,15 @@ import msgspec
 from autobrrr.records import ExactnessClass
 
 SCHEMA = 1
-FIGURES = ("baseline_ns", "best_ns", "host_peak_bytes", "device_peak_bytes")  # of `Measured`
 Value = str | int | float | bool
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A table of a recipe's file."""
+
+
+class Match(FileTable, frozen=True, kw_only=True):
     """When a recipe applies; what is None is not asked for."""
 
     script: str | None = None
@@ -37,23 +40,23 @@ class Chosen:
     line: int | None = field(default=None, compare=False)
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Measured(FileTable, frozen=True, kw_only=True):
     """What was measured, on what. Times are in nanoseconds a step.
 
     `at_least`: on a running job. What acts from the first step on may be faster; no fresh start was measured.
     """
 
     speedup: Positive | None = None
-    at_least: bool = False
     interval: tuple[float, float] | None = None
     baseline_ns: Positive | None = None
     best_ns: Positive | None = None
     host_peak_bytes: Positive | None = None
     device_peak_bytes: Positive | None = None
     measured_on: str | None = None
+    at_least: bool = False
 
 
-class Numerics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Numerics(FileTable, frozen=True, kw_only=True):
     """What it does to the numbers."""
 
     class_: ExactnessClass | None = msgspec.field(default=None, name="class")

@@ -18,7 +18,16 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.errors import UsageError
 from autobrrr.folders import open_plain
 from autobrrr.readable import nearest, readable
-from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Numerics, Recipe, Value
+from autobrrr.recipe.recipe_contents import (
+    SCHEMA,
+    Chosen,
+    FileTable,
+    Match,
+    Measured,
+    Numerics,
+    Recipe,
+    Value,
+)
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.records import ExactnessClass
@@ -108,7 +117,7 @@ def key_line(text: str, path: Keys) -> int:
     return at + 1
 
 
-class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class _File(FileTable, frozen=True, kw_only=True):
     """A recipe as it is written; the tables with keys of any name are looked at key by key."""
 
     schema: int
@@ -220,22 +229,21 @@ class _Reader:
     def args(self, table: Table) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for flag, value in table.items():
-            odd = any(letter.isspace() or letter == "\0" for letter in flag)
-            if not flag.startswith("-") or not flag.strip("-") or odd:
-                self.fail(
-                    ("args", flag), f'{_shown(flag)} is not a flag; write it as the script does: "--workers"'
-                )
-            if not isinstance(value, str | int | float | bool):
-                self.fail(("args", flag), f"{flag} must be text, a number or true, not {_shown(value)}")
-            if isinstance(value, float) and not math.isfinite(value):
-                self.fail(
-                    ("args", flag), f"{flag} is not a finite number; in quotes it is passed on unchanged"
-                )
-            if isinstance(value, str) and "\0" in value:
-                self.fail(("args", flag), f"{flag} holds a NUL character")
-            if isinstance(value, int) and abs(value) >= MOST_NUMBER:
-                self.fail(("args", flag), f"{flag} is {_shown(value)}; in quotes it is passed on unchanged")
-            found[flag] = value
+            problem = None
+            if not flag.startswith("-") or not flag.strip("-") or re.search(r"[\s\0]", flag):
+                problem = f'{_shown(flag)} is not a flag; write it as the script does: "--workers"'
+            elif not isinstance(value, str | int | float | bool):
+                problem = f"{flag} must be text, a number or true, not {_shown(value)}"
+            elif isinstance(value, str) and "\0" in value:
+                problem = f"{flag} holds a NUL character"
+            elif not isinstance(value, str) and not abs(value) < (
+                math.inf if isinstance(value, float) else MOST_NUMBER
+            ):
+                problem = f"{flag} is {_shown(value)}; in quotes it is passed on unchanged"
+            else:
+                found[flag] = value
+            if problem is not None:
+                self.fail(("args", flag), problem)
         return found
 
     def env(self, table: Table) -> dict[str, str]:

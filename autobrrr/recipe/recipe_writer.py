@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from autobrrr.recipe.recipe_contents import FIGURES, SCHEMA, Chosen, Match, Measured, Recipe
+import msgspec
+
+from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe
 from autobrrr.records import JobFacts, Tuning
 
 
@@ -56,59 +58,36 @@ def chosen(remedy: str, options: Mapping[str, object]) -> Chosen:
     return Chosen(name=remedy, options=values)
 
 
+def tables(recipe: Recipe) -> dict[str, dict[str, object]]:
+    """What a recipe says beside its description, as the file has it: by table, what is there."""
+    remedies = {chosen.name: dict(chosen.options) or True for chosen in recipe.remedies}
+    found: dict[str, dict[str, object]] = {
+        "match": msgspec.to_builtins(recipe.match),
+        "remedies": dict(remedies),
+        "args": dict(recipe.args),
+        "env": dict(recipe.env),
+    }
+    found = {name: table for name, table in found.items() if table}
+    if recipe.evidence is not None:
+        found["evidence"] = msgspec.to_builtins(recipe.evidence)
+    return found if recipe.numerics is None else {**found, "numerics": {"class": recipe.numerics}}
+
+
 def dump(recipe: Recipe) -> str:
     """The recipe as TOML; reading it gives an equal recipe."""
-    top: dict[str, object] = {"schema": SCHEMA}
-    if recipe.description is not None:
-        top["description"] = recipe.description
-    match = {key: getattr(recipe.match, key) for key in ("script", "device", "torch")}
-    tables = {
-        "match": [_line(key, value) for key, value in match.items() if value is not None],
-        "remedies": [_remedy(chosen) for chosen in recipe.remedies],
-        "args": [_line(flag, value) for flag, value in recipe.args.items()],
-        "env": [_line(name, value) for name, value in recipe.env.items()],
-        "evidence": [] if recipe.evidence is None else _evidence(recipe.evidence),
-        "numerics": [] if recipe.numerics is None else [_line("class", recipe.numerics)],
-    }
-    written = {
-        name: lines
-        for name, lines in tables.items()
-        if lines or (name == "evidence" and recipe.evidence is not None)
-    }
-    sections = [
-        _dumps(top),
-        *("\n".join([f"[{name}]", *lines]) + "\n" for name, lines in written.items()),
-    ]
-    return "\n".join(sections)
+    lines = [line("schema", SCHEMA)]
+    lines += [] if recipe.description is None else [line("description", recipe.description)]
+    for name, table in tables(recipe).items():
+        lines += ["", f"[{name}]", *(line(key, value) for key, value in table.items())]
+    return "\n".join(lines) + "\n"
 
 
-def _line(key: str, value: object) -> str:
-    return _dumps({key: value}).rstrip("\n")
-
-
-def _remedy(chosen: Chosen) -> str:
-    """`"name" = { option = value }`: in one line, so that the order of the file is the recipe's."""
-    if not chosen.options:
-        return _line(chosen.name, True)
-    options = ", ".join(_line(key, value) for key, value in chosen.options.items())
-    return f'"{chosen.name}" = {{ {options} }}'
-
-
-def _evidence(measured: Measured) -> list[str]:
-    lines = [
-        _line(key, value)
-        for key in ("speedup", *FIGURES, "measured_on")
-        if (value := getattr(measured, key)) is not None
-    ]
-    if measured.interval is not None:
-        low, high = measured.interval
-        lines.insert(1 if measured.speedup is not None else 0, f"interval = [{low!r}, {high!r}]")
-    if measured.at_least:
-        lines.append(_line("at_least", True))
-    return lines
-
-
-def _dumps(table: dict[str, object]) -> str:
+def line(key: str, value: object) -> str:
+    """A key with its value in one line, so that the order of the file is the recipe's."""
+    if isinstance(value, dict):
+        return f'"{key}" = {{ {", ".join(line(*option) for option in value.items())} }}'
+    if isinstance(value, list | tuple):
+        return f"{key} = [{', '.join(map(repr, value))}]"
     import tomli_w  # only where a recipe is written: a sidecar starts without it
 
-    return tomli_w.dumps(table)
+    return tomli_w.dumps({key: value}).rstrip("\n")

@@ -157,51 +157,46 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
     its own: nanoGPT reads `--flag=value` only. Where a flag stands more than once, or with several words
     behind it, the new one follows: the last one counts.
     """
-    words = list(command)
-    first = own_words(words)
+    first = own_words(command)
     if first is None:
-        return words
-    joins = _joins_values(words[first:])
+        return list(command)
+    end = _end(command, first)
+    groups = _by_flag(command[first:end])
+    long = [group for group in groups[1:] if group[0].startswith("--")]
+    apart = any("=" not in group[0] and len(group) > 1 for group in long)
+    joins = not apart and any("=" in group[0] for group in long)
     for flag, value in flags.items():
-        until, places = _end(words, first), _places(words, flag, first)
-        at = places[0] if len(places) == 1 else None
-        values = [] if at is None else _behind(words, at, until)
-        alone = isinstance(value, bool) or value is None
+        stand = _standing(groups, flag)
         if value is None or value is False:
-            for place in reversed(places if _why_kept(words, flag, first) is None else []):
-                del words[place]
-        elif alone and places:
-            continue
-        elif at is not None and words[at] != flag:
-            words[at] = f"{flag}={value}"
-        elif at is not None and len(values) <= 1:
-            words[at + 1 : at + 1 + len(values)] = [str(value)]
+            if _why_kept(stand, flag) is None:
+                groups = [group for group in groups if group not in stand]
+        elif value is True:
+            groups += [] if stand else [[flag]]
+        elif len(stand) == 1 and stand[0][0] != flag:
+            stand[0][0] = f"{flag}={value}"
+        elif len(stand) == 1 and len(stand[0]) <= 2:
+            stand[0][1:] = [str(value)]
         else:
-            joined = joins and flag.startswith("--")
-            words[until:until] = [flag] if alone else [f"{flag}={value}"] if joined else [flag, str(value)]
-    return words
+            groups.append([f"{flag}={value}"] if joins and flag.startswith("--") else [flag, str(value)])
+    return [*command[:first], *itertools.chain.from_iterable(groups), *command[end:]]
 
 
 def misplaced(command: Sequence[str], flags: Mapping[str, object]) -> dict[str, str]:
     """Flags that can't be given to the script of a command, and why."""
-    words, first = list(command), own_words(command)
+    first = own_words(command)
     if first is None:
         return dict.fromkeys(flags, NO_PLACE)
     script = script_of(command)
     found = dict.fromkeys(unknown_flags(script, flags), f"{script} has no such flag")
+    groups = _by_flag(command[first : _end(command, first)])
     for flag, value in flags.items():
-        why = _why_kept(words, flag, first) if value is None or value is False else None
-        if value is True and any(words[at] != flag for at in _places(words, flag, first)):
+        stand = _standing(groups, flag)
+        why = _why_kept(stand, flag) if value is None or value is False else None
+        if value is True and any(group[0] != flag for group in stand):
             why = "it stands there with a value"
         if why is not None:
             found.setdefault(flag, why)
     return found
-
-
-def _places(words: Sequence[str], flag: str, first: int) -> list[int]:
-    """Where a flag stands among the words from `first` on."""
-    until = _end(words, first)
-    return [at for at in range(first, until) if words[at] == flag or words[at].startswith(f"{flag}=")]
 
 
 def _end(words: Sequence[str], first: int) -> int:
@@ -209,26 +204,25 @@ def _end(words: Sequence[str], first: int) -> int:
     return next((at for at in range(first, len(words)) if words[at] == "--"), len(words))
 
 
-def _behind(words: Sequence[str], at: int, until: int) -> list[str]:
-    """The words up to the next flag: values, or arguments that stand for themselves."""
-    return list(itertools.takewhile(lambda word: not _FLAG.match(word), words[at + 1 : until]))
+def _by_flag(words: Sequence[str]) -> list[list[str]]:
+    """What stands before all flags, then each flag with what stands behind it: its values, or arguments."""
+    groups: list[list[str]] = [[]]
+    for word in words:
+        if _FLAG.match(word):
+            groups.append([])
+        groups[-1].append(word)
+    return groups
 
 
-def _why_kept(words: Sequence[str], flag: str, first: int) -> str | None:
+def _standing(groups: Sequence[list[str]], flag: str) -> list[list[str]]:
+    """The groups of one flag."""
+    return [group for group in groups[1:] if group[0] == flag or group[0].startswith(f"{flag}=")]
+
+
+def _why_kept(stand: Sequence[list[str]], flag: str) -> str | None:
     """Why a flag can't be taken away, if so."""
-    until = _end(words, first)
-    for at in _places(words, flag, first):
-        behind = _behind(words, at, until) if words[at] == flag else []
-        if behind:
-            return f"whether {behind[0]} goes with it can't be told"
-    return None
-
-
-def _joins_values(words: Sequence[str]) -> bool:
-    """Every long flag that has a value is written `--flag=value`, and there is one."""
-    long = [i for i, word in enumerate(words) if word.startswith("--")]
-    apart = any("=" not in words[i] and i + 1 < len(words) and not words[i + 1].startswith("-") for i in long)
-    return not apart and any("=" in words[i] for i in long)
+    behind = next((group[1] for group in stand if group[0] == flag and len(group) > 1), None)
+    return None if behind is None else f"whether {behind} goes with it can't be told"
 
 
 def unknown_flags(script: str | None, flags: Iterable[str]) -> list[str]:
