@@ -10,9 +10,11 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autobrrr import folders, paths
 from autobrrr.attach import door
@@ -29,70 +31,55 @@ class StarterGone(Exception):
     """Whoever started us has given up; nobody waits for this session."""
 
 
-class Announcement:
-    """The pipe to the starter; closes with the last that is to be said."""
+def announce(fd: int, **said: object) -> None:
+    """Tell the starter how it goes: why entering takes long, that the session is there, or why not.
 
-    def __init__(self, fd: int | None) -> None:
-        self._fd = fd
-
-    def wait(self, text: str) -> None:
-        """A live line while entering takes long. Raises StarterGone."""
-        self._write(wait=text)
-
-    def end(self, **said: object) -> None:
-        """How it went: the session is there, or why not. Raises StarterGone."""
-        self._write(**said)
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-    def _write(self, **said: object) -> None:
-        try:
-            if self._fd is not None:
-                os.write(self._fd, json.dumps(said).encode() + b"\n")
-        except OSError:
-            raise StarterGone from None
+    Raises:
+        StarterGone: nobody reads it.
+    """
+    try:
+        os.write(fd, json.dumps(said).encode() + b"\n")
+    except OSError:
+        raise StarterGone from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Become the sidecar of one job, as `spawn` orders it; returns when its session is over."""
     word, given = sys.argv[1:] if argv is None else argv
     pid, order = int(word), json.loads(given)
-    announcement = Announcement(order["ready_fd"])
+    tell = partial(announce, order["ready_fd"])
     _log_errors()
     try:
-        if order["tracer_fd"] is not None:  # of the process that keeps root's right to trace
-            kept_tracer.adopt(order["tracer_fd"])
-        door.go_through(pid)  # of what is no command line; root of a container is all that is left to become
-        endpoint = SessionSocket(find_target(pid))
-        try:
-            from autobrrr.sidecar.daemon import serve
-
-            serve(
-                endpoint,
-                SessionOptions(**order["options"]),
-                wait=announcement.wait,
-                ready=lambda: announcement.end(ready=True),
-            )
-        finally:
-            endpoint.close()
+        _serve(pid, order, tell)
     except StarterGone:
         return EXIT_FAILED
     except AlreadyServed:
-        return _tell(announcement, EXIT_FAILED, served=True)
+        code, said = EXIT_FAILED, {"served": True}
     except AutobrrrError as error:
-        return _tell(announcement, error.exit_code, **failure(error))
+        code, said = error.exit_code, failure(error)
     except Exception as error:  # noqa: BLE001 - the last door: the starter must hear of it
         traceback.print_exc()
         told = AutobrrrError(f"the sidecar failed: {type(error).__name__}: {error}", f"see {_log_file()}")
-        return _tell(announcement, EXIT_FAILED, **failure(told))
-    return 0
-
-
-def _tell(announcement: Announcement, code: int, **said: object) -> int:
+        code, said = EXIT_FAILED, failure(told)
+    else:
+        return 0
     with suppress(StarterGone):
-        announcement.end(**said)
+        tell(**said)
     return code
+
+
+def _serve(pid: int, order: dict[str, Any], tell: Callable[..., None]) -> None:
+    if order["tracer_fd"] is not None:  # of the process that keeps root's right to trace
+        kept_tracer.adopt(order["tracer_fd"])
+    door.go_through(pid)  # of what is no command line; root of a container is all that is left to become
+    endpoint = SessionSocket(find_target(pid))
+    try:
+        from autobrrr.sidecar.daemon import serve
+
+        options = SessionOptions(**order["options"])
+        serve(endpoint, options, wait=lambda text: tell(wait=text), ready=lambda: tell(ready=True))
+    finally:
+        endpoint.close()
 
 
 def _log_file() -> Path:

@@ -1,6 +1,6 @@
 """Starts the sidecar of a job as a process of its own, and waits until it says how that went.
 
-The other end of the pipe is `sidecar.__main__.Announcement`.
+The other end of the pipe is `sidecar.__main__.announce`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.__main__ import Announcement, StarterGone
+from autobrrr.sidecar.__main__ import StarterGone, announce
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.process.spawn import environment, error_from, start
 from autobrrr.sidecar.sockets.session_socket import find_target
@@ -23,31 +23,16 @@ def pipe() -> tuple[int, int]:
     return os.pipe()
 
 
-def lines(reader: int) -> list[dict[str, object]]:
-    with os.fdopen(reader) as said:
-        return [json.loads(line) for line in said]
-
-
-def test_the_starter_hears_what_is_waited_for_and_that_it_is_ready(pipe: tuple[int, int]) -> None:
-    announcement = Announcement(pipe[1])
-    announcement.wait("the main thread is in a system call")
-    announcement.end(ready=True)
-    announcement.end(served=True)  # the pipe is closed by now: nothing is said twice
-    assert lines(pipe[0]) == [{"wait": "the main thread is in a system call"}, {"ready": True}]
-
-
 def test_an_error_arrives_as_it_was_raised(pipe: tuple[int, int]) -> None:
-    Announcement(pipe[1]).end(**failure(TargetGone("there is no process 7", "look again")))
-    (said,) = lines(pipe[0])
-    error = error_from(said["error"])
+    announce(pipe[1], **failure(TargetGone("there is no process 7", "look again")))
+    error = error_from(json.loads(os.read(pipe[0], 1 << 12))["error"])
     assert (error.message, error.hint, error.exit_code) == ("there is no process 7", "look again", 4)
 
 
 def test_a_starter_that_has_gone_is_noticed(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
-    announcement = Announcement(pipe[1])
     with pytest.raises(StarterGone):
-        announcement.wait("still waiting")
+        announce(pipe[1], wait="still waiting")
 
 
 def test_a_sidecar_that_ends_before_it_was_ready_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
