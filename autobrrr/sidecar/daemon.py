@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from autobrrr import paths
@@ -38,7 +40,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.step_intake import RankLock
-from autobrrr.sidecar.session.window_reader import WindowReader
+from autobrrr.sidecar.session.window_reader import window_reader
 from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, ClientConnection
 from autobrrr.sidecar.tuning.live_bench import check, tune
@@ -51,6 +53,7 @@ GOODBYE_EVERY_S = 0.02
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+@dataclass(slots=True, kw_only=True)
 class EventLoop:
     """Runs until the session has ended and everybody has been told. A fault in what it calls ends it.
 
@@ -59,41 +62,35 @@ class EventLoop:
         publish: Called at every tick: tells other programs what is new.
     """
 
-    def __init__(
-        self,
-        *,
-        endpoint: SessionSocket,
-        session: Session,
-        service: Service,
-        agent: AgentLink | None,
-        stopped: Callable[[], bool],
-        loop: asyncio.AbstractEventLoop,
-        publish: Callable[[], object],
-    ) -> None:
-        self._endpoint, self._session, self._service = endpoint, session, service
-        self._agent, self._loop = agent, loop
-        self._stopped, self._publish = stopped, publish
-        self._loop.set_exception_handler(self._failed)
-        self._listener = endpoint.listen()
-        self._loop.add_reader(self._listener, self._accept)
-        if agent is not None:
-            self._loop.add_reader(agent.wire.link, self._agent_ready, agent)
+    endpoint: SessionSocket
+    session: Session
+    service: Service
+    agent: AgentLink | None
+    loop: asyncio.AbstractEventLoop
+    stopped: Callable[[], bool]
+    publish: Callable[[], object]
 
-    def run(self) -> None:
-        """Serve until the end."""
-        self._loop.run_until_complete(self._serve())
+    def run(self, ready: Callable[[], None]) -> None:
+        """Serve until the end; `ready` is told once clients can come."""
+        self.loop.set_exception_handler(self._failed)
+        listener = self.endpoint.listen()
+        self.loop.add_reader(listener, self._accept)
+        if self.agent is not None:
+            self.loop.add_reader(self.agent.wire.link, self._agent_ready, self.agent)
+        ready()
+        self.loop.run_until_complete(self._serve(listener))
 
-    async def _serve(self) -> None:
-        while self._session.state is not State.ENDED:
+    async def _serve(self, listener: socket.socket) -> None:
+        while self.session.state is not State.ENDED:
             self._tick()
             await asyncio.sleep(self._period_s())
-        self._loop.remove_reader(self._listener)
-        self._endpoint.deafen()
-        self._service.end()
+        self.loop.remove_reader(listener)
+        self.endpoint.deafen()
+        self.service.end()
         deadline_s = time.monotonic() + GOODBYE_S
-        while self._service.clients and time.monotonic() < deadline_s:
+        while self.service.clients and time.monotonic() < deadline_s:
             self._flush()
-            self._drop(self._service.free())
+            self._drop(self.service.free())
             await asyncio.sleep(GOODBYE_EVERY_S)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
@@ -101,55 +98,55 @@ class EventLoop:
         loop.stop()
 
     def _tick(self) -> None:
-        if self._stopped() and self._session.state is not State.DETACHING:
-            self._session.detach(False, lambda ending: None)
-        if self._agent is not None and self._agent.lost:
-            self._session.link_lost(self._agent.why)
+        if self.stopped() and self.session.state is not State.DETACHING:
+            self.session.detach(False, lambda ending: None)
+        if self.agent is not None and self.agent.lost:
+            self.session.link_lost(self.agent.why)
         try:
-            self._session.tick()
+            self.session.tick()
         except Exception as error:  # noqa: BLE001 - clients must hear how it ended, whatever the figures were
             traceback.print_exc()
-            self._session.fail(error)
-        self._publish()
+            self.session.fail(error)
+        self.publish()
         self._flush()
-        self._drop(self._service.tick())
+        self._drop(self.service.tick())
 
     def _period_s(self) -> float:
-        idle = self._session.state is State.JUDGED and not self._service.watched
+        idle = self.session.state is State.JUDGED and not self.service.watched
         return IDLE_S if idle else BUSY_S
 
     def _flush(self) -> None:
         """What a socket did not take at once goes out now, as far as it takes more."""
-        self._service.flush()
-        if self._agent is not None:
-            self._agent.flush()
+        self.service.flush()
+        if self.agent is not None:
+            self.agent.flush()
 
     def _accept(self) -> None:
-        link = self._endpoint.accept()
+        link = self.endpoint.accept()
         if link is not None:
-            self._loop.add_reader(link, self._client_ready, self._service.join(link))
+            self.loop.add_reader(link, self._client_ready, self.service.join(link))
 
     def _client_ready(self, client: ClientConnection) -> None:
         if not client.gone:
-            self._service.readable(client)
-        self._drop(self._service.free())
+            self.service.readable(client)
+        self._drop(self.service.free())
 
     def _agent_ready(self, agent: AgentLink) -> None:
         """Whatever an agent says, it costs its own link at most."""
         try:
             for event in () if agent.lost else agent.read():
-                self._session.on_event(event)
+                self.session.on_event(event)
         except Exception as error:  # noqa: BLE001 - it lives in somebody else's process
             traceback.print_exc()
             agent.lose(f"nothing can be made of what the agent says: {type(error).__name__}: {error}")
         if agent.lost:
-            self._loop.remove_reader(agent.wire.link)
-            self._session.link_lost(agent.why)
-            self._session.tick()
+            self.loop.remove_reader(agent.wire.link)
+            self.session.link_lost(agent.why)
+            self.session.tick()
 
     def _drop(self, clients: list[ClientConnection]) -> None:
         for client in clients:
-            self._loop.remove_reader(client.wire.link)
+            self.loop.remove_reader(client.wire.link)
             client.wire.close()
 
 
@@ -193,7 +190,7 @@ def serve(
         oom_kills=control_groups.oom_counter(target.pid),
     )
     tuning = TuningThread(session, calls, tune, check)
-    session.read_window = WindowReader(calls)
+    session.read_window = window_reader(calls)
     session.replay = replayer = StepReplayer(target.pid, calls)
     session.stop_replay, session.course.expect_replay = replayer.stop, replayer.expect
     job = job_roles.job_of(target.pid)
@@ -236,8 +233,7 @@ def serve(
             os.nice(NICE)  # now that attaching, which must be quick, is done
         gpu.start()  # from here on, so that its thread is as modest
         service.expect_owner()
-        ready()
-        serving.run()
+        serving.run(ready)
     finally:
         # Whatever went wrong: this process ends, and once its link is closed the agent takes everything off.
         tuning.cancel()

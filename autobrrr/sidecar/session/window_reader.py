@@ -17,44 +17,37 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
 
 TOP_OPS = 40
+JUDGED = (  # of an analysis, what a verdict says
+    *("regime", "confidence", "reason", "shares", "evidence", "decide_with"),
+    *("limit", "limit_confidence", "limit_reason"),
+)
 MOST_BYTES = 256 << 20  # as the agent has it; of what is packed, and unpacked
 Call = Callable[[Callable[[], None]], object]
 OnWindow = Callable[[ProfilerWindow], None]
 Read = Callable[[ProfilerWindow, int | None, OnWindow], None]
 
 
-class WindowReader:
-    """Hands finished windows back on the event loop's thread.
+def window_reader(call: Call) -> Read:
+    """Reads each finished window on a thread, and hands it back on the event loop's thread.
 
     Args:
         call: Runs a function on the event loop's thread.
     """
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._reading = False
+    def read(told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
+        def work() -> None:
+            try:
+                found = read_window(told, fd)
+            except AutobrrrError as error:
+                found = _abstained(f"its trace can't be used: {error.message}")
+            except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
+                traceback.print_exc()
+                found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
+            call(lambda: done(found))
 
-    def __call__(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
-        """Read the trace behind `fd`, which is closed; `done` gets the whole window later."""
-        if self._reading:  # one at a time: an agent may send as many as it likes
-            _close(fd)
-            return
-        self._reading = True
-        threading.Thread(target=self._work, args=(told, fd, done), name="window", daemon=True).start()
+        threading.Thread(target=work, name="window", daemon=True).start()
 
-    def _work(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
-        try:
-            found = read_window(told, fd)
-        except AutobrrrError as error:
-            found = _abstained(f"its trace can't be used: {error.message}")
-        except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
-            traceback.print_exc()
-            found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
-        self._call(lambda: self._hand_back(found, done))
-
-    def _hand_back(self, found: ProfilerWindow, done: OnWindow) -> None:
-        self._reading = False
-        done(found)
+    return read
 
 
 def told_window(event: Mapping[str, object]) -> ProfilerWindow:
@@ -90,19 +83,7 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
         return _abstained("the profiler recorded no kernel of the device that the job uses")
     seen = host_time(trace)
     steps = len(told.profiled_step_ns) + 1  # one to settle
-    verdict = None
-    if analysis.devices:
-        verdict = Verdict(
-            regime=analysis.regime,
-            confidence=analysis.confidence,
-            reason=analysis.reason,
-            shares=analysis.shares,
-            evidence=analysis.evidence,
-            decide_with=analysis.decide_with,
-            limit=analysis.limit,
-            limit_confidence=analysis.limit_confidence,
-            limit_reason=analysis.limit_reason,
-        )
+    verdict = Verdict(**{name: getattr(analysis, name) for name in JUDGED}) if analysis.devices else None
     return msgspec.structs.replace(
         told,
         operators=seen.calls / steps if seen else None,
