@@ -40,7 +40,7 @@ from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
-from autobrrr.sidecar.session.session_log import Chronicle, SessionLog
+from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
 from autobrrr.sidecar.session.step_intake import StepIntake
@@ -111,7 +111,6 @@ class Session:
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
-        self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
         self.compared: RanksCompared | None = None  # the ranks of the job, as it is now
@@ -179,7 +178,7 @@ class Session:
         if due and self._state is None and not self._verdict_stands:
             self._judge(now_ns)
         self._judge_if_stepped(now_ns)
-        self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
+        self._journal.look(now_ns - self._began_ns, self.state, self.snapshot, self.findings)
 
     def on_event(self, event: Heard) -> None:
         """One event of the agent."""
@@ -475,7 +474,8 @@ class Session:
         self.intake.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", ending)
-        self._chronicle.close(self.snapshot, self.findings)
+        self._journal.write("history", self.findings.history.history(self.findings.window.step_ns))
+        self._journal.write("snapshot", self.snapshot())
         waiting, self._on_detached = self._on_detached, []
         for on_done in waiting:
             on_done(ending)

@@ -42,6 +42,8 @@ class SessionLog:
         self._written_bytes = 0
         self._opened = False
         self._fd: int | None = None
+        self._state: State | None = None  # of the last snapshot
+        self._snapshot_ns = self._history_ns = 0
 
     def _open(self) -> None:
         self._opened = True
@@ -70,6 +72,15 @@ class SessionLog:
         else:
             self._torn = False
 
+    def look(self, now_ns: int, state: State, snapshot: Callable[[], Diagnosis], findings: Collected) -> None:
+        """Write what is due: a snapshot at every change and now and then, and the history."""
+        if state is not self._state or now_ns - self._snapshot_ns >= SNAPSHOT_NS:
+            self._state, self._snapshot_ns = state, now_ns
+            self.write("snapshot", snapshot())
+        if now_ns - self._history_ns >= HISTORY_NS:
+            self._history_ns = now_ns
+            self.write("history", findings.history.history(findings.window.step_ns))
+
 
 def log_path(pid: int, state: Path, now_s: float) -> Path:
     """Where the log of a session that begins now lies."""
@@ -86,29 +97,3 @@ def tail(path: Path, lines: int) -> list[str]:
     except OSError:
         return []
     return found[len(found) - min(lines, len(found)) :]
-
-
-class Chronicle:
-    """Writes when it is time; one a session."""
-
-    def __init__(self, journal: SessionLog, now_ns: int) -> None:
-        self._journal = journal
-        self._state: State | None = None
-        self._snapshot_ns = self._history_ns = now_ns
-
-    def look(self, now_ns: int, state: State, snapshot: Callable[[], Diagnosis], findings: Collected) -> None:
-        """Write what is due."""
-        if state is not self._state or now_ns - self._snapshot_ns >= SNAPSHOT_NS:
-            self._state, self._snapshot_ns = state, now_ns
-            self._journal.write("snapshot", snapshot())
-        if now_ns - self._history_ns >= HISTORY_NS:
-            self._history_ns = now_ns
-            self._write_history(findings)
-
-    def close(self, snapshot: Callable[[], Diagnosis], findings: Collected) -> None:
-        """The session is over: how it stood at the end."""
-        self._write_history(findings)
-        self._journal.write("snapshot", snapshot())
-
-    def _write_history(self, findings: Collected) -> None:
-        self._journal.write("history", findings.history.history(findings.window.step_ns))
