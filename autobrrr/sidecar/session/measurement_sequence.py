@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,6 +55,48 @@ DRIFT, DRIFT_NS = 0.4, 60 * SECOND_NS  # the median step has moved so far, for s
 
 OnCompared = Callable[[CollectiveWaits], None]
 Course = Iterator[None]  # once a look
+
+
+class Measurement(NamedTuple):
+    """One that the agent makes.
+
+    Attributes:
+        command: What the agent is asked; nothing where it has been.
+        field: Of the findings, where it comes.
+        record: Stands for it where it does not come, with the reason.
+        late: The reason where it is late.
+        patience: Times as long as usual.
+    """
+
+    state: State
+    command: str
+    field: str
+    record: Callable[..., Record]
+    late: str
+    patience: int = 1
+
+    def abstained(self, why: str) -> Record:
+        return self.record(status="abstained", why=why)
+
+
+def _no_frames(**why: str) -> FrameSamples:
+    return FrameSamples(samples=0, places=[])
+
+
+_of_sizes = partial(ShadowProbe, sweep="batch")
+FRAMES = Measurement(State.SAMPLING, "frames", "frames", _no_frames, "")
+TRACE = Measurement(State.TRACING, "trace", "traced", TracedSteps, "the traced steps did not come in time")
+WAITS = Measurement(
+    State.TIMING, "collectives", "collectives", CollectiveWaits, "the timed steps did not come in time", 2
+)
+WINDOW = Measurement(State.PROFILING, "window", "profile", ProfilerWindow, "the window did not come in time")
+SLACK = Measurement(
+    State.DELAYING, "slack", "slack", HostSlack, "the device came to the end of too few steps in time"
+)
+PROBE = Measurement(
+    State.PROBING, "", "probe", ShadowProbe, "the replay of a recorded step did not end in time", 4
+)
+SWEEP = Measurement(State.SWEEPING, "trace", "sweep", _of_sizes, "the sweep did not end in time", 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +286,7 @@ class MeasurementSequence:
         step_ns = max(1, round(window.median_ns or window.last_ns))
         least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
         steps = max(least, min(MOST_COMPARED_STEPS, wanted.for_ns // step_ns))
-        yield from self._time(f"timing {steps} steps of all ranks", steps)
+        yield from self._measured(WAITS, f"timing {steps} steps of all ranks", steps=steps)
         self._comparison = None
         self._enter(before, "going on")
         if self._findings.collectives is not None:
@@ -251,47 +295,28 @@ class MeasurementSequence:
     def _enter(self, state: State, activity: str) -> None:
         self.state, self._since_ns, self.activity = state, self._now_ns, activity
 
-    def _measured(
-        self,
-        state: State,
-        activity: str,
-        *,
-        field: str,
-        abstained: Callable[[str], Record],
-        late: str,
-        command: str = "",
-        patience: int = 1,
-        **asked: object,
-    ) -> Course:
-        """Have the agent measure; wait for what it was asked for, as long as that may take.
-
-        Args:
-            field: Of the findings, where it comes.
-            abstained: What stands for it where it does not come, with the reason.
-            late: The reason where it is late.
-            command: What the agent is asked; nothing where it has been.
-            patience: Times as long as usual.
-        """
-        findings, this = self._findings, object()
-        before = getattr(findings, field) if command else None
+    def _measured(self, wanted: Measurement, activity: str, **asked: object) -> Course:
+        """Have the agent measure; wait for what it was asked for, as long as that may take."""
+        findings, this, field = self._findings, object(), wanted.field
+        before = getattr(findings, field) if wanted.command else None
         self._awaited = this
-        self._enter(state, activity)
+        self._enter(wanted.state, activity)
 
         def replied(reply: Heard) -> None:
             if self._awaited is this and reply.get("ok") is not True:
-                setattr(findings, field, abstained(str(reply.get("why", "refused without a reason"))))
+                setattr(findings, field, wanted.abstained(str(reply.get("why", "refused without a reason"))))
 
-        if command and self.agent is not None:
-            self.agent.command(command, replied, **asked)
+        if wanted.command and self.agent is not None:
+            self.agent.command(wanted.command, replied, **asked)
         while True:
             yield
             found = getattr(findings, field)
             if found is not None and found is not before:
                 break
-            longest_ns = patience * max(STAGE_NS, STAGE_STEPS * findings.window.longest_ns)
+            longest_ns = wanted.patience * max(STAGE_NS, STAGE_STEPS * findings.window.longest_ns)
             if self._now_ns - self._since_ns > longest_ns:
-                so_far = findings.tracing if field == "traced" else None
-                setattr(findings, field, so_far or abstained(late))
+                so_far = findings.tracing if wanted is TRACE else None
+                setattr(findings, field, so_far or wanted.abstained(wanted.late))
                 break
         self._awaited = None
 
@@ -308,35 +333,15 @@ class MeasurementSequence:
         else:
             long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
             steps = TRACED_LONG_STEPS if long else TRACED_STEPS
-            yield from self._measured(
-                State.TRACING,
-                f"tracing {steps} steps",
-                command="trace",
-                field="traced",
-                late="the traced steps did not come in time",
-                abstained=lambda why: TracedSteps(status="abstained", why=why),
-                steps=steps,
-                probe=findings.options.probing != "off" and findings.probe is None,
-            )
+            probe = findings.options.probing != "off" and findings.probe is None
+            yield from self._measured(TRACE, f"tracing {steps} steps", steps=steps, probe=probe)
             yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns
         if self._several and findings.collectives is None:  # how long this rank waits for the others
             steps = TIMED_LONG_STEPS if findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
-            yield from self._time("timing collectives", steps)
+            yield from self._measured(WAITS, "timing collectives", steps=steps)
             yield from self._until_free()
         yield from self._profile()
-
-    def _time(self, activity: str, steps: int) -> Course:
-        return self._measured(
-            State.TIMING,
-            activity,
-            command="collectives",
-            field="collectives",
-            late="the timed steps did not come in time",
-            abstained=lambda why: CollectiveWaits(status="abstained", why=why),
-            patience=2,
-            steps=steps,
-        )
 
     def _profile(self) -> Course:
         """Profile if asked to, or if nothing else sees kernels: on a GPU, in compiled code.
@@ -363,29 +368,12 @@ class MeasurementSequence:
             if findings.profile is not None:
                 findings.profile = _one_of_both(first, findings.profile)
         if findings.options.probing != "off":
-            yield from self._measured(
-                State.DELAYING,
-                "holding the host up in a few steps",
-                command="slack",
-                field="slack",
-                late="the device came to the end of too few steps in time",
-                abstained=lambda why: HostSlack(status="abstained", why=why),
-            )
+            yield from self._measured(SLACK, "holding the host up in a few steps")
             yield from self._until_free()
         self._stamp(STAMP_SOME)
 
     def _window(self, activity: str, steps: int, *, shapes: bool = False) -> Course:
-        yield from self._measured(
-            State.PROFILING,
-            activity,
-            command="window",
-            field="profile",
-            late="the window did not come in time",
-            abstained=lambda why: ProfilerWindow(status="abstained", why=why),
-            steps=steps,
-            shapes=shapes,
-            asked=self._window_asked,
-        )
+        yield from self._measured(WINDOW, activity, steps=steps, shapes=shapes, asked=self._window_asked)
         yield from self._until_free()
 
     def _sample(self) -> Course:
@@ -396,17 +384,8 @@ class MeasurementSequence:
         yield from self._until_free()
 
     def _begin_sampling(self, activity: str, for_ms: int) -> Course:
-        return self._measured(
-            State.SAMPLING,
-            activity,
-            command="frames",
-            field="frames",
-            late="",
-            abstained=lambda why: FrameSamples(samples=0, places=[]),
-            for_ms=for_ms,
-            every_ms=FRAMES_EVERY_MS,
-            usual_ns=int(self._findings.window.median_ns or 0) or None,
-        )
+        usual_ns = int(self._findings.window.median_ns or 0) or None
+        return self._measured(FRAMES, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS, usual_ns=usual_ns)
 
     def _probe(self) -> Course:
         """Wait for the replay of the step that was recorded as the last of the traced ones."""
@@ -416,42 +395,22 @@ class MeasurementSequence:
         if findings.traced is not None and findings.traced.status != "ok":
             findings.probe = ShadowProbe(status="abstained", why=findings.traced.why)
             return
-        # A separate process replays it.
-        yield from self._measured(
-            State.PROBING,
-            "probing other batch sizes",
-            field="probe",
-            late="the replay of a recorded step did not end in time",
-            abstained=lambda why: ShadowProbe(status="abstained", why=why),
-            patience=4,
-        )
+        yield from self._measured(PROBE, "probing other batch sizes")  # a separate process replays it
         yield from self._until_free()
 
     def _sweep(self) -> Course:
         findings, traced = self._findings, self._findings.traced
         self._sweep_wanted, why_not = False, self._untraceable()
-
-        def abstained(why: str) -> ShadowProbe:
-            return ShadowProbe(status="abstained", why=why, sweep="batch")
-
         if why_not is not None:
-            findings.sweep = abstained(why_not)
+            findings.sweep = _of_sizes(status="abstained", why=why_not)
             return
-        for _ in self._measured(
-            State.SWEEPING,
-            "replaying a step at other sizes of its batch",
-            command="trace",
-            field="sweep",
-            late="the sweep did not end in time",
-            abstained=abstained,
-            patience=4,
-            sweep="batch",
-        ):
+        for _ in self._measured(SWEEP, "replaying a step at other sizes of its batch", sweep="batch"):
             yield
             if findings.traced is not traced and findings.traced is not None:
                 traced = findings.traced
                 if traced.status != "ok":
-                    findings.sweep = abstained(traced.why or "no step was recorded")
+                    why_not = traced.why or "no step was recorded"
+                    findings.sweep = _of_sizes(status="abstained", why=why_not)
         yield from self._until_free()
 
     @property
