@@ -29,7 +29,7 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
     """What became of one remedy; `why` is None where it is on."""
 
     remedy: str
-    why: str | None
+    why: str | None = None
     code: Literal["unfit", "not_met", "link_lost"] | None = None  # of a refusal; the first is for good
     token: int | None = None
     class_: str | None = msgspec.field(name="class", default=None)

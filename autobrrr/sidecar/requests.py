@@ -30,7 +30,6 @@ from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     LogTail,
     RemedyChoice,
-    RemedyOutcome,
     SessionEnding,
     SessionFacts,
 )
@@ -221,7 +220,7 @@ class Service:
         def go_on() -> None:
             if self._session.state is State.TUNING:  # began meanwhile: the rest would spoil it
                 why = "the job is being tuned"
-                outcome.extend(as_fields(RemedyOutcome(remedy=each.remedy, why=why)) for each in remedies)
+                outcome.extend({"remedy": each.remedy, "why": why} for each in remedies)
                 remedies.clear()
             if not remedies:
                 reply.done(outcome=outcome)
@@ -229,14 +228,7 @@ class Service:
             choice = remedies.pop(0)
 
             def switched(done: Switched) -> None:
-                told = RemedyOutcome(
-                    remedy=choice.remedy,
-                    why=done.why,
-                    code=None if done.code is None else done.code.value,
-                    token=done.token,
-                    class_=done.class_,
-                )
-                outcome.append(as_fields(told))
+                outcome.append({**as_fields(done), "remedy": choice.remedy})
                 go_on()
 
             allowed = None if choice.most_class is None else up_to(choice.most_class)

@@ -19,8 +19,8 @@ from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard, said
 
 
-class Switched(Record, frozen=True, kw_only=True):
-    """What became of a command: `why` is None where it was done."""
+class Switched(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a command: `why` is None where it was done. Clients read it as `RemedyOutcome`."""
 
     why: str | None = None
     code: RefusalCode | None = None  # of the refusal

@@ -144,14 +144,8 @@ def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
     outcome = guest.hear()["outcome"]
     assert outcome == [
-        {
-            "remedy": "optimizer.fused",
-            "why": "refused: no optimizer",
-            "code": "not_met",
-            "token": None,
-            "class": None,
-        },
-        {"remedy": "gc.freeze", "why": None, "code": None, "token": 1, "class": "bitwise"},
+        {"remedy": "optimizer.fused", "why": "refused: no optimizer", "code": "not_met"},
+        {"remedy": "gc.freeze", "token": 1, "seq": 9, "class": "bitwise"},
     ]
 
 
@@ -164,7 +158,7 @@ def test_remedies_that_are_still_to_come_when_a_tuning_begins_are_left_out(
     office.agent.answer("apply", token=1, arm=1, seq=5)
     assert office.agent.asked.count("apply") == 1
     outcome = guest.hear()["outcome"]
-    assert [each["why"] for each in outcome] == [None, "the job is being tuned"]  # type: ignore[attr-defined]
+    assert [each.get("why") for each in outcome] == [None, "the job is being tuned"]  # type: ignore[attr-defined]
 
 
 def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(office: Office) -> None:
