@@ -13,13 +13,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from autobrrr.client import diagnosing
-from autobrrr.client.all_ranks import RanksAtOnce, together
+from autobrrr.client.all_ranks import RanksAtOnce
 from autobrrr.client.each_rank import (
     RanksOutcome,
-    diagnosed_rank,
+    as_one,
     diagnosed_ranks,
     entered,
     for_each,
+    judge_first,
     launched_by,
     ready_to_tune,
 )
@@ -106,11 +107,8 @@ def diagnose(
     session = SessionOptions(readonly=readonly, probing="on" if probe else "off")
     options = diagnosing.DiagnosisOptions(session=session, for_s=for_s, window=window, sweep=sweep)
     launched = launched_by(pid)
-    if not launched:
-        return diagnosed_rank(pid, options, say)
-    outcome = diagnosed_ranks(launched, options, lambda rank: say)
-    outcome.refuse_none()
-    return together(list(outcome.done.values()), outcome.missing)
+    outcome = diagnosed_ranks(launched or [pid], options, lambda rank: say)
+    return as_one(outcome, has_ranks=bool(launched))
 
 
 def tune(
@@ -239,10 +237,8 @@ class JobSession:
             )
         if self._has_ranks:
             return ready_to_tune(self._clients, for_s, lambda pid: say)
-        client = self._clients[self.pid]
-        if client.started:
-            diagnosing.await_verdict(client, diagnosing.before_tuning(for_s), say)
-        return client
+        judge_first(self._clients[self.pid], for_s, say)
+        return self._clients[self.pid]
 
     def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
         return for_each(
@@ -251,9 +247,7 @@ class JobSession:
 
     def _as_one(self, outcome: RanksOutcome[Diagnosis]) -> Diagnosis:
         """What the ranks say, the slowest on top; those that have nothing to say are missing."""
-        outcome.refuse_none()
-        found = list(outcome.done.values())
-        self._last = together(found, self._missing + outcome.missing) if self._has_ranks else found[0]
+        self._last = as_one(outcome, self._missing, has_ranks=self._has_ranks)
         return self._last
 
     def detach(self, *, keep: bool = False) -> SessionEnding:

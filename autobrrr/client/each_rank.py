@@ -130,38 +130,46 @@ def diagnosed_ranks(
     say_of: Callable[[int], Say],
     doing_of: Callable[[int], Doing | None] = lambda pid: None,
 ) -> RanksOutcome[Diagnosis]:
-    """Diagnose all ranks of a launcher, which time the same steps first; `together` makes one of them."""
-    at_once = RanksAtOnce(pids, options.for_s)
+    """Diagnose the ranks of a launcher, or one process beside those of its job that have a session.
+
+    Several time the same steps first.
+    """
+    others = siblings(pids[0]) if len(pids) == 1 else []
+    tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
+    at_once = RanksAtOnce([*pids, *others], options.for_s)
+    compares = len(pids) + len(others) > 1 and not tuned
+    if compares:
+        compare_sessions(others, at_once, lambda text: None)
 
     def work(pid: int) -> Diagnosis:
         say = say_of(pid)
+        before = partial(at_once.take_part, pid, say=say) if compares else None
         try:
-            compare = partial(at_once.take_part, pid, say=say)
-            return diagnosed(pid, options, say, doing=doing_of(pid), before=compare)
+            found = diagnosed(pid, options, say, doing=doing_of(pid), before=before)
         finally:
             at_once.leave(pid)
+        return with_siblings(found, ask(others)) if len(pids) == 1 else found
 
-    return for_each(pids, work)
+    return for_each(pids, work, at_once=len(pids) > 1)
 
 
-def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing | None = None) -> Diagnosis:
-    """Diagnose one process; a rank is compared with those of its job that have a session.
+def as_one(
+    outcome: RanksOutcome[Diagnosis], missing: Sequence[RankLine] = (), *, has_ranks: bool
+) -> Diagnosis:
+    """What the ranks of a launcher say, the slowest on top; what a process says that trains by itself.
 
     Raises:
-        AutobrrrError: as `diagnosed`.
+        AutobrrrError: what the first rank failed for, where all have.
     """
-    others = siblings(pid)
-    tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
-    at_once = RanksAtOnce([pid, *others], options.for_s)
-    before = None
-    if others and not tuned:
-        compare_sessions(others, at_once, lambda text: None)
-        before = partial(at_once.take_part, pid, say=say)
-    try:
-        found = diagnosed(pid, options, say, doing=doing, before=before)
-    finally:
-        at_once.leave(pid)
-    return with_siblings(found, ask(others))
+    outcome.refuse_none()
+    found = list(outcome.done.values())
+    return together(found, [*missing, *outcome.missing]) if has_ranks else found[0]
+
+
+def judge_first(client: Client, for_s: float, say: Say, doing: Doing | None = None) -> None:
+    """Wait for the verdict that orders the trials of a tuning; a session that was there has one."""
+    if client.started:
+        say(verdict_line(await_verdict(client, before_tuning(for_s), say, doing=doing)))
 
 
 def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
@@ -192,8 +200,7 @@ def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[
     def ready(pid: int) -> Diagnosis:
         client, say = clients[pid], say_of(pid)
         at_once.take_part(pid, client, say)
-        if client.started:
-            say(verdict_line(await_verdict(client, before_tuning(for_s), say)))
+        judge_first(client, for_s, say)
         return client.snapshot()
 
     judged = list(_of_all(clients, ready).values())

@@ -72,6 +72,15 @@ def left_behind(ending: SessionEnding) -> list[str]:
     return [*lines, lost_log_lines(ending.lost_lines)] if ending.lost_lines else lines
 
 
+def _order(do: str) -> Callable[[Client], None]:
+    """A method that has the session do something, and has nothing else to say."""
+
+    def order(client: Client) -> None:
+        client._ask(do)
+
+    return order
+
+
 class Client:
     """A connection to one session.
 
@@ -90,6 +99,14 @@ class Client:
         self._every_s: float | None = None  # subscribed
         self._silent = False  # it has left a question without an answer
         self.facts = _typed(self._ask("ping"), SessionFacts)
+
+    window = _order("window")  # run a few steps under the profiler
+    sweep = _order("sweep")  # replay a step at other batch sizes, once all else is measured
+    hold = _order("hold")  # measure nothing until `compare`, or for a minute
+    go_on = _order("go_on")  # measure again: there is nothing that `hold` was for
+    pause = _order("pause")  # let the tuner rest after the pair of blocks that runs; its budget stands still
+    resume = _order("resume")  # let the tuner go on
+    cancel = _order("cancel")  # stop the tuner as soon as the job is in a state that can be left
 
     def snapshot(self) -> Diagnosis:
         """The session at this moment."""
@@ -177,22 +194,6 @@ class Client:
 
         return explained(name)
 
-    def window(self) -> None:
-        """Have a few steps run under the profiler."""
-        self._ask("window")
-
-    def sweep(self) -> None:
-        """Have a step replayed at other batch sizes, once all else is measured."""
-        self._ask("sweep")
-
-    def hold(self) -> None:
-        """Have the session measure nothing until `compare`, or for a minute."""
-        self._ask("hold")
-
-    def go_on(self) -> None:
-        """Have the session measure again: there is nothing that `hold` was for."""
-        self._ask("go_on")
-
     def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
         """Have steps timed, while other clients have those of the other ranks timed.
 
@@ -208,14 +209,6 @@ class Client:
     def begin_tuning(self, asked: TuneRequest) -> None:
         """Start a tuning; what comes of it is among the events."""
         self._ask("tune", **msgspec.to_builtins(asked))
-
-    def pause(self) -> None:
-        """Let the tuner rest after the pair of blocks that runs; its budget stands still."""
-        self._ask("pause")
-
-    def resume(self) -> None:
-        """Let the tuner go on."""
-        self._ask("resume")
 
     def tune(
         self,
@@ -243,10 +236,6 @@ class Client:
                 raise error_from(msgspec.to_builtins(event))
             elif isinstance(event, SessionOver):
                 raise TargetGone(f"the session ended while tuning: {self._why()}")
-
-    def cancel(self) -> None:
-        """Stop the tuner as soon as the job is in a state that can be left."""
-        self._ask("cancel")
 
     def own(self, owned: bool = True) -> None:
         """End the session when this client leaves, unless others use it. False: keep it."""

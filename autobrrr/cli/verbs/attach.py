@@ -15,7 +15,7 @@ from dataclasses import replace
 import msgspec
 
 from autobrrr.attach import door
-from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
+from autobrrr.cli.launcher_ranks import JobRanks, ranks_of, say_failures
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
@@ -68,43 +68,43 @@ def run(args: argparse.Namespace) -> int:
     door.go_through(pid, narrate)
     remedies = live_remedies(args.recipe, pid) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
-    launched = ranks_of(pid)
+    ranks = ranks_of(pid)
     for asked, given in (("--metrics takes", args.metrics), ("--recipe applies remedies to", args.recipe)):
-        if launched and given:
+        if ranks.launched and given:
             raise UsageError(
                 f"{asked} one process, and a launcher has several",
-                f"attach to one of them, for example {launched[0]}",
+                f"attach to one of them, for example {ranks.pids[0]}",
             )
     if on_screen:
-        outcome = entered(launched, options, say_of)
-        if launched:
+        outcome = RanksOutcome[Client]()
+        if ranks.launched:
+            outcome = entered(ranks.pids, options, ranks.say)
             say_failures(outcome)
         for client in outcome.done.values():
             client.close()  # the screen finds them among the sessions
         code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
-        if launched:
+        if ranks.launched:
             NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
-    say = say_of if launched else (lambda rank: narrate)
-    ranks = entered(launched or [pid], options, say, owned=args.foreground)
-    say_failures(ranks)
-    clients = ranks.done
+    outcome = entered(ranks.pids, options, ranks.say, owned=args.foreground)
+    say_failures(outcome)
+    clients = outcome.done
     try:
-        if launched:
+        if ranks.launched:
             compare_sessions(list(clients), RanksAtOnce(clients, args.for_s), narrate)
         else:
             _begin(clients[pid], remedies, narrate)
-        interrupted = _watch(ranks, args, say)
+        interrupted = _watch(outcome, args, ranks)
     finally:
         for rank, client in clients.items():
             if args.foreground and client.ending is None:
                 ending = client.detach() if client.started else client.leave()
                 for line in [] if ending is None else left_behind(ending):
-                    say(rank)(line)
+                    ranks.say(rank)(line)
             client.close()
     ends_with_us = args.foreground and all(client.started for client in clients.values())
     endings = [client.ending for client in clients.values()]
-    return ranks.exit_code(_farewell(pid, endings, interrupted, ends_with_us))
+    return outcome.exit_code(_farewell(pid, endings, interrupted, ends_with_us))
 
 
 def _begin(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None]) -> None:
@@ -114,9 +114,7 @@ def _begin(client: Client, remedies: list[RemedyChoice], say: Callable[[str], No
         _switch_on(client, remedies, say)
 
 
-def _watch(
-    ranks: RanksOutcome[Client], args: argparse.Namespace, say: Callable[[int], Callable[[str], None]]
-) -> bool:
+def _watch(outcome: RanksOutcome[Client], args: argparse.Namespace, ranks: JobRanks) -> bool:
     """Show one process, or all ranks together: on top the one that the others wait for.
 
     Until the time is up, their sessions end, or the user interrupts (true).
@@ -124,11 +122,10 @@ def _watch(
     Raises:
         AutobrrrError: none of the sessions answers any more.
     """
-    clients, latest, interrupted = ranks.done, dict[int, Diagnosis](), False
+    clients, latest, interrupted = outcome.done, dict[int, Diagnosis](), False
     failed: dict[int, AutobrrrError] = {}
     end_s = math.inf if args.for_s is None else time.monotonic() + args.for_s
     every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
-    is_alone = args.pid[0] in clients  # a launcher is none of its ranks
 
     def running() -> list[int]:
         return [pid for pid, each in clients.items() if each.ending is None and pid not in failed]
@@ -138,16 +135,16 @@ def _watch(
         try:
             if for_s <= 0:
                 latest[pid] = clients[pid].snapshot()
-            for found in clients[pid].snapshots(for_s=for_s, every_s=every_s, on_activity=say(pid)):
+            for found in clients[pid].snapshots(for_s=for_s, every_s=every_s, on_activity=ranks.say(pid)):
                 latest[pid] = found
         except AutobrrrError as error:
             failed[pid] = error
-            if not is_alone:
-                say(pid)(error.message)
+            if ranks.launched:
+                ranks.say(pid)(error.message)
 
     def tell(*, final: bool) -> None:
         found = list(latest.values())
-        shown = found[0] if is_alone else together(found, ranks.missing)
+        shown = together(found, outcome.missing) if ranks.launched else found[0]
         shown = msgspec.structs.replace(shown, final=final)
         print(to_json(shown) if args.json else live_line(shown), flush=True)
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 
 from autobrrr.attach import door
-from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
+from autobrrr.cli.launcher_ranks import ranks_of, say_failures
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
@@ -25,18 +25,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    launched = ranks_of(door.go_through(args.pid, narrate))
-    if not launched:
+    ranks = ranks_of(door.go_through(args.pid, narrate))
+    if not ranks.launched:
         if _detach(args.pid, args.keep, narrate):
             NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
         return EXIT_DONE
-    attached = [pid for pid in launched if under_way(pid)]
+    attached = [pid for pid in ranks.pids if under_way(pid)]
     if not attached:
         raise AutobrrrError(
             f"none of the ranks of process {args.pid} has a session",
             "autobrrr ls lists those that have one",
         )
-    outcome = for_each(attached, lambda pid: _detach(pid, args.keep, say_of(pid)))
+    outcome = for_each(attached, lambda pid: _detach(pid, args.keep, ranks.say(pid)))
     say_failures(outcome)
     return outcome.exit_code(EXIT_DONE)
 

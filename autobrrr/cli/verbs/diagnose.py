@@ -9,13 +9,12 @@ import argparse
 from typing import get_args
 
 from autobrrr.attach import door
-from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
+from autobrrr.cli.launcher_ranks import ranks_of, say_failures
 from autobrrr.cli.narration import NARRATOR, Loudness, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options, wanted_probing
-from autobrrr.client.all_ranks import together
 from autobrrr.client.diagnosing import DiagnosisOptions
-from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
+from autobrrr.client.each_rank import as_one, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text.next_step import after_diagnosis
@@ -47,17 +46,14 @@ def run(args: argparse.Namespace) -> int:
         sweep=args.sweep,
         probe_again=wanted_probing(args) if args.probe or args.no_probe else None,
     )
-    launched = ranks_of(pid)
-    if not launched:
-        _show(args, diagnosed_rank(pid, options, narrate, NARRATOR.status))
-        return EXIT_DONE
-    outcome = diagnosed_ranks(launched, options, say_of, doing_of)
+    ranks = ranks_of(pid)
+    outcome = diagnosed_ranks(ranks.pids, options, ranks.say, ranks.doing)
     say_failures(outcome)
-    _show(args, together(list(outcome.done.values()), outcome.missing), ranks_of_launcher=True)
+    _show(args, as_one(outcome, has_ranks=ranks.launched), ranks_of_launcher=ranks.launched)
     return outcome.exit_code(EXIT_DONE)
 
 
-def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool = False) -> None:
+def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool) -> None:
     if args.json:
         print(to_json(found))
         return

@@ -23,17 +23,16 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.attach import door
-from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import named, ranks_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
 from autobrrr.cli.verb_arguments import flag, last_words_said, words_of
-from autobrrr.client.diagnosing import await_verdict, before_tuning
-from autobrrr.client.each_rank import entered, ready_to_tune
-from autobrrr.client.session_client import Client, open_session
+from autobrrr.client.each_rank import entered, judge_first, ready_to_tune
+from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
-from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.records import Advice, ExactnessClass, TuneProgress, Tuning, to_json
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.report.pages.tuning_parts import beyond, progress_line, trial_line, tuning_text
 from autobrrr.report.text.next_step import after_tuning
@@ -94,21 +93,17 @@ def _tune(args: argparse.Namespace) -> int:
     only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
     allowed_classes(args.allow)
     check_names(only or ())
-    options = SessionOptions()
-    launched = ranks_of(pid)
+    ranks = ranks_of(pid)
     with contextlib.ExitStack() as sessions:
-        if launched:
-            outcome = entered(launched, options, say_of, owned=True)
-            clients = {pid: sessions.enter_context(each) for pid, each in outcome.done.items()}
-            outcome.refuse_any()
-            client = ready_to_tune(clients, for_s, say_of)
-            narrate(f"tuning all {len(launched)} ranks, timed on {named(client.facts.pid)}")
+        outcome = entered(ranks.pids, SessionOptions(), ranks.say, owned=True)
+        clients = {rank: sessions.enter_context(each) for rank, each in outcome.done.items()}
+        outcome.refuse_any()
+        if ranks.launched:
+            client = ready_to_tune(clients, for_s, ranks.say)
+            narrate(f"tuning all {len(clients)} ranks, timed on {named(client.facts.pid)}")
         else:
-            client = sessions.enter_context(open_session(pid, options, narrate, owned=True))
-            clients = {pid: client}
-            if client.started:
-                found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
-                narrate(verdict_line(found))
+            client = clients[pid]
+            judge_first(client, for_s, narrate, NARRATOR.status)
         for each in clients.values():
             each.own(False)  # from here on something may be kept: it stays when the command ends
         spent_s = time.monotonic() - began_s

@@ -39,8 +39,8 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Play:
         monkeypatch.setattr(each_rank, "ask", lambda asked: others)
         monkeypatch.setattr(each_rank, "compare_sessions", lambda found, *rest: pids.extend(found))
         monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
-        found = each_rank.diagnosed_rank(100, DiagnosisOptions(), lambda text: None)
-        return pids, took_part[0], found
+        found = each_rank.diagnosed_ranks([100], DiagnosisOptions(), lambda pid: lambda text: None)
+        return pids, took_part[0], found.done[100]
 
     return play
 
