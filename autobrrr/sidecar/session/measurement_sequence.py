@@ -29,7 +29,7 @@ from autobrrr.records import (
 from autobrrr.sidecar.process.session_options import Probing
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
-from autobrrr.sidecar.session.step_intake import StepIntake, Waiting
+from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 
 SECOND_NS = 1_000_000_000
@@ -125,7 +125,6 @@ class MeasurementSequence:
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
         self._findings, self._intake, self._clock_ns = findings, intake, clock_ns
-        self._waiting = Waiting()
         self._since_ns = clock_ns()
         self._first_step_ns: int | None = None
         self._awaited: object = None  # the measurement under way
@@ -256,7 +255,7 @@ class MeasurementSequence:
                     yield from self._until_free()
                 # Long steps are traced while the loop's pattern settles: too early, they are dropped there.
                 steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
-                free = self._free(not self._several or not self._intake.turn.elsewhere())
+                free = self._free(not self._several or not self._intake.turn.elsewhere(self._now_ns))
                 if free and known and steps >= FEW_STEPS and self._may_measure():
                     return
             elif findings.frames is None and self._now_ns - self._since_ns >= FIRST_STEP_NS:
@@ -421,12 +420,12 @@ class MeasurementSequence:
 
     def _may_measure(self) -> bool:
         """Take the turn; false while another rank is being measured."""
-        return self._free(not self._several or self._intake.turn.take())
+        return self._free(not self._several or self._intake.turn.take(self._now_ns))
 
     def _free(self, free: bool) -> bool:
         if not free:
             self.activity = AWAITS_TURN
-        return self._waiting.over(self._now_ns, free)
+        return free
 
     def _due(self) -> Callable[[], Course] | None:
         """What to measure now; where the job has changed, the course begins anew. None: watch on."""

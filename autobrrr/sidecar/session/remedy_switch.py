@@ -16,7 +16,7 @@ from autobrrr.records import Record
 from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.records.wire_answers import ActiveRemedy
-from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard, said
+from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard, OnReply, said
 
 
 class Switched(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,10 +41,10 @@ OnSwitched = Callable[[Switched], None]
 
 
 class RemedySwitch:
-    """All remedies of one session."""
+    """All remedies of one session; none before its agent is in."""
 
-    def __init__(self, agent: AgentLink) -> None:
-        self._agent = agent
+    def __init__(self, agent: AgentLink | None = None) -> None:
+        self.agent = agent
         self.on: dict[int, ActiveRemedy] = {}
         self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
 
@@ -80,7 +80,7 @@ class RemedySwitch:
             on_done(switched)
 
         classes = {} if allowed is None else {"allowed": list(allowed)}
-        self._agent.command("apply", replied, remedy=remedy, options=dict(options), **classes)
+        self._ask("apply", replied, remedy=remedy, options=dict(options), **classes)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""
@@ -91,11 +91,15 @@ class RemedySwitch:
                 self.on.pop(token, None)
             on_done(switched)
 
-        self._agent.command("undo", replied, token=token)
+        self._ask("undo", replied, token=token)
 
     def together(self, log: str, on_done: OnSwitched) -> None:
         """From now on switch them on all ranks of the job, or on none."""
-        self._agent.command("together", lambda reply: on_done(_switched(reply)), log=log)
+        self._ask("together", lambda reply: on_done(_switched(reply)), log=log)
+
+    def _ask(self, do: str, on_reply: OnReply, **fields: object) -> None:
+        if self.agent is not None:
+            self.agent.command(do, on_reply, **fields)
 
     def as_told(self, active: object) -> None:
         """Another rank has switched some on all ranks: what the agent says is on."""

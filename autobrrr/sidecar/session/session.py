@@ -90,7 +90,7 @@ class Session:
     ) -> None:
         self.findings = Collected(pid, options, cores, ranks_here)
         self.ending: SessionEnding | None = None
-        self.active: RemedySwitch | None = None
+        self.active = RemedySwitch()
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
         self.replay: Replay | None = None
@@ -139,7 +139,8 @@ class Session:
 
     def entered(self, agent: AgentLink, ring: RingReader, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
-        self._agent, self.intake.ring, self.active = agent, ring, RemedySwitch(agent)
+        self._agent = self.active.agent = agent
+        self.intake.ring = ring
         self.findings.know(facts)
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
@@ -206,12 +207,12 @@ class Session:
             self._stale = self._stale or name != "cost"
             if name not in ("cost", "tracing"):  # come all the time, and every snapshot shows them
                 self._journal.write(name, {name: event.get(name)})
-        elif name == "remedy_lost" and self.active is not None:
+        elif name == "remedy_lost":
             text = self.active.lose(event)
             if text is not None:
                 self.note(text)
                 self._look_at_changed_job()
-        elif name == "together" and self.active is not None:
+        elif name == "together":
             self.active.as_told(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
             self.note(f"another rank has switched all ranks; applied: {on}", "switch")
@@ -230,8 +231,7 @@ class Session:
 
     def job_ended(self) -> None:
         """The job's process is gone."""
-        under = () if self.active is None else tuple(self.active.names)
-        now = self._oom_kills()
+        under, now = tuple(self.active.names), self._oom_kills()
         killed = None if now is None or self._oom_kills_before is None else now > self._oom_kills_before
         why = f"process {self.findings.pid} ended"
         if under:
@@ -291,14 +291,14 @@ class Session:
     ) -> None:
         """Switch a remedy on; what was measured without it no longer counts."""
         refusal = self._none_active()
-        if refusal is not None or self.active is None:
+        if refusal is not None:
             on_done(Switched(why=refusal))
             return
         self.active.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch a remedy off."""
-        if self.active is None or self._state is State.ENDED:
+        if self._agent is None or self._state is State.ENDED:
             on_done(Switched(why=LINK_LOST, code=RefusalCode.LINK_LOST))
             return
         applied = self.active.on.get(token)
@@ -311,7 +311,7 @@ class Session:
             log: Where another rank has put what the ranks share; "": this one begins.
         """
         refusal = self._none_active()
-        if refusal is not None or self.active is None:
+        if refusal is not None:
             on_done(Switched(why=refusal))
             return
         self.course.hold()
@@ -325,7 +325,7 @@ class Session:
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
             self.stop_replay()
-            self._on_before = self.active.names if self.active is not None else []
+            self._on_before = self.active.names
             self._mind_clock()
             if self._agent is not None and self.findings.window.lengths_vary:
                 self._sees_each_step = True
@@ -354,11 +354,10 @@ class Session:
         """The tuner is through. The verdict stands for now: tracing would slow down what was just tuned."""
         if self._state is State.TUNING:
             self._state = None
-            if self.active is not None:
-                changed = self.active.names != self._on_before
-                self.course.tuned(changed=changed)
-                if changed:
-                    self.compared, self._changed_since = None, True
+            changed = self.active.names != self._on_before
+            self.course.tuned(changed=changed)
+            if changed:
+                self.compared, self._changed_since = None, True
             if self._agent is not None and self._sees_each_step:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
@@ -414,7 +413,7 @@ class Session:
             self._end(SessionEnding(kind="link lost", why=self._link_lost_why))
 
     def _took_facts(self, reply: Heard) -> None:
-        if reply.get("ok") is not True or self.active is None:
+        if reply.get("ok") is not True:
             return
         self.active.found(reply.get("active"))
         if isinstance(reply.get("facts"), dict):
@@ -466,9 +465,9 @@ class Session:
         if self.ending is not None:  # the last look ended it
             return
         self._judge_if_stepped(self._clock_ns())
-        if self.active is not None and not self._keeps and "the agent" not in ending.left:
+        if not self._keeps and "the agent" not in ending.left:
             self.active.only((*ending.left, *ending.stays))
-        on = () if self.active is None else tuple(self.active.names)
+        on = tuple(self.active.names)
         self.ending = ending = msgspec.structs.replace(ending, on=on, decided=self.decided)
         self._state = State.ENDED
         self.intake.turn.give()
@@ -541,8 +540,7 @@ class Session:
 
     def note(self, text: str, about: Literal["switch"] | None = None) -> None:
         """A line for all who listen; of a switch, with all remedies that are on."""
-        active = self.active.names if about is not None and self.active is not None else None
-        line = ActivityLine(text=text, about=about, active=active)
+        line = ActivityLine(text=text, about=about, active=self.active.names if about else None)
         self._journal.write("note", line)
         self.say(line)
 

@@ -44,8 +44,7 @@ def snapshot(session: Session) -> Diagnosis:
     """The session at this moment."""
     measured, judgement = session.findings.measurements(session.elapsed_ns), session.judgement
     attach = session.findings.attach or Attach(method="outside", latency_ns=None, pause_ns=None)
-    active = session.active.names if session.active is not None else []
-    steps, compared = session.steps, session.compared
+    active, steps, compared = session.active.names, session.steps, session.compared
     stats = step_stats(measured.step_ns)
     verdict = msgspec.structs.asdict(judgement.verdict)
     verdict["advice"] = after_trials(judgement.verdict.advice, session.trials.values(), active)
@@ -108,7 +107,7 @@ MOST_OPERATORS = 12
 def details(session: Session, tuning: TuningThread) -> Details:
     """The session at this moment, as a screen shows it; asked for about once a second."""
     findings = session.findings
-    on = list(session.active.on.values()) if session.active is not None else []
+    on = list(session.active.on.values())
     traced = findings.traced
     widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
     return Details(

@@ -22,23 +22,8 @@ PREFIX = "ranks-"
 TURN_NS = 120_000_000_000  # a rank that holds the turn for longer measures nothing any more
 
 
-class Waiting:
-    """For something that another rank does; not for ever."""
-
-    def __init__(self) -> None:
-        self._since_ns: int | None = None
-
-    def over(self, now_ns: int, free: bool) -> bool:
-        """Whether to go on: nobody is in the way, or somebody has been for too long."""
-        if free:
-            self._since_ns = None
-            return True
-        self._since_ns = now_ns if self._since_ns is None else self._since_ns
-        return now_ns - self._since_ns >= TURN_NS
-
-
 class RankLock:
-    """The turn of one rank of a job to be measured.
+    """The turn of one rank of a job to be measured; who holds it for too long is passed over.
 
     Args:
         folder: Where the sessions of the job lie; None: it has one rank, whose turn it always is.
@@ -48,21 +33,25 @@ class RankLock:
     def __init__(self, folder: Path | None = None, job: str = "") -> None:
         self._file = None if folder is None else folder / f"{PREFIX}{job}.lock"
         self._lock: int | None = None
+        self._since_ns: int | None = None  # another one has it
 
-    def take(self) -> bool:
+    def take(self, now_ns: int) -> bool:
         """Whether it is ours now, or already was. A folder that can't be written holds nobody up."""
-        if self._file is None:
-            return True
-        if self._lock is None:
+        if self._file is not None and self._lock is None:
             try:
                 self._lock = folders.lock(self._file)
             except OSError:
                 return True
-        return self._lock is not None
+            return self._lock is not None or not self.elsewhere(now_ns)
+        return True
 
-    def elsewhere(self) -> bool:
+    def elsewhere(self, now_ns: int) -> bool:
         """Whether another one has it now."""
-        return self._file is not None and self._lock is None and folders.is_locked(self._file)
+        if self._file is None or self._lock is not None or not folders.is_locked(self._file):
+            self._since_ns = None
+            return False
+        self._since_ns = now_ns if self._since_ns is None else self._since_ns
+        return now_ns - self._since_ns < TURN_NS
 
     def give(self) -> None:
         """Let the next one have it; may be called when it is not ours."""
@@ -89,7 +78,6 @@ class StepIntake:
         self.turn = RankLock()
         self._findings, self._device = findings, device
         self._read: list[Records] = []  # since the last look
-        self._waiting = Waiting()  # while another rank is measured
         self._sampled_ns: int | None = None
 
     def read(self) -> None:
@@ -121,5 +109,4 @@ class StepIntake:
     def _disturbed(self, now_ns: int) -> bool:
         """Whether another rank is being measured: what makes its steps longer, this one waits for."""
         facts = self._findings.facts
-        several = facts is not None and facts.has_other_ranks
-        return not self._waiting.over(now_ns, not several or not self.turn.elsewhere())
+        return facts is not None and facts.has_other_ranks and self.turn.elsewhere(now_ns)

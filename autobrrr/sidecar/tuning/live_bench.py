@@ -111,7 +111,7 @@ class LiveBench:
         return [applied for applied in self._on() if not applied.ours_and_live]
 
     def _on(self) -> list[ActiveRemedy]:
-        return list(self._session.active.on.values()) if self._session.active is not None else []
+        return list(self._session.active.on.values())
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
         done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply))
@@ -139,7 +139,7 @@ class LiveBench:
         return highest(peak for name, peak in peaks.items() if name in remedies)
 
     def lost(self) -> Mapping[int, str]:
-        return dict(self._session.active.lost) if self._session.active is not None else {}
+        return dict(self._session.active.lost)
 
     def next_seq(self) -> int:
         def look() -> int:

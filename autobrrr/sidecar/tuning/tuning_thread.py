@@ -24,7 +24,7 @@ from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.events import Event
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, TuneFailed
-from autobrrr.sidecar.session.remedy_switch import RemedySwitch, Switched
+from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.window_reader import Call
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection
@@ -188,16 +188,15 @@ class TuningThread:
 
     def look(self) -> None:
         """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
-        watchman, active = self._watchman, self._session.active
-        if watchman is None or active is None or self._bench is not None:
+        watchman, window = self._watchman, self._session.findings.window
+        if watchman is None or self._bench is not None:
             return
-        if not any(applied.ours_and_live for applied in active.on.values()):
+        if not any(applied.ours_and_live for applied in self._session.active.on.values()):
             self._watchman = None
             return
-        if watchman.loss_was_finite and self._session.findings.window.loss_lost:
-            self._undo_for_loss(active)
+        if watchman.loss_was_finite and window.loss_lost:
+            self._undo_for_loss()
             return
-        window = self._session.findings.window
         if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
             return
         if self._session.begin_tuning() is not None:
@@ -206,15 +205,14 @@ class TuningThread:
         self._bench = LiveBench(self._session, self._call)
         self._start(self._compare, self._bench, watchman)
 
-    def _undo_for_loss(self, active: RemedySwitch) -> None:
+    def _undo_for_loss(self) -> None:
         """At once, and whatever made it: what does not keep the bits goes off, one after the other.
 
         Ranks that switch together take one change at a time.
         """
         self._watchman = None
-        suspects = [
-            applied for applied in active.on.values() if not applied.planned and applied.class_ != "bitwise"
-        ]
+        on = self._session.active.on.values()
+        suspects = [applied for applied in on if not applied.planned and applied.class_ != "bitwise"]
 
         def go_on() -> None:
             if not suspects:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import paths
-from autobrrr.sidecar.session.step_intake import RankLock
+from autobrrr.sidecar.session.step_intake import TURN_NS, RankLock
 
 
 @pytest.fixture
@@ -20,14 +20,16 @@ def folder(tmp_path: Path) -> Path:
 
 def test_one_holds_the_turn_until_it_gives_it(folder: Path) -> None:
     first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
-    assert first.take()
-    assert first.take()  # it still is
-    assert not second.take()
-    assert (first.elsewhere(), second.elsewhere()) == (False, True)
+    assert first.take(0)
+    assert first.take(0)  # it still is
+    assert not second.take(0)
+    assert (first.elsewhere(0), second.elsewhere(0)) == (False, True)
+    assert not second.take(TURN_NS - 1)
+    assert second.take(TURN_NS)  # it is not waited for any longer
     first.give()
-    assert not second.elsewhere()
-    assert second.take()
-    assert not first.take()
+    assert not second.elsewhere(0)
+    assert second.take(0)
+    assert not first.take(0)
     second.give()
     assert not os.listdir(folder)
 
@@ -37,7 +39,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
         "import os, sys\nfrom pathlib import Path\n"
         "from autobrrr.sidecar.session.step_intake import RankLock\n"
         "turn = RankLock(Path(sys.argv[1]), 'a1')\n"
-        "assert turn.take()\nos.kill(os.getpid(), 9)\n"
+        "assert turn.take(0)\nos.kill(os.getpid(), 9)\n"
     )
     root = str(Path(__file__).resolve().parents[3])
     killed = subprocess.run(
@@ -46,7 +48,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
     assert killed.returncode == -9
     assert os.listdir(folder)  # its file is still there
     turn = RankLock(folder, "a1")
-    assert not turn.elsewhere()
-    assert turn.take()
+    assert not turn.elsewhere(0)
+    assert turn.take(0)
     turn.give()
     assert not os.listdir(folder)

@@ -38,7 +38,6 @@ def details_of(guest: Guest) -> Details:
 
 
 def on(office: Office, applied: ActiveRemedy = FUSED) -> None:
-    assert office.session.active is not None
     office.session.active.on[applied.token] = applied
 
 

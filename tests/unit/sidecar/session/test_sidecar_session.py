@@ -465,7 +465,6 @@ def test_a_job_that_ends_under_a_remedy_names_it_and_a_kill_for_memory(
     now: int | None, killed: bool | None, why: str, tmp_path: Path
 ) -> None:
     stage = Stage(tmp_path).enter()
-    assert stage.session.active is not None
     stage.session.active.on[1] = ActiveRemedy(token=1, remedy="gc.freeze")
     stage.oom_kills = now
     stage.session.job_ended()

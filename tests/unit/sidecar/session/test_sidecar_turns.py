@@ -75,11 +75,11 @@ class OneTurn:
         self.away = True
         self.ours = False
 
-    def take(self) -> bool:
+    def take(self, now_ns: int) -> bool:
         self.ours = not self.away
         return self.ours
 
-    def elsewhere(self) -> bool:
+    def elsewhere(self, now_ns: int) -> bool:
         return self.away
 
     def give(self) -> None:
