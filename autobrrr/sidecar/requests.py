@@ -233,7 +233,7 @@ class Service:
 
             allowed = None if choice.most_class is None else up_to(choice.most_class)
             options = {name: cleaned(value, str) for name, value in choice.options.items()}
-            self._session.apply(choice.remedy, options, switched, allowed)
+            self._session.active.apply(choice.remedy, options, switched, allowed)
 
         go_on()
         return LATER
@@ -241,7 +241,7 @@ class Service:
     def do_undo(self, reply: Reply, *, token: int) -> Later:
         """One remedy, by its token."""
         self._leave_the_tuner_alone()
-        self._session.undo(token, lambda done: reply.done(why=done.why))
+        self._session.active.undo(token, lambda done: reply.done(why=done.why))
         return LATER
 
     def _leave_the_tuner_alone(self) -> None:
@@ -252,7 +252,8 @@ class Service:
     def do_together(self, reply: Reply, *, log: str = "") -> Later:
         """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
-        self._session.together(log, lambda done: reply.done(why=done.why, log=done.log))
+        self._session.course.hold()
+        self._session.active.together(log, lambda done: reply.done(why=done.why, log=done.log))
         return LATER
 
     def do_tune(self, reply: Reply) -> None:

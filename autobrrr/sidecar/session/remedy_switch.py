@@ -16,7 +16,7 @@ from autobrrr.records import Record
 from autobrrr.records.record_base import as_record
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.records.wire_answers import ActiveRemedy
-from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard, OnReply, said
+from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
 
 
 class Switched(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,10 +41,16 @@ OnSwitched = Callable[[Switched], None]
 
 
 class RemedySwitch:
-    """All remedies of one session; none before its agent is in."""
+    """All remedies of one session; none before its agent is in.
 
-    def __init__(self, agent: AgentLink | None = None) -> None:
-        self.agent = agent
+    Args:
+        refusal: Why a command of this name can't be given now; None where it can.
+        changed: Is told in a sentence what is on or off now: what was measured before no longer counts.
+    """
+
+    def __init__(self, refusal: Callable[[str], str | None], changed: Callable[[str], None]) -> None:
+        self._refusal, self._changed = refusal, changed
+        self.agent: AgentLink | None = None
         self.on: dict[int, ActiveRemedy] = {}
         self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
 
@@ -69,37 +75,50 @@ class RemedySwitch:
     ) -> None:
         """Switch one on at the next boundary, unless its class on this job is none of those allowed."""
 
-        def replied(reply: Heard) -> None:
-            switched = _switched(reply)
-            if switched.why is None and switched.token is not None:
-                token, cls = switched.token, switched.class_
+        def is_on(done: Switched) -> str:
+            if done.token is not None:
                 reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
-                self.on[token] = ActiveRemedy(
-                    token=token, remedy=remedy, options=dict(options), class_=cls, reach=reach
+                self.on[done.token] = ActiveRemedy(
+                    token=done.token, remedy=remedy, options=dict(options), class_=done.class_, reach=reach
                 )
-            on_done(switched)
+            return f"{remedy} is on"
 
         classes = {} if allowed is None else {"allowed": list(allowed)}
-        self._ask("apply", replied, remedy=remedy, options=dict(options), **classes)
+        self._order("apply", on_done, is_on, remedy=remedy, options=dict(options), **classes)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""
 
-        def replied(reply: Heard) -> None:
-            switched = _switched(reply)
-            if switched.why is None:
-                self.on.pop(token, None)
-            on_done(switched)
+        def is_off(done: Switched) -> str:
+            applied = self.on.pop(token, None)
+            return f"{applied.remedy if applied else token} is off"
 
-        self._ask("undo", replied, token=token)
+        self._order("undo", on_done, is_off, token=token)
 
     def together(self, log: str, on_done: OnSwitched) -> None:
-        """From now on switch them on all ranks of the job, or on none."""
-        self._ask("together", lambda reply: on_done(_switched(reply)), log=log)
+        """From now on switch them on all ranks of the job at one step, or on none.
 
-    def _ask(self, do: str, on_reply: OnReply, **fields: object) -> None:
-        if self.agent is not None:
-            self.agent.command(do, on_reply, **fields)
+        Args:
+            log: Where another rank has put what the ranks share; "": this one begins.
+        """
+        self._order("together", on_done, lambda done: None, log=log)
+
+    def _order(
+        self, do: str, on_done: OnSwitched, changed: Callable[[Switched], str | None], **fields: object
+    ) -> None:
+        def replied(reply: Heard) -> None:
+            done = _switched(reply)
+            text = changed(done) if done.why is None else None
+            if text is not None:
+                self._changed(text)
+            on_done(done)
+
+        refusal = self._refusal(do)
+        if refusal is None and self.agent is not None:
+            self.agent.command(do, replied, **fields)
+        else:
+            lost = RefusalCode.LINK_LOST if do == "undo" else None
+            on_done(Switched(why=refusal or LINK_LOST, code=lost))
 
     def as_told(self, active: object) -> None:
         """Another rank has switched some on all ranks: what the agent says is on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -38,7 +38,7 @@ from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
-from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
+from autobrrr.sidecar.session.remedy_switch import RemedySwitch, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
@@ -90,7 +90,7 @@ class Session:
     ) -> None:
         self.findings = Collected(pid, options, cores, ranks_here)
         self.ending: SessionEnding | None = None
-        self.active = RemedySwitch()
+        self.active = RemedySwitch(self._no_switch, self._switched)
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
         self.replay: Replay | None = None
@@ -215,8 +215,7 @@ class Session:
         elif name == "together":
             self.active.as_told(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
-            self.note(f"another rank has switched all ranks; applied: {on}", "switch")
-            self._look_at_changed_job()
+            self._switched(f"another rank has switched all ranks; applied: {on}")
             self.course.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "awaits" and self._state is State.DETACHING:
             self._awaited = said(event, "why")
@@ -282,44 +281,9 @@ class Session:
         if not self._changed_since:
             self.compared = found
 
-    def apply(
-        self,
-        remedy: str,
-        options: Mapping[str, object],
-        on_done: OnSwitched,
-        allowed: Sequence[str] | None = None,
-    ) -> None:
-        """Switch a remedy on; what was measured without it no longer counts."""
-        refusal = self._none_active()
-        if refusal is not None:
-            on_done(Switched(why=refusal))
-            return
-        self.active.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
-
-    def undo(self, token: int, on_done: OnSwitched) -> None:
-        """Switch a remedy off."""
-        if self._agent is None or self._state is State.ENDED:
-            on_done(Switched(why=LINK_LOST, code=RefusalCode.LINK_LOST))
-            return
-        applied = self.active.on.get(token)
-        self.active.undo(token, self._after_switch(f"{applied.remedy if applied else token} is off", on_done))
-
-    def together(self, log: str, on_done: OnSwitched) -> None:
-        """Have remedies switched on all ranks of the job at one step from now on, or on none.
-
-        Args:
-            log: Where another rank has put what the ranks share; "": this one begins.
-        """
-        refusal = self._none_active()
-        if refusal is not None:
-            on_done(Switched(why=refusal))
-            return
-        self.course.hold()
-        self.active.together(log, on_done)
-
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""
-        refusal = self._none_active()
+        refusal = self._no_switch("tune")
         if self._state is State.TUNING:
             refusal = "the job is being tuned already"
         if refusal is None:
@@ -479,23 +443,19 @@ class Session:
         for on_done in waiting:
             on_done(ending)
 
-    def _none_active(self) -> str | None:
+    def _no_switch(self, do: str) -> str | None:
+        """Why no remedy can be switched by a command of this name; None where it can."""
+        if do == "undo":
+            return LINK_LOST if self._state is State.ENDED else None
         if self._state in (State.ATTACHING, State.DETACHING, State.ENDED):
             return f"the session is {self.state.value}"
         if self.findings.options.outside:
             return "the session watches from outside only"
-        if self.findings.options.readonly:
-            return "the session is read-only"
-        return None
+        return "the session is read-only" if self.findings.options.readonly else None
 
-    def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
-        def done(switched: Switched) -> None:
-            if switched.why is None:
-                self.note(text, "switch")
-                self._look_at_changed_job()
-            on_done(switched)
-
-        return done
+    def _switched(self, text: str) -> None:
+        self.note(text, "switch")
+        self._look_at_changed_job()
 
     def read_steps(self) -> None:
         """Hand new steps to who listens; all else takes them in at the next tick."""

@@ -114,7 +114,7 @@ class LiveBench:
         return list(self._session.active.on.values())
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> SwitchedOn:
-        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply))
+        done = self._switch_on(lambda reply: self._session.active.apply(remedy, options, reply))
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token", done.code or RefusalCode.UNFIT)
@@ -244,7 +244,7 @@ class LiveBench:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(done)
             elif done.token is not None:
-                self._session.undo(done.token, lambda _: None)
+                self._session.active.undo(done.token, lambda _: None)
 
         self._check()
         self._call(lambda: start(replied))
@@ -261,7 +261,7 @@ class LiveBench:
         self._check()
         if answer is None:
             answer = self._undoing[token] = Future()
-            self._call(lambda: self._session.undo(token, answer.set_result))
+            self._call(lambda: self._session.active.undo(token, answer.set_result))
         try:
             done = self._wait_for_boundary(answer)
         except FutureTimeout:

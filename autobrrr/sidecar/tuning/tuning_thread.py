@@ -227,7 +227,7 @@ class TuningThread:
                     self._session.note(text)
                 go_on()
 
-            self._session.undo(applied.token, switched)
+            self._session.active.undo(applied.token, switched)
 
         go_on()
 

@@ -13,7 +13,7 @@ def tuned(office: Office, guest: Guest) -> None:
     guest.ask("tune")
     office.tuning.join(5)
     office.run_calls()
-    office.session.apply("optimizer.fused", {}, lambda done: None)
+    office.session.active.apply("optimizer.fused", {}, lambda done: None)
     office.agent.answer("apply", token=3, arm=1, seq=0, **{"class": "rounding"})
     train(office, 1_000_000)
 
@@ -78,7 +78,7 @@ def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_m
 
 def test_remedies_that_the_user_undoes_are_not_watched_over(office: Office, guest: Guest) -> None:
     tuned(office, guest)
-    office.session.undo(3, lambda done: None)
+    office.session.active.undo(3, lambda done: None)
     office.agent.answer("undo", arm=2, seq=60)
     train(office, 1_900_000)
     office.later(60)
@@ -90,7 +90,7 @@ def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bi
     office: Office, guest: Guest
 ) -> None:
     tuned(office, guest)
-    office.session.apply("gc.freeze", {}, lambda done: None)
+    office.session.active.apply("gc.freeze", {}, lambda done: None)
     office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "bitwise"})
     for finite in (1, 0, 0, 0):
         office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
@@ -106,7 +106,7 @@ def test_what_goes_off_for_its_loss_does_so_one_after_the_other_and_is_said_once
     office: Office, guest: Guest, refusal: str | None
 ) -> None:
     tuned(office, guest)
-    office.session.apply("precision.matmul", {}, lambda done: None)
+    office.session.active.apply("precision.matmul", {}, lambda done: None)
     office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "rounding"})
     guest.ask("subscribe", every_ms=1_000_000)
     for finite in (1, 0, 0, 0):

@@ -185,7 +185,7 @@ def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_an
     findings = stage.session.findings
     assert findings.profile is not None
     assert findings.slack is not None
-    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.session.active.apply("optimizer.fused", {}, lambda switched: None)
     stage.agent.answer("apply", token=1, seq=1)
     assert findings.profile is None
     assert findings.slack is None
@@ -200,7 +200,7 @@ def test_a_job_that_was_changed_after_its_window_is_profiled_again_once_the_rest
     profiling(stage)
     stage.window(ProfilerWindow(status="ok", verdict=NAMED))
     assert stage.run() is State.DELAYING
-    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.session.active.apply("optimizer.fused", {}, lambda switched: None)
     stage.agent.answer("apply", token=1, seq=1)
     stage.event("slack", SLACK)
     for _ in range(6):

@@ -105,7 +105,7 @@ def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Pa
     assert stage.run(12) is State.JUDGED
     stage.run(100, seconds=400)
     done: list[Switched] = []
-    stage.session.apply("gc.freeze", {}, done.append)
+    stage.session.active.apply("gc.freeze", {}, done.append)
     assert done[0].why == "the session is read-only"
     assert set(stage.agent.asked) == {"facts", "frames"}
     assert stage.session.begin_tuning() == "the session is read-only"
@@ -163,14 +163,14 @@ def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> 
 def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
-    stage.session.apply("optimizer.fused", {}, done.append)
+    stage.session.active.apply("optimizer.fused", {}, done.append)
     assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
     assert (done[0].why, done[0].token, done[0].seq, done[0].class_) == (None, 7, 70, "rounding")
     assert stage.session.snapshot().active == ["optimizer.fused"]
     assert stage.run(12, arm=1, flags=ring_layout.SWITCHED) is State.WATCHING
     assert stage.run(12, arm=1) is State.TRACING
-    stage.session.undo(7, done.append)
+    stage.session.active.undo(7, done.append)
     stage.agent.answer("undo", arm=2, seq=90)
     assert stage.session.snapshot().active == []
     assert done[-1].seq == 90
@@ -182,7 +182,7 @@ def test_what_was_under_way_when_the_job_was_changed_is_measured_anew(stage: Sta
     assert stage.run(24) is State.PROBING
     if tuned:
         assert stage.session.begin_tuning() is None
-    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.session.active.apply("optimizer.fused", {}, lambda done: None)
     stage.event("probed", probed(stage.model))  # the agent ends it, then switches
     stage.agent.answer("apply", token=7, arm=1, seq=70)
     stage.session.end_tuning()
@@ -196,7 +196,7 @@ def test_what_was_under_way_when_the_job_was_changed_is_measured_anew(stage: Sta
 def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
-    stage.session.apply("optimizer.fused", {}, done.append)
+    stage.session.active.apply("optimizer.fused", {}, done.append)
     stage.agent.answer("apply", ok=False, why="refused: no optimizer")
     assert done[0].why == "refused: no optimizer"
     assert stage.session.snapshot().active == []
@@ -205,7 +205,7 @@ def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
 
 def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
     stage.measured()
-    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.session.active.apply("gc.freeze", {}, lambda done: None)
     stage.agent.answer("apply", token=1, arm=1, seq=70)
     stage.session.on_event({"event": "remedy_lost", "token": 1, "remedy": "gc.freeze", "why": "collected"})
     assert stage.session.snapshot().active == []
@@ -215,7 +215,7 @@ def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
 def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
-    stage.session.together("", done.append)
+    stage.session.active.together("", done.append)
     stage.agent.answer("together", rank=1, ranks=2)
     assert done[0].why is None
     on = {"token": 4, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
@@ -235,7 +235,7 @@ def test_the_last_snapshot_lists_only_what_is_still_on(
     stage: Stage, keep: bool, left: list[str], on: list[str]
 ) -> None:
     stage.measured()
-    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.session.active.apply("gc.freeze", {}, lambda done: None)
     stage.agent.answer("apply", token=1, arm=1, seq=70)
     stage.session.detach(keep, lambda ending: None)
     stage.agent.answer("detach", left=left)
@@ -256,7 +256,7 @@ def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -
 def test_what_a_recipe_has_on_is_on_after_a_detach_too(stage: Stage, keep: bool) -> None:
     stage.enter()
     stage.agent.answer("facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=None)
-    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.session.active.apply("optimizer.fused", {}, lambda done: None)
     stage.agent.answer("apply", token=4, arm=2, seq=70)
     endings: list[SessionEnding] = []
     stage.session.detach(keep, endings.append)
@@ -282,7 +282,7 @@ def test_after_a_tuning_the_verdict_stands_for_a_minute_and_nothing_is_traced(st
     stage.measured()
     before = stage.session.snapshot()
     assert stage.session.begin_tuning() is None
-    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.session.active.apply("optimizer.fused", {}, lambda done: None)
     stage.agent.answer("apply", token=7, arm=1, seq=70)
     stage.session.end_tuning()
     assert stage.run(20, seconds=30, arm=1) is State.JUDGED

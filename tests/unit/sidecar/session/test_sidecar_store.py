@@ -52,9 +52,9 @@ def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -
 def test_a_switch_stands_in_the_log_with_all_that_is_on_after_it(stage: Stage) -> None:
     stage.enter()
     for token, remedy in ((1, "gc.freeze"), (2, "optimizer.fused")):
-        stage.session.apply(remedy, {}, lambda done: None)
+        stage.session.active.apply(remedy, {}, lambda done: None)
         stage.agent.answer("apply", token=token, arm=token, seq=token)
-    stage.session.undo(1, lambda done: None)
+    stage.session.active.undo(1, lambda done: None)
     stage.agent.answer("undo", arm=3, seq=9)
     assert [each["active"] for each in stage.journal("note") if each.get("about") == "switch"] == [
         ["gc.freeze"],
