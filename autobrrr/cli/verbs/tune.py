@@ -243,13 +243,14 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.search.argparse_flags import declared_flags
     from autobrrr.relaunch.search.param_specs import parse_parameter
     from autobrrr.relaunch.search.search_space import make_space
+    from autobrrr.relaunch.search.study_storage import address, connect
     from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
     from autobrrr.tuner.candidate_space import allowed_classes
 
     command = [*words_of("--launcher", args.launcher or ""), *words]
     refuse_elsewhere(command)
-    storage = None if args.storage is None else _storage(args.storage)
+    shared = None if args.storage is None else connect(address(args.storage))  # before anything starts
     allowed = allowed_classes(args.allow)
     declared = declared_flags(command)
     given = [parse_parameter(spec, command, os.environ, declared) for spec in args.param or ()]
@@ -273,7 +274,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         stable.space = space
         from autobrrr.relaunch.study.study import BUDGET_NS, Study
 
-        search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
+        search = _search(args, command, space, shared)
         count = len(space.points())
         narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
         if args.for_s is not None:
@@ -296,40 +297,30 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     return _tell(args, command, tuning, found)
 
 
-def _storage(url: str) -> Storage:
-    """Opened before anything is started."""
+def _search(args: argparse.Namespace, command: list[str], space: Space, shared: Storage | None) -> Search:
+    """The study: shared with other machines, else of this one and its visible devices alone."""
+    from autobrrr.relaunch.search.point_search import Search, study_name
     from autobrrr.relaunch.search.study_storage import address, connect
 
-    return connect(address(url))
-
-
-def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
-    """A study of this machine and its visible devices alone."""
-    from autobrrr.relaunch.search.point_search import Search, study_name
-
+    if shared is not None:
+        name = args.study or study_name(command, Path.cwd(), space)
+        search = Search(space, storage=shared, name=name, trials=args.trials)
+        counts = f"{len(search.results)} trials done, {search.elsewhere} running elsewhere"
+        narrate(f"study {name} in {shared.address.shown}: {counts}")
+        return search
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     here = (str(Path.cwd()), command[0], space.base, socket.gethostname(), devices)
     name = study_name(command, Path.cwd(), space, here)
     place = paths.state_dir() / "studies"
     try:
         paths.make_closed(place)
-        storage = _storage(f"sqlite:///{place / 'studies.db'}")
-        search = Search(space, storage=storage, name=name, stays=False, trials=args.trials)
+        own = connect(address(f"sqlite:///{place / 'studies.db'}"))
+        search = Search(space, storage=own, name=name, stays=False, trials=args.trials)
     except (AutobrrrError, OSError) as error:
         narrate(f"the study is kept in memory: {error}")
         search = Search(space, trials=args.trials)
     if search.results:
         narrate(f"resuming a study that has {len(search.results)} trials")
-    return search
-
-
-def _shared(args: argparse.Namespace, command: list[str], space: Space, storage: Storage) -> Search:
-    from autobrrr.relaunch.search.point_search import Search, study_name
-
-    name = args.study or study_name(command, Path.cwd(), space)
-    search = Search(space, storage=storage, name=name, trials=args.trials)
-    counts = f"{len(search.results)} trials done, {search.elsewhere} running elsewhere"
-    narrate(f"study {name} in {storage.address.shown}: {counts}")
     return search
 
 
