@@ -26,7 +26,7 @@ from autobrrr.agent.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.agent.remedies.registry import Remedy  # noqa: E402
 from autobrrr.cli import GROUPS, VERBS, argument_parser  # noqa: E402
 from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # noqa: E402
-from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
+from autobrrr.recipe.recipe_file import tomllib  # noqa: E402
 from autobrrr.records import Diagnosis, DoctorCheck, JobLine, Tuning  # noqa: E402
 from autobrrr.records.proof_records import Proof  # noqa: E402
 from autobrrr.report.pages.side_by_side import ComparedAnalysis, ComparedSessions  # noqa: E402

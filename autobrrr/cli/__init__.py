@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autobrrr import __version__
 from autobrrr.cli import argument_parser
-from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.printed import NARRATOR
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
 from autobrrr.readable import nearest, readable
 

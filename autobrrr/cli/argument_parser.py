@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from autobrrr.cli.narration import Loudness
+from autobrrr.cli.printed import Loudness
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
 

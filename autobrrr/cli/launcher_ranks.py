@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autobrrr.attach import job_roles
 from autobrrr.cli import shown
-from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.client.diagnosing import Doing
 from autobrrr.client.each_rank import RanksOutcome, Say, T, launched_by
 

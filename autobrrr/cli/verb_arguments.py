@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autobrrr.cli.narration import narrate
+from autobrrr.cli.printed import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
 from autobrrr.machine.kernel_text import number
 from autobrrr.readable import readable

@@ -27,8 +27,7 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.machine.processors import own_cpu_ns
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
+from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, SessionOptions, State, Sweep
 from autobrrr.sidecar.sockets.session_socket import find_target
 
 DEFAULT_S = 9.0

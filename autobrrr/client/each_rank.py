@@ -31,8 +31,7 @@ from autobrrr.client.diagnosing import (
 from autobrrr.client.session_client import Client, open_session, under_way
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
-from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import SessionOptions, State
 
 T = TypeVar("T")
 Say = Callable[[str], None]

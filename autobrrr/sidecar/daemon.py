@@ -30,7 +30,7 @@ from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.processors import usable_cpus
 from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published import Figure, Publisher, published
 from autobrrr.sidecar.requests import Service
@@ -38,7 +38,6 @@ from autobrrr.sidecar.session.collected import Calibrations
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, log_path
-from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.step_intake import RankLock
 from autobrrr.sidecar.session.window_reader import window_reader
 from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep

@@ -33,10 +33,10 @@ from autobrrr.records.wire_answers import (
     SessionEnding,
     SessionFacts,
 )
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
-from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import details
 from autobrrr.sidecar.sockets.socket_frames import ClientConnection, Fields, Reply, Wire, as_fields, failure
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread

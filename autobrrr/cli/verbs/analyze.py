@@ -6,8 +6,7 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.printed import check_places, deliver
+from autobrrr.cli.printed import NARRATOR, check_places, deliver, narrate
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import UsageError
 

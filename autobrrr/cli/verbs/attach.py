@@ -16,7 +16,7 @@ import msgspec
 
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import JobRanks, ranks_of, say_failures
-from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
 from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, together

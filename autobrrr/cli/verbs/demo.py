@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autobrrr import own_modules, paths
-from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.printed import NARRATOR
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import AutobrrrError, NotInstalled
 from autobrrr.told_to_end import deaf_child, stopped_in_order

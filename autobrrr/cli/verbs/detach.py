@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures
-from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join_under_way, lost_log_lines, under_way

@@ -10,8 +10,7 @@ from typing import get_args
 
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures
-from autobrrr.cli.narration import NARRATOR, Loudness, narrate
-from autobrrr.cli.printed import columns, show
+from autobrrr.cli.printed import NARRATOR, Loudness, columns, narrate, show
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options, wanted_probing
 from autobrrr.client.diagnosing import DiagnosisOptions
 from autobrrr.client.each_rank import as_one, diagnosed_ranks

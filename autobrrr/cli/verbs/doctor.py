@@ -11,8 +11,7 @@ import json
 import msgspec
 
 from autobrrr.attach import doctor_checks, door
-from autobrrr.cli.narration import NARRATOR, Loudness, narrate
-from autobrrr.cli.printed import show
+from autobrrr.cli.printed import NARRATOR, Loudness, narrate, show
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable

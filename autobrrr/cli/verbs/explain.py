@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from autobrrr.cli.narration import NARRATOR
-from autobrrr.cli.printed import show
+from autobrrr.cli.printed import NARRATOR, show
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import nearest
 

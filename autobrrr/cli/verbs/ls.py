@@ -19,8 +19,7 @@ import msgspec
 from autobrrr import own_modules
 from autobrrr.attach import door, job_listing
 from autobrrr.attach.job_python import run_bounded
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.printed import columns, show
+from autobrrr.cli.printed import NARRATOR, columns, narrate, show
 from autobrrr.client.session_client import under_way
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import kernel_text, procfs

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr import paths
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.printed import check_places, deliver, write_file
+from autobrrr.cli.printed import NARRATOR, check_places, deliver, narrate, write_file
 from autobrrr.cli.verb_arguments import flag, last_words_said, words_of
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, UsageError
 

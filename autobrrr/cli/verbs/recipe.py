@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autobrrr.cli import shown
+from autobrrr.cli.printed import NARRATOR, write_file
+from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.readable import readable, readable_lines
+
+if TYPE_CHECKING:  # it brings every remedy, and `--help` need not
+    from autobrrr.recipe import Recipe
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +36,97 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from autobrrr.cli import recipe_actions
+    from autobrrr import recipe
+    from autobrrr.recipe.recipe_schema import json_schema, template
+    from autobrrr.report.text.next_step import started_with
 
-    return recipe_actions.run(args)
+    if args.action == "ls":
+        _list(as_json=args.json)
+        if not args.json:
+            NARRATOR.next_step("autobrrr recipe show NAME   (autobrrr recipe cp NAME FILE copies it)")
+    elif args.action == "show":
+        text = recipe.load(args.recipe).text
+        sys.stdout.write(readable_lines(text) if sys.stdout.isatty() else text)  # a copy is exact
+        NARRATOR.next_step(started_with(args.recipe, ()))
+    elif args.action == "cp":
+        _write_new(args.to, recipe.load(args.recipe).text)
+        NARRATOR.next_step(started_with(str(args.to), ()))
+    elif args.action == "validate":
+        _validate(args.recipes)
+        NARRATOR.next_step(started_with(args.recipes[0], ()))
+    elif args.action == "diff":
+        _diff(*(recipe.load(name) for name in args.recipes))
+        NARRATOR.next_step(started_with(args.recipes[1], ()))
+    elif args.action == "schema":
+        print(json.dumps(json_schema(), indent=2))
+    elif args.to is None:
+        sys.stdout.write(template())
+        NARRATOR.next_step("autobrrr recipe new FILE   (writes it)")
+    else:
+        _write_new(args.to, template())
+        NARRATOR.next_step(f"fill it in, then autobrrr recipe validate {args.to}")
+    return EXIT_DONE
+
+
+def _list(*, as_json: bool) -> None:
+    from autobrrr import recipe
+    from autobrrr.agent.remedies.families import REGISTRY
+
+    lines, shown = [], []
+    for name, file in recipe.shipped().items():
+        found = recipe.load(file)
+        remedies = [chosen.name for chosen in found.remedies]
+        unproven = [each for each in remedies if REGISTRY[each].unproven]
+        lines.append(
+            {"name": name, "description": found.description, "remedies": remedies, "unproven": unproven}
+        )
+        doubt = f" (unproven: {', '.join(unproven)})" if unproven else ""
+        shown.append(f"{name:<24}{found.description or ''}{doubt}")
+    print(json.dumps({"schema": 1, "recipes": lines}) if as_json else "\n".join(shown))
+
+
+def _write_new(file: Path, text: str) -> None:
+    if os.path.lexists(file):
+        raise UsageError(f"{file} already exists", "choose another name, or remove it")
+    write_file(file, text, failure=UsageError)
+    print(file)
+
+
+def _validate(names: list[str]) -> None:
+    """One line for each file, and one for each thing that does not fit here.
+
+    Raises:
+        UsageError: for the last that is not valid, when all have been looked at.
+    """
+    from autobrrr import recipe
+
+    invalid: list[UsageError] = []
+    for name in names:
+        try:
+            found = recipe.load(name)
+        except UsageError as error:
+            invalid.append(error)
+            continue
+        count = len(found.remedies)
+        print(readable(f"{name}: valid, {count} {'remedy' if count == 1 else 'remedies'}"))
+        for misfit in recipe.misfits(found, recipe.here()):
+            print(readable(f"{name}: on this machine: {misfit}"))
+    for each in invalid[:-1]:
+        print(shown(each), file=sys.stderr)
+    if invalid:
+        raise invalid[-1]
+
+
+def _diff(old: Recipe, new: Recipe) -> None:
+    """`-` only in the first, `+` only in the second; nothing where they do the same."""
+    from autobrrr.recipe.recipe_file import line, tables
+
+    def does(found: Recipe) -> dict[tuple[str, str], object]:
+        said = tables(found)  # but for what was measured
+        return {(name, key): each for name in said if name != "evidence" for key, each in said[name].items()}
+
+    before, after = does(old), does(new)
+    for table, key in sorted({*before, *after}):
+        for mark, said in (("-", before), ("+", after)):
+            if (table, key) in said and before.get((table, key)) != after.get((table, key)):
+                print(readable(f"{mark} {table}.{line(key, said[table, key])}"))

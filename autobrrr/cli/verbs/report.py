@@ -6,8 +6,7 @@ import argparse
 
 from autobrrr import paths
 from autobrrr.attach import door
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
+from autobrrr.cli.printed import NARRATOR, check_places, columns, deliver, narrate, show, write_file
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, UsageError

@@ -7,8 +7,7 @@ import os
 import re
 
 from autobrrr import paths
-from autobrrr.cli.narration import NARRATOR
-from autobrrr.cli.printed import check_places, deliver
+from autobrrr.cli.printed import NARRATOR, check_places, deliver
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.quantities import share

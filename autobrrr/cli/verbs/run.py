@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from autobrrr import paths
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
-from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import flag
 from autobrrr.errors import EXIT_DONE, EXIT_USAGE, UsageError
 from autobrrr.readable import Foreign

@@ -24,8 +24,7 @@ import msgspec
 from autobrrr import paths
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import named, ranks_of
-from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.printed import check_places, columns, deliver, show, write_file
+from autobrrr.cli.printed import NARRATOR, check_places, columns, deliver, narrate, show, write_file
 from autobrrr.cli.verb_arguments import flag, last_words_said, words_of
 from autobrrr.client.each_rank import entered, judge_first, ready_to_tune
 from autobrrr.client.session_client import Client

@@ -26,9 +26,8 @@ from autobrrr.records import (
     TracedSteps,
     Verdict,
 )
-from autobrrr.sidecar.process.session_options import Probing
+from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, State
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 

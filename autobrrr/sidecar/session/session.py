@@ -34,14 +34,13 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
-from autobrrr.sidecar.process.session_options import Probing, SessionOptions
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions, State
 from autobrrr.sidecar.process.step_replayer import Replay, StepReplay
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
 from autobrrr.sidecar.session.remedy_switch import RemedySwitch, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
 from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.session.window_reader import Read, told_window

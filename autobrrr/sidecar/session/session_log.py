@@ -18,8 +18,8 @@ import msgspec
 from autobrrr import folders, paths
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Record
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.session_states import State
 
 TAIL_BYTES = 1 << 18
 MOST_BYTES = 1 << 28  # of one session: weeks of it

@@ -32,7 +32,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.tuning_records import TuneRequest, after_trials
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ import msgspec
 
 from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
 from autobrrr.records.log_lines import LogLines, lines_of
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.session.session_states import State
 from support.machines.devices import ReplayedDevice
 from support.sessions.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
 

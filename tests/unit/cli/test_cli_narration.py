@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from autobrrr.cli import printed
-from autobrrr.cli.narration import Loudness, Narrator
+from autobrrr.cli.printed import Loudness, Narrator
 from autobrrr.report.text.verdict_text import verdict_text
 from autobrrr.report.text_table import hung
 from support.judged.verdicts import SNAPSHOTS

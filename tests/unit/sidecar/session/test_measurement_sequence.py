@@ -8,9 +8,8 @@ import pytest
 
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import ProfilerWindow
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.session_states import State
 from support.judged import diagnosis
 from support.machines.devices import AbsentDevice
 from support.sessions.session import SECOND_NS, Stage

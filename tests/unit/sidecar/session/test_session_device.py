@@ -11,7 +11,7 @@ from autobrrr.agent.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.agent.wire import ring_layout
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.records import ProfilerWindow, Shares, Verdict
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import State
 from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.records import CollectiveWaits, LateRank, RankLine, RanksCompared
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import State
 from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy, traced
 

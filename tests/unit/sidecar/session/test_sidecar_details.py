@@ -14,7 +14,7 @@ from autobrrr.client.session_client import Client
 from autobrrr.records import Anatomy
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActiveRemedy, Details
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.session.snapshot import recipe_now
 from autobrrr.sidecar.tuning import live_bench
 from autobrrr.sidecar.tuning.live_bench import LiveBench

@@ -11,9 +11,9 @@ import pytest
 from autobrrr.agent.wire import ring_layout
 from autobrrr.records import Attach, ProfilerWindow, ShadowProbe
 from autobrrr.records.wire_answers import ActiveRemedy, SessionEnding
+from autobrrr.sidecar.process.session_options import State
 from autobrrr.sidecar.process.step_replayer import StepReplay
 from autobrrr.sidecar.session.remedy_switch import Switched
-from autobrrr.sidecar.session.session_states import State
 from support.sessions.service import TRIAL
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.process.session_options import State
 from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy, probed
 
