@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from autobrrr import own_modules
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, NotInstalled, UsageError
-from autobrrr.records.wire_answers import SessionEnding
 
 if TYPE_CHECKING:
     from autobrrr_tui.sources.live_source import LiveSource
@@ -32,26 +31,6 @@ def wants_screen() -> bool:
     return "TEXTUAL_DRIVER" in os.environ or (
         all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
     )
-
-
-def show_session(
-    pid: int, opened: Callable[[OnText], Client], *, readonly: bool, for_s: float | None
-) -> SessionEnding | None:
-    """Show a session until the user leaves.
-
-    Returns:
-        How the session ended; None where it goes on.
-
-    Raises:
-        AutobrrrError: it could not be opened.
-    """
-    from autobrrr_tui.app import show
-
-    source = live_source(pid, opened, readonly=readonly)
-    show(source, for_s=for_s, leave_when_refused=True)
-    if source.error is not None:
-        raise source.error
-    return source.ending
 
 
 def live_source(pid: int, opened: Callable[[OnText], Client], *, readonly: bool) -> LiveSource:

@@ -256,19 +256,13 @@ class RanksAtOnce:
 
     def take_part(self, pid: int, client: Client, say: Say) -> None:
         """Time this rank's steps while other ranks time theirs, if possible. Then read what all show."""
-        try:
+        for part in (self._time, self._tell):
             try:
-                self._time(pid, client)
+                part(pid, client)
+            except AutobrrrError as error:
+                say(error.message)
             finally:
                 self.leave(pid)
-        except AutobrrrError as error:
-            say(error.message)
-        try:
-            found = self._outcome(pid)
-            if found is not None:
-                client.compared(found)
-        except AutobrrrError as error:
-            say(error.message)
 
     def leave(self, pid: int) -> None:
         """Do not wait for this rank any more."""
@@ -301,6 +295,11 @@ class RanksAtOnce:
                 self._timed[pid] = timed
         else:
             client.go_on()
+
+    def _tell(self, pid: int, client: Client) -> None:
+        found = self._outcome(pid)
+        if found is not None:
+            client.compared(found)
 
     def _outcome(self, pid: int) -> RanksCompared | None:
         """What the steps of all ranks show; a rank that is much later than this one is left out."""

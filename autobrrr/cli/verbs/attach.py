@@ -17,7 +17,7 @@ import msgspec
 from autobrrr.attach import door
 from autobrrr.cli.launcher_ranks import JobRanks, ranks_of, say_failures
 from autobrrr.cli.printed import NARRATOR, narrate
-from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
+from autobrrr.cli.terminal_screen import live_source, serve, wants_screen
 from autobrrr.cli.verb_arguments import add_target, flag, one_pid, session_options
 from autobrrr.client.all_ranks import RanksAtOnce, compare_sessions, together
 from autobrrr.client.each_rank import RanksOutcome, entered
@@ -179,8 +179,13 @@ def _on_screen(
         _begin(client, remedies, on_wait)
         return client
 
-    ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
-    return _farewell(pid, [ending], False, False)
+    from autobrrr_tui.app import show  # not for --help
+
+    source = live_source(pid, opened, readonly=options.readonly or options.outside)
+    show(source, for_s=for_s, leave_when_refused=True)
+    if source.error is not None:
+        raise source.error
+    return _farewell(pid, [source.ending], False, False)
 
 
 def _words_of(args: argparse.Namespace) -> list[str]:

@@ -51,15 +51,11 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
     else:
         show(table(lines, columns()))
-        _say_shut(lines)
+        shut = next((line.pid for line in lines if not (line.attached or line.attachable)), None)
+        if shut is not None:
+            narrate(f"autobrrr doctor {shut} says why a job is not ready")
         NARRATOR.next_step(after_listing(lines))
     return 0
-
-
-def _say_shut(lines: list[JobLine]) -> None:
-    shut = [line.pid for line in lines if not (line.attached or line.attachable)]
-    if shut:
-        narrate(f"autobrrr doctor {shut[0]} says why a job is not ready")
 
 
 def jobs() -> list[JobLine]:

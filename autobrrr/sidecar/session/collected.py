@@ -79,6 +79,10 @@ class Calibrations:
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
+AS_MEASURED = (  # fields of `Measurements`
+    *("pid", "cores", "facts", "anatomy", "probe", "sweep", "collectives", "frames", "profile", "slack"),
+    *("cost", "measured_ns"),
+)
 SMALL = ("cost", "census", "frames", "probed")  # measurements that hardly grow the job's memory
 
 
@@ -213,31 +217,20 @@ class Collected:
         calibrations = self.calibrations
         torch = None if self.facts is None else self.facts.torch
         return Measurements(
-            pid=self.pid,
+            **{name: getattr(self, name) for name in AS_MEASURED},
             step_ns=self.window.step_ns,
             seen=self.window.seen,
             ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
             phases=self.window.phases,
-            facts=self.facts,
-            anatomy=self.anatomy,
             traced=self.traced or self.tracing,
-            probe=self.probe,
-            sweep=self.sweep,
-            collectives=self.collectives,
-            frames=self.frames,
-            profile=self.profile,
-            slack=self.slack,
             host=tuple(self.host),
             held=tuple(self.held),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             allocator=None if self.census is None else self.census.allocator,
-            measured_ns=self.measured_ns,
             settings=() if self.census is None else tuple(self.census.facts),
-            cost=self.cost,
             readonly=self.options.readonly,
             outside=self.options.outside,
             probing=self.options.probing,
-            cores=self.cores,
             elapsed_ns=elapsed_ns,
             peaks=calibrations.peaks(self._threads_at_once, torch) if calibrations else None,
             fault_ns=calibrations.fault_ns if calibrations else None,

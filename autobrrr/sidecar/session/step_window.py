@@ -11,6 +11,7 @@ import math
 from collections import deque
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -171,7 +172,7 @@ class Buckets:
         self._closed: deque[tuple[int, int, int]] = deque(maxlen=BUCKETS)  # number, median, longest
         self._open: list[NDArray[np.int64]] = []
         self._number: int | None = None
-        self._slow: deque[tuple[int, int, int, int, int, str | None]] = deque(maxlen=SLOW_KEPT)
+        self._slow: deque[tuple[int, SlowStep]] = deque(maxlen=SLOW_KEPT)  # each with when it ended
         self._usual_ns: float | None = None
         self._end_ns = 0
         self._last_ns: int | None = None
@@ -213,15 +214,7 @@ class Buckets:
             edges_ns=edges,
             counts=counts,
             slow=[
-                SlowStep(
-                    seq=seq,
-                    before_ns=self._end_ns - end_ns,
-                    ns=took_ns,
-                    usual_ns=usual_ns,
-                    why=why,
-                    device_ns=device_ns or None,
-                )
-                for seq, end_ns, device_ns, took_ns, usual_ns, why in self._slow
+                msgspec.structs.replace(slow, before_ns=self._end_ns - end_ns) for end_ns, slow in self._slow
             ],
         )
 
@@ -237,7 +230,15 @@ class Buckets:
             )
             why = _why(flags) or ("autobrrr: measuring" if paused[index] else None)
             whole_ns = int(took[index]) + own_ns * int(paused[index])
-            self._slow.append((seq, end_ns, device_ns, whole_ns, int(usual_ns), why))
+            slow = SlowStep(
+                seq=seq,
+                before_ns=0,
+                ns=whole_ns,
+                usual_ns=int(usual_ns),
+                why=why,
+                device_ns=device_ns or None,
+            )
+            self._slow.append((end_ns, slow))
 
     def _close(self) -> None:
         if self._number is not None and self._open:
