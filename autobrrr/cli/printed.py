@@ -25,7 +25,7 @@ from autobrrr.report.text_table import fitted
 if TYPE_CHECKING:
     import argparse
 
-    from rich.progress import Progress
+    from rich.live import Live
 
     from autobrrr.records import Record
     from autobrrr.report.page_model import ReportPage
@@ -49,7 +49,7 @@ class Narrator:
         self.loudness = Loudness.NORMAL
         self._lock = threading.Lock()
         self._subject = ""
-        self._drawn: Progress | None = None
+        self._drawn: Live | None = None
 
     def say(self, text: str) -> None:
         """A line that stays, one line whatever it holds; the status goes on below it."""
@@ -101,32 +101,28 @@ class Narrator:
         print(line, file=sys.stderr, flush=True)
 
     def _draw(self, text: str, left_s: float | None, is_new: bool) -> None:
-        left = "" if left_s is None else f"up to {max(0.0, left_s):.0f} s left"
+        from rich.console import Console  # not for --help
+        from rich.live import Live
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        left = "" if left_s is None else f"  up to {max(0.0, left_s):.0f} s left"
+        shown = Text.assemble(text, (left, "dim"), no_wrap=True, overflow="ellipsis")
         if self._drawn is None:
-            self._drawn = _progress()
-            self._drawn.add_task(text, left=left)
+            self._spinner = Spinner("dots", shown)
+            self._drawn = Live(
+                self._spinner,
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+                refresh_per_second=TURNS_PER_S,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._drawn.start()
         else:
-            self._drawn.update(self._drawn.task_ids[0], description=text, left=left, refresh=is_new)
-
-
-def _progress() -> Progress:
-    from rich.console import Console  # not for --help
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-    from rich.table import Column
-
-    cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False, table_column=cut),
-        TextColumn("{task.fields[left]}", style="dim", markup=False, table_column=Column(no_wrap=True)),
-        console=Console(stderr=True, highlight=False),
-        transient=True,
-        refresh_per_second=TURNS_PER_S,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        expand=True,
-    )
+            self._spinner.update(text=shown)
+            if is_new:
+                self._drawn.refresh()
 
 
 NARRATOR = Narrator()

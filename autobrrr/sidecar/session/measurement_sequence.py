@@ -8,7 +8,7 @@ each `yield` waits for the session's next look.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -98,14 +98,6 @@ PROBE = Measurement(
 SWEEP = Measurement(State.SWEEPING, "trace", "sweep", _of_sizes, "the sweep did not end in time", 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsWanted:
-    """To be timed for so long, while all other ranks of the job time theirs."""
-
-    for_ns: int
-    on_done: OnCompared
-
-
 class MeasurementSequence:
     """Drives one agent through the measurements.
 
@@ -135,7 +127,7 @@ class MeasurementSequence:
         self._tuned_ns: int | None = None  # since when nothing is begun: what its trials say stands
         self._sweep_wanted = False
         self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
-        self._comparison: StepsWanted | None = None  # asked for, or under way
+        self._comparison: Callable[[], Course] | None = None  # asked for, or under way
         self._course = self._from_the_start()
 
     @property
@@ -218,7 +210,7 @@ class MeasurementSequence:
         """Time steps while all other ranks do so too; false where another comparison is under way."""
         if self._comparison is not None:
             return False
-        self._comparison = StepsWanted(for_ns=for_ns, on_done=on_done)
+        self._comparison = partial(self._compare, for_ns, on_done)
         return True
 
     def _from_the_start(self) -> Course:
@@ -275,20 +267,20 @@ class MeasurementSequence:
         """Wait while this rank is held; time steps if the ranks are being compared."""
         while self._held():
             if self._comparison is not None:
-                yield from self._compare(self._comparison)
+                yield from self._comparison()
             yield
 
-    def _compare(self, wanted: StepsWanted) -> Course:
+    def _compare(self, for_ns: int, on_done: OnCompared) -> Course:
         before, self._held_ns = self.state, None
         window = self._findings.window
         step_ns = max(1, round(window.median_ns or window.last_ns))
         least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
-        steps = max(least, min(MOST_COMPARED_STEPS, wanted.for_ns // step_ns))
+        steps = max(least, min(MOST_COMPARED_STEPS, for_ns // step_ns))
         yield from self._measured(WAITS, f"timing {steps} steps of all ranks", steps=steps)
         self._comparison = None
         self._enter(before, "going on")
         if self._findings.collectives is not None:
-            wanted.on_done(self._findings.collectives)
+            on_done(self._findings.collectives)
 
     def _enter(self, state: State, activity: str) -> None:
         self.state, self._since_ns, self.activity = state, self._now_ns, activity

@@ -78,7 +78,7 @@ class LiveBench:
         facts = session.findings.facts
         if facts is None:
             raise TargetGone("nothing is attached to the job")
-        self._facts = facts
+        self.facts: JobFacts = facts
         self._session, self._call = session, call
         self._tape = StepTape()
         self._cancelled = threading.Event()
@@ -89,10 +89,6 @@ class LiveBench:
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
         session.intake.listen = self._tape.add
-
-    @property
-    def facts(self) -> JobFacts:
-        return self._facts
 
     @property
     def clock(self) -> StepClock:
@@ -181,14 +177,12 @@ class LiveBench:
         """Whether the user holds the tuner."""
         return not self._running.is_set()
 
-    def pause(self) -> None:
-        """From any thread: the tuner rests from the end of the pair of blocks that runs."""
-        if not self._cancelled.is_set():
+    def hold(self, paused: bool) -> None:
+        """From any thread: the tuner rests from the end of the pair of blocks that runs, or goes on."""
+        if paused and not self._cancelled.is_set():
             self._running.clear()
-
-    def resume(self) -> None:
-        """From any thread: the tuner goes on."""
-        self._running.set()
+        else:
+            self._running.set()
 
     def crowd(self, last_ns: int) -> str | None:
         return self._ask(lambda: crowd_words(list(self._session.findings.host), last_ns))

@@ -181,10 +181,7 @@ class TuningThread:
         """
         if self._bench is None:
             raise AutobrrrError("nothing is being tuned", "autobrrr tune PID")
-        if paused:
-            self._bench.pause()
-        else:
-            self._bench.resume()
+        self._bench.hold(paused)
 
     def look(self) -> None:
         """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
@@ -285,11 +282,10 @@ class TuningThread:
             self._call(lambda: self._keep(result))
             last: Event = result
         except AutobrrrError as error:
-            last = _failed(error)
+            last = TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
             traceback.print_exc()
-            failed = AutobrrrError(f"the tuner failed: {type(error).__name__}: {error}")
-            last = _failed(failed)
+            last = TuneFailed(message=f"the tuner failed: {type(error).__name__}: {error}")
         self._call(self._through)  # first: whoever hears of the end may ask for another tuning at once
         send(last)
 
@@ -314,7 +310,3 @@ class TuningThread:
         waiting, self._once_through = self._once_through, []
         for then in waiting:
             then()
-
-
-def _failed(error: AutobrrrError) -> TuneFailed:
-    return TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
