@@ -126,11 +126,7 @@ class Narrator:
 
 
 NARRATOR = Narrator()
-
-
-def narrate(text: str) -> None:
-    """A line of narration on standard error."""
-    NARRATOR.say(text)
+narrate = NARRATOR.say  # a line of narration
 
 
 def check_places(*targets: Path | str | None) -> None:

@@ -35,10 +35,10 @@ from autobrrr.sidecar.process.step_replayer import StepReplayer
 from autobrrr.sidecar.published import Figure, Publisher, published
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.collected import Calibrations
+from autobrrr.sidecar.session.rank_turn import RankLock
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, log_path
-from autobrrr.sidecar.session.step_intake import RankLock
 from autobrrr.sidecar.session.window_reader import window_reader
 from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, ClientConnection
@@ -194,7 +194,7 @@ def serve(
     session.stop_replay, session.course.expect_replay = replayer.stop, replayer.expect
     job = job_roles.job_of(target.pid)
     if job is not None:
-        session.intake.turn = RankLock(endpoint.folder, job)
+        session.findings.turn = RankLock(endpoint.folder, job)
     findings = session.findings
     findings.calibrations = Calibrations(paths.cache_dir())
     gpu = findings.gpu = Poller(
@@ -238,7 +238,7 @@ def serve(
         tuning.cancel()
         tuning.join(TUNER_S)
         told.close(None if session.state is not State.ENDED else figures)
-        session.intake.turn.give()
+        session.findings.turn.give()
         gpu.close()
 
 

@@ -1,6 +1,7 @@
 """All that a session has measured so far, in the form in which it came, and what its machine could do.
 
-In: events of the agent, ring records, host samples, cached peaks. Out: `Measurements` for the judge.
+In: the ring's records, the agent's events, samples of the machine, cached peaks. Out: `Measurements` for the
+judge; whoever listens gets every new record at once.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
 from autobrrr.machine.device_poller import Poller
+from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.processors import fault_cost_ns, multiplies_bf16
 from autobrrr.machine.procfs import PROC
 from autobrrr.records import (
@@ -33,6 +36,8 @@ from autobrrr.records.events import MEASURED
 from autobrrr.records.record_base import as_record
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.rank_turn import RankLock
+from autobrrr.sidecar.session.ring_reader import Records, RingReader
 from autobrrr.sidecar.session.step_window import Buckets, StepWindow
 
 PeaksOf = Callable[[int, str | None, Path], MeasuredPeaks | None]
@@ -76,6 +81,7 @@ class Calibrations:
         return known
 
 
+HOST_EVERY_NS = 500_000_000
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
@@ -96,6 +102,11 @@ class Collected:
         self.options = options
         self.cores = cores
         self.cores_each = None if cores is None else max(1, cores // ranks_here)  # of each rank
+        self.ring: RingReader | None = None  # before the agent is in, and once the ring is gone
+        self.listen: Callable[[Records], None] = lambda records: None  # gets all new records
+        self._read: list[Records] = []  # since the last look
+        self._sampled_ns: int | None = None
+        self.turn = RankLock()  # of the ranks of the job, to be measured
         self.window = StepWindow()
         self.history = Buckets()
         self.facts: JobFacts | None = None
@@ -128,6 +139,40 @@ class Collected:
     def is_asynchronous(self) -> bool:
         """The host's clock does not show how long steps take."""
         return self.facts is not None and self.facts.is_asynchronous
+
+    @property
+    def several(self) -> bool:
+        """The job has other ranks, which wait for what is done to this one."""
+        return self.facts is not None and self.facts.has_other_ranks
+
+    def waits(self, now_ns: int) -> bool:
+        """Another one is being measured: what makes its steps longer, this one waits for."""
+        return self.several and self.turn.elsewhere(now_ns)
+
+    def read(self) -> None:
+        """Hand new steps to who listens, at little cost; all else takes them in at the next look.
+
+        Raises:
+            NoRing: nothing can be made of the ring any more.
+        """
+        if self.ring is not None and len(records := self.ring.read_new()):
+            self._read.append(records)
+            self.listen(records)
+
+    def take_in(self, now_ns: int, device: HostDevice) -> None:
+        """What has been read, and a sample of the machine where it is time."""
+        if self._read:
+            records, self._read = np.concatenate(self._read), []
+            if self.waits(now_ns):
+                self.window.pass_over(records)
+            else:
+                self.window.add(records)
+            self.history.add(records, self.window.clock)
+        if self._sampled_ns is None or now_ns - self._sampled_ns >= HOST_EVERY_NS:
+            self._sampled_ns = now_ns
+            sample = device.sample()
+            if sample is not None:
+                self.see_host(sample)
 
     def know(self, facts: JobFacts) -> None:
         """What the agent knows of the job by now."""

@@ -28,7 +28,6 @@ from autobrrr.records import (
 )
 from autobrrr.sidecar.process.session_options import AWAITS_TURN, Probing, State
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 
 SECOND_NS = 1_000_000_000
@@ -101,21 +100,18 @@ SWEEP = Measurement(State.SWEEPING, "trace", "sweep", _of_sizes, "the sweep did 
 class MeasurementSequence:
     """Drives one agent through the measurements.
 
-    Args:
-        intake: Has the turn of the ranks of one job; one of them is measured at a time.
-
     Attributes:
         agent: None before the agent is in the job, and with `--outside`.
         expect_replay: Is told whether a step will be recorded soon.
     """
 
-    def __init__(self, findings: Collected, intake: StepIntake, clock_ns: Callable[[], int]) -> None:
+    def __init__(self, findings: Collected, clock_ns: Callable[[], int]) -> None:
         self.agent: AgentLink | None = None
         self.expect_replay: Callable[[bool], None] = lambda soon: None
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
-        self._findings, self._intake, self._clock_ns = findings, intake, clock_ns
+        self._findings, self._clock_ns = findings, clock_ns
         self._since_ns = clock_ns()
         self._first_step_ns: int | None = None
         self._awaited: object = None  # the measurement under way
@@ -226,7 +222,7 @@ class MeasurementSequence:
             yield from self._probe()
             self.expect_replay(False)  # also where the record never came: no process stays beside training
             self.finished = True
-            self._intake.turn.give()
+            self._findings.turn.give()
             self._enter(State.JUDGED, "watching")
             measure = None
             while measure is None or not self._may_measure():
@@ -246,8 +242,9 @@ class MeasurementSequence:
                     yield from self._until_free()
                 # Long steps are traced while the loop's pattern settles: too early, they are dropped there.
                 steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
-                free = self._free(not self._several or not self._intake.turn.elsewhere(self._now_ns))
-                if free and known and steps >= FEW_STEPS and self._may_measure():
+                if findings.waits(self._now_ns):
+                    self.activity = AWAITS_TURN
+                elif known and steps >= FEW_STEPS and self._may_measure():
                     return
             elif findings.frames is None and self._now_ns - self._since_ns >= FIRST_STEP_NS:
                 activity = "no step has ended since attach: sampling where the main thread stands"
@@ -327,7 +324,7 @@ class MeasurementSequence:
             yield from self._measured(TRACE, f"tracing {steps} steps", steps=steps, probe=probe)
             yield from self._until_free()
             self._traced_median_ns = findings.window.median_ns
-        if self._several and findings.collectives is None:  # how long this rank waits for the others
+        if self._findings.several and findings.collectives is None:  # how long this rank waits for the others
             steps = TIMED_LONG_STEPS if findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
             yield from self._measured(WAITS, "timing collectives", steps=steps)
             yield from self._until_free()
@@ -403,19 +400,10 @@ class MeasurementSequence:
                     findings.sweep = _of_sizes(status="abstained", why=why_not)
         yield from self._until_free()
 
-    @property
-    def _several(self) -> bool:
-        """The job has other ranks, which wait for what is done to this one."""
-        facts = self._findings.facts
-        return facts is not None and facts.has_other_ranks
-
     def _may_measure(self) -> bool:
         """Take the turn; false while another rank is being measured."""
-        return self._free(not self._several or self._intake.turn.take(self._now_ns))
-
-    def _free(self, free: bool) -> bool:
-        if not free:
-            self.activity = AWAITS_TURN
+        free = not self._findings.several or self._findings.turn.take(self._now_ns)
+        self.activity = self.activity if free else AWAITS_TURN
         return free
 
     def _due(self) -> Callable[[], Course] | None:

@@ -42,7 +42,6 @@ from autobrrr.sidecar.session.remedy_switch import RemedySwitch, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.snapshot import snapshot
-from autobrrr.sidecar.session.step_intake import StepIntake
 from autobrrr.sidecar.session.window_reader import Read, told_window
 from autobrrr.sidecar.sockets.socket_frames import LINK_LOST, AgentLink, Heard, said
 
@@ -95,13 +94,12 @@ class Session:
         self.replay: Replay | None = None
         self.stop_replay: Callable[[], None] = lambda: None
         self.watch_thread: Callable[[int], object] = lambda tid: None
-        self.intake = StepIntake(self.findings, device)
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
-        self.course = MeasurementSequence(self.findings, self.intake, clock_ns)
+        self.course = MeasurementSequence(self.findings, clock_ns)
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._agent: AgentLink | None = None
-        self._journal, self._alive = journal, alive
+        self._device, self._journal, self._alive = device, journal, alive
         self._clock_ns, self.own_cpu_ns = clock_ns, own_cpu_ns
         self._oom_kills, self._oom_kills_before = oom_kills, oom_kills()
         self._began_ns = self._since_ns = clock_ns()
@@ -139,7 +137,7 @@ class Session:
     def entered(self, agent: AgentLink, ring: RingReader, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
         self._agent = self.active.agent = agent
-        self.intake.ring = ring
+        self.findings.ring = ring
         self.findings.know(facts)
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
@@ -349,7 +347,7 @@ class Session:
     @property
     def steps(self) -> int | None:
         """Steps since attach; None where no step can be seen."""
-        ring = self.intake.ring
+        ring = self.findings.ring
         return None if ring is None else 0 if self._judged_steps == "none" else ring.steps
 
     def snapshot(self) -> Diagnosis:
@@ -433,7 +431,7 @@ class Session:
         on = tuple(self.active.names)
         self.ending = ending = msgspec.structs.replace(ending, on=on, decided=self.decided)
         self._state = State.ENDED
-        self.intake.turn.give()
+        self.findings.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._journal.write("history", self.findings.history.history(self.findings.window.step_ns))
@@ -461,14 +459,14 @@ class Session:
         if self._state is State.ENDED:
             return
         try:
-            self.intake.read()
+            self.findings.read()
         except NoRing as error:
-            self.intake.ring = None
+            self.findings.ring = None
             self._end(SessionEnding(kind="removed", why=error.message))
 
     def _look(self, now_ns: int) -> None:
         self.read_steps()
-        self.intake.take_in(now_ns)
+        self.findings.take_in(now_ns, self._device)
         self.findings.follow_window()
 
     def _judge(self, now_ns: int) -> None:

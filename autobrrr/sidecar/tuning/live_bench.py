@@ -88,7 +88,7 @@ class LiveBench:
         self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
         self._peaks: dict[str, MemoryPeaks] = {}  # by remedy
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
-        session.intake.listen = self._tape.add
+        session.findings.listen = self._tape.add
 
     @property
     def clock(self) -> StepClock:
@@ -140,7 +140,7 @@ class LiveBench:
     def next_seq(self) -> int:
         def look() -> int:
             self._session.read_steps()
-            ring = self._session.intake.ring
+            ring = self._session.findings.ring
             return ring.steps if ring is not None else 0
 
         return self._ask(look)
@@ -196,7 +196,7 @@ class LiveBench:
 
     def close(self) -> None:
         """On the event loop's thread: no more steps are needed."""
-        self._session.intake.listen = lambda records: None
+        self._session.findings.listen = lambda records: None
 
     def _check(self) -> None:
         if self._session.ending is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import paths
-from autobrrr.sidecar.session.step_intake import TURN_NS, RankLock
+from autobrrr.sidecar.session.rank_turn import TURN_NS, RankLock
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_one_holds_the_turn_until_it_gives_it(folder: Path) -> None:
 def test_the_turn_of_a_process_that_was_killed_is_free(folder: Path) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from autobrrr.sidecar.session.step_intake import RankLock\n"
+        "from autobrrr.sidecar.session.rank_turn import RankLock\n"
         "turn = RankLock(Path(sys.argv[1]), 'a1')\n"
         "assert turn.take(0)\nos.kill(os.getpid(), 9)\n"
     )

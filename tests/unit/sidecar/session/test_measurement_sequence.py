@@ -80,7 +80,7 @@ def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(
     assert stage.run(12) is State.JUDGED
 
     def machine(delay: float) -> None:
-        stage.session.intake._device = AbsentDevice()
+        stage.session._device = AbsentDevice()
         stage.session.findings.host.clear()
         for sample in diagnosis.machine(delay)[:4]:
             stage.session.findings.host.append(sample)

@@ -87,7 +87,7 @@ class OneTurn:
 
 
 def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
-    turn = stage.session.intake.turn = OneTurn()
+    turn = stage.session.findings.turn = OneTurn()
     stage.enter(rank=0, world_size=2)
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.WATCHING
@@ -108,7 +108,7 @@ def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
 
 
 def test_a_job_of_one_rank_waits_for_nobody_and_a_session_that_ends_for_nobody_any_more(stage: Stage) -> None:
-    turn = stage.session.intake.turn = OneTurn()
+    turn = stage.session.findings.turn = OneTurn()
     stage.enter()
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.TRACING
