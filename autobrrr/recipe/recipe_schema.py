@@ -81,46 +81,47 @@ def _variable(known: Variable) -> Node:
     return {"anyOf": [written, {"type": "integer", "minimum": 0}], **described}
 
 
+HEAD = f"""\
+schema = {SCHEMA}
+# description = "what it is for"
+
+# When it applies; without this table: always.
+# [match]
+# script = "train*.py"
+# device = "cpu"          # or "cuda"
+# torch = ">=2.4"
+
+# Remedies to apply: `true`, or a table of options.
+[remedies]
+"""
+TAIL = f"""
+# Flags of the script: the value is replaced where the flag stands, else the flag is appended.
+# [args]
+# "--num-workers" = 2
+
+# Variables that the script starts with: `autobrrr recipe schema` shows which, and their values.
+# [env]
+# OMP_NUM_THREADS = 2
+
+# What was measured, on what. `autobrrr tune --recipe FILE` writes it.
+# [evidence]
+# speedup = 1.25
+# interval = [1.21, 1.29]
+# measured_on = "2 cores, torch 2.13.0"
+
+# What it does to the numbers: {", ".join(CLASSES)}.
+# [numerics]
+# class = "rounding"
+"""
+
+
 def template() -> str:
     """A valid recipe in which everything but the version is a comment."""
-    lines = [
-        f"schema = {SCHEMA}",
-        '# description = "what it is for"',
-        "",
-        "# When it applies; without this table: always.",
-        "# [match]",
-        '# script = "train*.py"',
-        '# device = "cpu"          # or "cuda"',
-        '# torch = ">=2.4"',
-        "",
-        "# Remedies to apply: `true`, or a table of options.",
-        "[remedies]",
-    ]
+    remedies = ""
     for name, remedy in REGISTRY.items():
-        lines.append(f"# {_said(remedy)}")
         options = ", ".join(f"{option.name} = {_example(option)}" for option in remedy.options)
-        lines.append(f'# "{name}" = {{ {options} }}' if options else f'# "{name}" = true')
-    lines += [
-        "",
-        "# Flags of the script: the value is replaced where the flag stands, else the flag is appended.",
-        "# [args]",
-        '# "--num-workers" = 2',
-        "",
-        "# Variables that the script starts with: `autobrrr recipe schema` shows which, and their values.",
-        "# [env]",
-        "# OMP_NUM_THREADS = 2",
-        "",
-        "# What was measured, on what. `autobrrr tune --recipe FILE` writes it.",
-        "# [evidence]",
-        "# speedup = 1.25",
-        "# interval = [1.21, 1.29]",
-        '# measured_on = "2 cores, torch 2.13.0"',
-        "",
-        "# What it does to the numbers: " + ", ".join(CLASSES) + ".",
-        "# [numerics]",
-        '# class = "rounding"',
-    ]
-    return "\n".join(lines) + "\n"
+        remedies += f'# {_said(remedy)}\n# "{name}" = {f"{{ {options} }}" if options else "true"}\n'
+    return f"{HEAD}{remedies}{TAIL}"
 
 
 def _example(option: Option) -> str:

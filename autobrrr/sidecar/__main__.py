@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     pid, order = int(word), json.loads(given)
     tell = partial(announce, order["ready_fd"])
     _log_errors()
+    said: dict[str, object]
     try:
         _serve(pid, order, tell)
     except StarterGone:

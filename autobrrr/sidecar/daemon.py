@@ -82,7 +82,8 @@ class EventLoop:
     async def _serve(self, listener: socket.socket) -> None:
         while self.session.state is not State.ENDED:
             self._tick()
-            await asyncio.sleep(self._period_s())
+            idle = self.session.state is State.JUDGED and not self.service.watched
+            await asyncio.sleep(IDLE_S if idle else BUSY_S)
         self.loop.remove_reader(listener)
         self.endpoint.deafen()
         self.service.end()
@@ -109,10 +110,6 @@ class EventLoop:
         self.publish()
         self._flush()
         self._drop(self.service.tick())
-
-    def _period_s(self) -> float:
-        idle = self.session.state is State.JUDGED and not self.service.watched
-        return IDLE_S if idle else BUSY_S
 
     def _flush(self) -> None:
         """What a socket did not take at once goes out now, as far as it takes more."""

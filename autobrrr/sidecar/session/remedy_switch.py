@@ -59,7 +59,8 @@ class RemedySwitch:
         return [applied.remedy for applied in self.on.values()]
 
     def found(self, active: object) -> None:
-        """Take over the remedies that the agent says are on already (a job that runs a recipe)."""
+        """Take over what the agent says is on: of a recipe, or since another rank has switched all ranks."""
+        self.on = {}
         for applied in active if isinstance(active, list) else []:
             if isinstance(applied, dict):
                 with contextlib.suppress(msgspec.ValidationError):
@@ -119,11 +120,6 @@ class RemedySwitch:
         else:
             lost = RefusalCode.LINK_LOST if do == "undo" else None
             on_done(Switched(why=refusal or LINK_LOST, code=lost))
-
-    def as_told(self, active: object) -> None:
-        """Another rank has switched some on all ranks: what the agent says is on."""
-        self.on = {}
-        self.found(active)
 
     def only(self, remedies: Sequence[str]) -> None:
         """The rest has gone with the agent: on are these, which could not be reverted, and the recipe's."""

@@ -210,7 +210,7 @@ class Session:
                 self.note(text)
                 self._look_at_changed_job()
         elif name == "together":
-            self.active.as_told(event.get("active"))
+            self.active.found(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
             self._switched(f"another rank has switched all ranks; applied: {on}")
             self.course.hold()  # it may be tuning them: a rank that measures can't switch

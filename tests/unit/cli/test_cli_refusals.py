@@ -10,7 +10,7 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.cli.printed import check_places
 from autobrrr.cli.verbs import attach
-from autobrrr.cli.verbs.tune import _output_folder, _own
+from autobrrr.cli.verbs.tune import _output_folder, _search
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search.search_space import Result, Space
 from support.relaunch import parameter
@@ -86,14 +86,14 @@ def test_two_runs_of_a_command_share_its_study_and_without_a_folder_it_is_kept_i
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     space = Space(parameters=(parameter("--workers", 3),))
     args = SimpleNamespace(trials=None)
-    first = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
-    second = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
+    first = _search(args, ["python", "train.py"], space, None)  # type: ignore[arg-type]
+    second = _search(args, ["python", "train.py"], space, None)  # type: ignore[arg-type]
     assert (first.ask(), second.ask()) == ((1,), (2,))
     first.tell(Result(point=(1,), value=0.1, kind="measured"))
     first.close()
     assert capsys.readouterr().err == ""
     (tmp_path / "autobrrr" / "studies").rename(tmp_path / "moved")
     (tmp_path / "autobrrr" / "studies").touch()
-    third = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
+    third = _search(args, ["python", "train.py"], space, None)  # type: ignore[arg-type]
     assert "the study is kept in memory" in capsys.readouterr().err
     assert third.ask() == (1,)

@@ -134,12 +134,12 @@ def test_a_paused_tuner_rests_between_pairs_and_its_budget_stands_still(
         return wait(timeout_s)
 
     monkeypatch.setattr(tuned_bench._running, "wait", waiting)
-    tuned_bench.pause()
+    tuned_bench.hold(True)
     assert tuned_bench.paused
     thread = threading.Thread(target=tuned_bench.rest_while_paused)
     thread.start()
     assert resting.wait(10)
-    tuned_bench.resume()
+    tuned_bench.hold(False)
     thread.join(10)
     assert not thread.is_alive()
     assert now_ns[0] > 0
@@ -149,7 +149,7 @@ def test_a_paused_tuner_rests_between_pairs_and_its_budget_stands_still(
 @pytest.mark.parametrize("end", ["cancel", "session"])
 def test_a_paused_tuner_is_woken_by_whatever_ends_it(office: Office, end: str) -> None:
     tuned_bench = LiveBench(office.session, office.calls.append)
-    tuned_bench.pause()
+    tuned_bench.hold(True)
     thread = threading.Thread(target=tuned_bench.rest_while_paused)
     thread.start()
     if end == "cancel":
