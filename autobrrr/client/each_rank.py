@@ -28,10 +28,11 @@ from autobrrr.client.diagnosing import (
     before_tuning,
     diagnosed,
 )
-from autobrrr.client.session_client import Client, open_session, under_way
+from autobrrr.client.session_client import Client, open_session
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
 from autobrrr.sidecar.process.session_options import SessionOptions, State
+from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -43,7 +44,8 @@ def launched_by(pid: int) -> list[int]:
     Raises:
         TargetGone: there is no such process.
     """
-    return [] if under_way(pid) else job_roles.launched_ranks(pid)  # what has a session is no launcher
+    # What has a session is no launcher.
+    return [] if is_under_way(find_target(pid)) else job_roles.launched_ranks(pid)
 
 
 @dataclass(slots=True, kw_only=True)

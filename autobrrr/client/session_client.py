@@ -368,15 +368,6 @@ def join(pid: int) -> Client | None:
     return _reached(find_target(pid))
 
 
-def under_way(pid: int) -> bool:
-    """Whether a session of a job runs, or another command is just starting one.
-
-    Raises:
-        TargetGone: there is no such process.
-    """
-    return is_under_way(find_target(pid))
-
-
 def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
     """The session of a job, also one that another command is just starting; None where there is none.
 

@@ -13,10 +13,10 @@ from autobrrr.cli.launcher_ranks import ranks_of, say_failures
 from autobrrr.cli.printed import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.each_rank import for_each
-from autobrrr.client.session_client import join_under_way, lost_log_lines, under_way
+from autobrrr.client.session_client import join_under_way, lost_log_lines
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.machine import procfs
-from autobrrr.sidecar.sockets.session_socket import passed_over
+from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         if _detach(args.pid, args.keep, narrate):
             NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
         return EXIT_DONE
-    attached = [pid for pid in ranks.pids if under_way(pid)]
+    attached = [pid for pid in ranks.pids if is_under_way(find_target(pid))]
     if not attached:
         raise AutobrrrError(
             f"none of the ranks of process {args.pid} has a session",

@@ -20,7 +20,6 @@ from autobrrr import own_modules
 from autobrrr.attach import door, job_listing
 from autobrrr.attach.job_python import run_bounded
 from autobrrr.cli.printed import NARRATOR, columns, narrate, show
-from autobrrr.client.session_client import under_way
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
@@ -28,7 +27,7 @@ from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
 from autobrrr.report.text.next_step import after_listing
 from autobrrr.report.text_table import text_table
-from autobrrr.sidecar.sockets.session_socket import passed_over
+from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
 
 USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes
 ANSWER_S = 15.0
@@ -99,7 +98,7 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 def _line(found: JobLine) -> JobLine:
     with suppress(AutobrrrError):
-        if under_way(found.pid):
+        if is_under_way(find_target(found.pid)):
             return msgspec.structs.replace(found, attached=True, attachable=True, why=None)
     return found
 

@@ -56,18 +56,28 @@ def run(args: argparse.Namespace) -> int:
     with _unbroken() as earlier:
         prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
         try:
-            code, timed, applied = _supervise(prepared, order, earlier, strict=args.strict, as_json=args.json)
+            pid, code, told = _supervise(prepared, order, earlier, strict=args.strict, quiet=args.json)
         finally:
             prepared.remove()
-    if not args.json and code == EXIT_DONE:
+        if args.json:
+            final = {"schema": 1, "pid": pid, "exit_code": code}
+            print(json.dumps({**final, "remedies": told.remedies, "step_ns": told.step_ns}), flush=True)
+            return code
+        # These bring records, which --help need not.
         from autobrrr.attach.job_roles import is_launcher_command
         from autobrrr.report.text.next_step import after_run
+        from autobrrr.report.text.run_text import speed_reached
 
+        reached = speed_reached(told.step_ns, order.evidence)
+        if reached is not None:
+            narrate(reached)
+    if code == EXIT_DONE:
+        applied = any(line["status"] == "applied" for line in told.remedies)
         NARRATOR.next_step(
             after_run(
                 command,
                 str(args.recipe) if order.flags or order.variables or applied else None,
-                timed=timed or not order.planned,
+                timed=reached is not None or not order.planned,
                 has_ranks=is_launcher_command([Foreign(word) for word in command]),
             )
         )
@@ -153,9 +163,9 @@ def _supervise(
     mask: set[signal.Signals],
     *,
     strict: bool,
-    as_json: bool,
-) -> tuple[int, bool, bool]:
-    """Its exit code, whether a step of it was timed, and whether a remedy was applied."""
+    quiet: bool,
+) -> tuple[int, int, preload_outcome.PreloadOutcome]:
+    """Start it, and watch it to its end: its pid, its exit code, and what its agents have reported."""
     command = order.command
     try:
         pid = os.posix_spawnp(
@@ -164,28 +174,10 @@ def _supervise(
     except OSError as error:
         raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
     told = preload_outcome.PreloadOutcome(prepared.folder, pid, order.planned)
-    status, refused = _watch(pid, told, strict=strict, quiet=as_json)
+    status, refused = _watch(pid, told, strict=strict, quiet=quiet)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
-    if strict and refused:
-        code = EXIT_USAGE
-    applied = any(line["status"] == "applied" for line in told.remedies)
-    if as_json:
-        final = {
-            "schema": 1,
-            "pid": pid,
-            "exit_code": code,
-            "remedies": told.remedies,
-            "step_ns": told.step_ns,
-        }
-        print(json.dumps(final), flush=True)
-        return code, told.step_ns is not None, applied
-    from autobrrr.report.text.run_text import speed_reached  # brings records, which --help need not
-
-    reached = speed_reached(told.step_ns, order.evidence)
-    if reached is not None:
-        narrate(reached)
-    return code, reached is not None, applied
+    return pid, EXIT_USAGE if strict and refused else code, told
 
 
 def _watch(pid: int, told: preload_outcome.PreloadOutcome, *, strict: bool, quiet: bool) -> tuple[int, bool]:

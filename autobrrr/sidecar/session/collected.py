@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -85,10 +86,8 @@ HOST_EVERY_NS = 500_000_000
 HOST_NS = 30_000_000_000  # as long as steps stay in the window
 LATELY = 3  # samples of the host
 PLAIN_STEPS = 16  # beside profiled ones
-AS_MEASURED = (  # fields of `Measurements`
-    *("pid", "cores", "facts", "anatomy", "probe", "sweep", "collectives", "frames", "profile", "slack"),
-    *("cost", "measured_ns"),
-)
+OTHERWISE = ("traced", "host", "held", "gpu")  # fields of `Measurements` that are given in another form
+AS_MEASURED = {each.name for each in fields(Measurements)}.difference(OTHERWISE)
 SMALL = ("cost", "census", "frames", "probed")  # measurements that hardly grow the job's memory
 
 
@@ -262,7 +261,7 @@ class Collected:
         calibrations = self.calibrations
         torch = None if self.facts is None else self.facts.torch
         return Measurements(
-            **{name: getattr(self, name) for name in AS_MEASURED},
+            **{name: found for name, found in vars(self).items() if name in AS_MEASURED},
             step_ns=self.window.step_ns,
             seen=self.window.seen,
             ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
