@@ -305,7 +305,7 @@ def _search(args: argparse.Namespace, command: list[str], space: Space, shared: 
         name = args.study or study_name(command, Path.cwd(), space)
         search = Search(space, storage=shared, name=name, trials=args.trials)
         counts = f"{len(search.results)} trials done, {search.elsewhere} running elsewhere"
-        narrate(f"study {name} in {shared.address.shown}: {counts}")
+        narrate(f"study {name} in {shared.shown}: {counts}")
         return search
     devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     here = (str(Path.cwd()), command[0], space.base, socket.gethostname(), devices)

@@ -12,26 +12,19 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import optuna
 from optuna.exceptions import OptunaError, StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
+from autobrrr.errors import AutobrrrError, UsageError
 
 BEAT_S, GRACE_S = 15, 120  # a worker that is silent for longer is dead
 RACES = 8  # workers that make the tables of an empty database at one time
 SHAPE = "write postgresql://USER@HOST/DATABASE or sqlite:///FILE"
-DRIVERS = {
-    "postgresql": "postgresql+psycopg",
-    "postgres": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-    "postgresql+psycopg2": "postgresql+psycopg2",
-}
 # Of libpq: a server that is gone is noticed, and nothing waits for it without an end.
 NETWORK = {
     "connect_timeout": 10,
@@ -40,27 +33,9 @@ NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-# What the user can mend in the command. Everything else is the world's.
-OF_THE_USER = (
-    "password authentication failed",
-    "no password supplied",
-    "does not exist",
-    "no pg_hba.conf entry",
-    "file is not a database",
-    "invalid connection option",
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a storage is. `url` is for the driver alone; `shown` is for people, without user and password."""
-
-    url: str = field(repr=False)
-    shown: str
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-
-def address(text: str) -> Address:
+def address(text: str) -> URL:
     """Read a URL.
 
     Raises:
@@ -70,38 +45,22 @@ def address(text: str) -> Address:
         url = make_url(text)
     except (ArgumentError, ValueError):  # it may hold a password: it is not repeated
         raise UsageError("--storage: not a database URL", SHAPE) from None
-    if url.get_backend_name() == "sqlite":
-        return _file_address(url.database)
-    if url.drivername not in DRIVERS:
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("postgresql", "sqlite"):
         raise UsageError(
             f"--storage {url.drivername}: this kind of database can't hold a shared study", SHAPE
         )
-    if not url.database:
-        raise UsageError("--storage: the URL names no database", SHAPE)
-    url = url.set(drivername=DRIVERS[url.drivername])
-    # Optuna takes the URL for a template.
-    rendered = url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-    port = f":{url.port}" if url.port else ""
-    secrets = tuple(str(each) for each in (url.password, url.query.get("password")) if each)
-    return Address(url=rendered, shown=f"postgresql://{url.host or ''}{port}/{url.database}", secrets=secrets)
-
-
-def _file_address(name: str | None) -> Address:
-    if not name or name == ":memory:":
-        raise UsageError("--storage sqlite: an in-memory database can't be shared", SHAPE)
-    file = Path(name).absolute()
-    if file.is_dir() or not file.parent.is_dir():
-        said = "a folder" if file.is_dir() else f"there is no folder {file.parent}"
-        raise UsageError(f"--storage sqlite:///{name}: {said}")
-    url = f"sqlite:///{file}".replace("{", "{{").replace("}", "}}")
-    return Address(url=url, shown=f"sqlite:///{file}")
+    if url.database in (None, "", ":memory:"):
+        raise UsageError("--storage: the URL names no database that can be shared", SHAPE)
+    return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """An open storage."""
+    """An open storage. `shown` is its address for people, without user and password."""
 
-    address: Address
+    shown: str
     rdb: RDBStorage
 
     @contextlib.contextmanager
@@ -114,7 +73,7 @@ class Storage:
         try:
             yield
         except (StorageInternalError, SQLAlchemyError) as error:
-            raise unusable(self.address, error) from None
+            raise AutobrrrError(f"{self.shown} can't be used: {_said(error)}") from None
 
     def close(self) -> None:
         with contextlib.suppress(SQLAlchemyError):
@@ -122,63 +81,55 @@ class Storage:
         self.rdb.engine.dispose()
 
 
-def connect(place: Address) -> Storage:
+def connect(url: URL) -> Storage:
     """Open a storage; an empty database gets Optuna's tables.
 
     Raises:
-        UsageError: the driver is missing, or the server does not know the user or the database.
-        AutobrrrError: nobody answers, or the tables can't be made.
+        UsageError: the driver is missing, nobody answers, the server does not let us in, or the tables can't
+            be made.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed")  # we beat ourselves
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
     for attempt in range(RACES):
         try:
-            return Storage(address=place, rdb=_open(place))
+            return Storage(shown=str(bare), rdb=_open(url))
         except ImportError:
             raise UsageError(
                 "--storage postgresql needs psycopg, which is not installed here",
                 "pip install 'autobrrr[postgres]'",
             ) from None
-        except RuntimeError as error:  # tables of another version of Optuna
-            raise AutobrrrError(f"{place.shown}: {error}") from None
-        except (SQLAlchemyError, StorageInternalError) as error:
+        except (RuntimeError, SQLAlchemyError, StorageInternalError) as error:
             raced = isinstance(_innermost(error), IntegrityError | ProgrammingError)
             raced = raced or "already exists" in str(error)  # as SQLite says it
-            final = any(each in str(error) for each in ("permission denied", "connection option"))
-            if not raced or final or attempt == RACES - 1:
-                raise unusable(place, error) from None
+            if not raced or attempt == RACES - 1:
+                raise UsageError(
+                    f"{bare} can't be used: {_said(error)}",
+                    "check user, password and database of --storage; put the password into ~/.pgpass",
+                ) from None
             time.sleep(0.1 * (attempt + 1))
     raise AssertionError("not reached")
 
 
-def _open(place: Address) -> RDBStorage:
+def _open(url: URL) -> RDBStorage:
+    is_file = url.drivername == "sqlite"
     return RDBStorage(
-        place.url,
+        # Optuna takes the URL for a template.
+        url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}"),
         engine_kwargs={
             "pool_pre_ping": True,
-            "connect_args": {"timeout": 30} if place.url.startswith("sqlite") else dict(NETWORK),
+            "connect_args": {"timeout": 30} if is_file else dict(NETWORK),
         },
         heartbeat_interval=BEAT_S,
         grace_period=GRACE_S,
     )
 
 
-def unusable(place: Address, error: Exception) -> AutobrrrError:
-    """What is said of an error of the database: the line of it that matters, never with a password."""
-    text = str(getattr(_innermost(error), "orig", None) or _innermost(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    of_the_user = next((line for line in lines if any(each in line for each in OF_THE_USER)), None)
-    said = re.sub(r"^.* failed: ", "", of_the_user or lines[0])
-    for secret in place.secrets:
-        said = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", said)
-    if of_the_user is None or place.url.startswith("sqlite"):
-        code = EXIT_FAILED if of_the_user is None else EXIT_USAGE
-        return AutobrrrError(f"{place.shown} can't be used: {said}", exit_code=code)
-    return UsageError(
-        f"{place.shown} refused the connection: {said}",
-        "check user, password and database of --storage; put the password into ~/.pgpass",
-    )
+def _said(error: Exception) -> str:
+    """The first line of the database's own words."""
+    text = str(getattr(_innermost(error), "orig", None) or _innermost(error)).strip()
+    return re.sub(r"^.* failed: ", "", text.split("\n")[0])
 
 
 def _innermost(error: Exception) -> Exception:
