@@ -5,11 +5,12 @@ In: a script's file. Out: what it declares, as far as its own text shows it. Not
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
+from typing import NoReturn
 
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.recipe.script_flags import known_flags, own_words, script_of, syntax_of
@@ -51,6 +52,11 @@ def declared_flags(command: Sequence[str]) -> dict[str, Declared]:
     return found
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
 def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declared]) -> Value | None:
     """The value that a flag has in a command, else its default; numbers as numbers.
 
@@ -58,28 +64,17 @@ def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declar
     its value behind it; the last one counts.
     """
     known = declared.get(flag, Declared())
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS, conflict_handler="resolve")
+    for name, each in [*declared.items(), (flag, known)]:  # the last one has its spellings to itself
+        takes = {"action": "store_true"} if each.switch else {"nargs": "?", "const": True}
+        parser.add_argument(*(each.spellings or (name,)), dest=name, **takes)  # type: ignore[arg-type]
     words = list(command)
-    after = words[own_words(words) or 0 :]
-    found = known.default
-    for word, follower in zip_longest(after, after[1:]):
-        name, equals, value = word.partition("=")
-        if _spells(name, flag, known, declared):
-            if equals:
-                found = _number(value)
-            else:
-                found = True if known.switch or follower is None else _number(follower)
-        elif not known.switch and _spells(word[:2], flag, known, declared) and not word.startswith("--"):
-            found = _number(word[2:])
-    return found
-
-
-def _spells(word: str, flag: str, known: Declared, declared: Mapping[str, Declared]) -> bool:
-    if word == flag or word in known.spellings:
-        return True
-    if not word.startswith("--") or word in declared:
-        return False
-    meant = {declared[name].spellings for name in declared if name.startswith(word)}
-    return meant == {known.spellings} and bool(known.spellings)
+    try:
+        read, _ = parser.parse_known_args(words[own_words(words) or 0 :])
+    except ValueError:  # the script refuses it, too
+        return known.default
+    found: Value | None = getattr(read, flag, known.default)
+    return _number(found) if isinstance(found, str) else found
 
 
 def _constant(node: ast.expr | None) -> Value | None:
