@@ -2,8 +2,8 @@
 
 In: its processes, limits of this machine, batch sizes. Out: bytes, None where they can't be read; what fits.
 Memory is what would not be there without the trial: anonymous and shared pages, at their peak. A line,
-bytes = a + b * batch, is fitted by least squares; the largest miss so far and a tenth are added to be safe.
-The batch is what one pass holds: steps that are accumulated do not count.
+bytes = a + b * batch, is fitted by least squares; a fifth is added to be safe. The batch is what one pass
+holds: steps that are accumulated do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autobrrr.agent.live_torch.available_memory import host_limits
 from autobrrr.relaunch.search.search_space import Point, Space
 
 CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
-MARGIN = 0.10
+MARGIN = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +69,6 @@ def _figures(file: Path) -> dict[str, int]:
     return {name: int(count) * 1024 for name, count in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLine:
-    """bytes = fixed + each * batch; no trial so far took `miss` more than it says."""
-
-    fixed: float
-    each: float
-    miss: float
-
-    def at(self, batch: int) -> int:
-        return round(self.fixed + self.each * batch)
-
-    def safe(self, batch: int) -> float:
-        return (self.at(batch) + self.miss) * (1 + MARGIN)
-
-
 class MemoryModel:
     """Learns from trials that trained, and keeps the search from those that the machine can't hold.
 
@@ -113,8 +98,8 @@ class MemoryModel:
 
     def predicted(self, point: Point) -> int | None:
         """What a trial will take, of the GPU where it is on one; None: not two batch sizes are known."""
-        batch, found = self._space.batch_of(point), line(self._gpu or self._memory)
-        return None if batch is None or found is None else found.at(batch)
+        batch = self._space.batch_of(point)
+        return None if batch is None else by_line(self._gpu or self._memory, batch)
 
     def problem(self, point: Point) -> str | None:
         """Why a point is better not started; None where it fits, or nothing speaks against it.
@@ -125,15 +110,13 @@ class MemoryModel:
         batch, seen, free = self._space.batch_of(point), self._memory, self._free
         if batch is None or free is None or not seen:
             return None
-        found = line(seen)
-        if found is not None:
-            safe, said = found.safe(batch), f"it needs about {size(found.at(batch))}"
-        elif batch > self._next_larger(seen[0][0]):
-            most = max(count for _, count in seen) * batch / seen[0][0]
-            safe, said = most * (1 + MARGIN), f"it may need up to {size(most)}"
-        else:
-            return None
-        return f"{said} of memory, {size(free)} are free" if safe > free else None
+        needed = by_line(seen, batch)
+        if needed is None:
+            if batch <= self._next_larger(seen[0][0]):
+                return None
+            needed = round(max(count for _, count in seen) * batch / seen[0][0])
+        too_much = needed * (1 + MARGIN) > free
+        return f"it may need {size(needed)} of memory, {size(free)} are free" if too_much else None
 
     def left_out(self, tried: Collection[Point]) -> list[str]:
         """One line for each batch size that was not started because it would not fit."""
@@ -150,16 +133,13 @@ class MemoryModel:
         return min((each for each in levels if isinstance(each, int) and each > batch), default=batch)
 
 
-def line(seen: list[tuple[int, int]]) -> MemoryLine | None:
-    """The line through what was seen; None for fewer than two batch sizes. It never falls."""
+def by_line(seen: list[tuple[int, int]], batch: int) -> int | None:
+    """What a batch takes by the line through (batch, bytes), which never falls; None: of one size."""
     batches, counts = np.array(seen, dtype=np.float64).reshape(-1, 2).T
     if len(set(batches)) < 2:
         return None
     each, fixed = np.polyfit(batches, counts, 1)
-    if each < 0:
-        each, fixed = 0.0, counts.mean()
-    miss = float(np.max(counts - (fixed + each * batches), initial=0.0))
-    return MemoryLine(fixed=float(fixed), each=float(each), miss=miss)
+    return round(fixed + each * batch if each > 0 else counts.mean())
 
 
 def size(count: float) -> str:

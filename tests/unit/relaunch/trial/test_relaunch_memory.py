@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Space
 from autobrrr.relaunch.trial import memory_use
-from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel, line
+from autobrrr.relaunch.trial.memory_use import Bytes, MemoryModel
 
 MIB = 1 << 20
 
@@ -43,15 +41,15 @@ def test_two_batch_sizes_make_a_line_and_the_line_a_prediction() -> None:
     found.learn(at(16), Bytes(memory=260 * MIB))
     assert found.predicted(at(64)) == pytest.approx(740 * MIB)
     assert found.problem(at(64)) is None
-    assert found.problem(at(128)) == "it needs about 1.3 GiB of memory, 1000 MiB are free"
-    assert found.left_out({at(128)})[0].startswith("a batch of 128 was not started: it needs about 1.3 GiB")
+    assert found.problem(at(128)) == "it may need 1.3 GiB of memory, 1000 MiB are free"
+    assert found.left_out({at(128)})[0].startswith("a batch of 128 was not started: it may need 1.3 GiB")
 
 
 def test_from_one_batch_size_only_the_next_larger_one_is_dared_where_memory_is_short() -> None:
     found = model(1000)
     found.learn(at(8), Bytes(memory=600 * MIB))
     assert [batch for batch in (1, 4, 8, 16, 32) if found.problem(at(batch)) is None] == [1, 4, 8, 16]
-    assert "may need up to 2.3 GiB" in (found.problem(at(32)) or "")
+    assert "may need 2.3 GiB" in (found.problem(at(32)) or "")
     found.learn(at(16), Bytes(memory=601 * MIB))
     assert found.problem(at(1024)) is None
 
@@ -72,25 +70,6 @@ def test_without_a_batch_flag_nothing_is_predicted_or_forbidden() -> None:
     found.learn((1,), Bytes(memory=5))
     assert found.problem((2,)) is None
     assert found.predicted((2,)) is None
-
-
-@given(
-    fixed=st.integers(1, 1000),
-    each=st.integers(0, 100),
-    batches=st.lists(st.integers(1, 512), min_size=2, max_size=8, unique=True),
-    noise=st.lists(st.floats(-0.05, 0.05), min_size=8, max_size=8),
-)
-def test_what_was_seen_is_never_predicted_to_need_less_with_the_margin(
-    fixed: int, each: int, batches: list[int], noise: list[float]
-) -> None:
-    seen = [
-        (batch, round(MIB * (fixed + each * batch) * (1 + off)))
-        for batch, off in zip(batches, noise, strict=False)
-    ]
-    found = line(seen)
-    assert found is not None
-    assert found.each >= 0
-    assert all(found.safe(batch) >= count for batch, count in seen)
 
 
 @pytest.mark.parametrize(("fixed", "each", "seed"), [(300, 4, 0), (20, 30, 1), (900, 0.2, 2)])
