@@ -84,10 +84,10 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active
 
 
 def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, path: str) -> None:
-    audited, offset = boot.get("audited"), boot.get("audit_offset")
-    if isinstance(audited, str) and isinstance(offset, int):
+    audited = boot.get("audited")
+    if isinstance(audited, str):
         with suppress(Exception):  # then nothing is written, which whoever reads it sees
-            WorkAudit(torch, audited, offset).begin()
+            WorkAudit(torch, audited).begin()
     plan = RecipeStartup(torch, active, boot)
     plan.begin()
     server = listen(path)

@@ -1,24 +1,22 @@
 """Runs whose work is counted, untimed, in sequence, from one seed; and the account that each writes.
 
-In: how each is started. Out: an account of each: a file that grows, read as data of a stranger. Lines that
-are not as they should be are left out. Alone, no run waits for another's threads, and none takes the memory
-that another needs.
+In: how each is started. Out: an account of each, from a file that grows. Alone, no run waits for another's
+threads, and none takes the memory that another needs.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-from autobrrr.attach.preload.preloaded_agent import Audit
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import open_plain
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
@@ -29,45 +27,31 @@ LOOK_S = 0.05
 NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")
 LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
 PATIENCE = 10  # times the time that is given, until there are as many
-MOST_BYTES = 256 << 20
-MOST_NOTES = 1 << 20
 STEP = b'{"step"'
 Place = tuple[str, str, int, float | None]
-Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
 
 
 class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One training step: see `StepAccount` in `agent/audit/work_audit.py`."""
 
     step: int
-    backwards: Count
-    optimizers: Count
-    samples: Count | None
-    tokens: Count | None
-    evaluated: Count
+    backwards: int
+    optimizers: int
+    samples: int | None
+    tokens: int | None
+    evaluated: int
     rows: list[str]
     loss: float | None
-    flops: dict[str, Count] | None
+    flops: dict[str, int] | None
     places: list[Place]
     gradient: float | None
     parameters: int
-    moved: Annotated[float, msgspec.Meta(ge=0)] | None
+    moved: float | None
     gradient_signs: list[float]  # projections: see agent/audit/tensor_digests.py
     moved_signs: list[float]
-    updated: Count
-    elements: Count
+    updated: int
+    elements: int
     precision: Literal["highest", "high", "medium"]
-
-
-class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    note: str
-    what: object
-    step: int
-
-
-class _End(msgspec.Struct, frozen=True, kw_only=True):
-    end: int
-    evaluated: int
 
 
 @dataclass(slots=True)
@@ -93,29 +77,28 @@ class RunAccount:
     def look(self) -> None:
         """Read what has been added."""
         files = sorted(self.file.parent.glob(f"{self.file.name}-*"))
-        if not files or self._read > MOST_BYTES:
+        if not files:
             return
         if not self.steps:  # others may import torch before the one that trains
             self._own = next(filter(_has_steps, files), files[0])
             self._read, self._rest, self.notes, self.evaluated_last = 0, b"", [], 0
         self.processes = bool(self.steps) + sum(_has_steps(each) for each in files if each != self._own)
-        data = _bytes_of(self._own, MOST_BYTES, self._read)
+        with self._own.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        try:
-            if line.startswith(STEP):
-                self.steps.append(msgspec.json.decode(line, type=AccountedStep))
-            elif line.startswith(b'{"note"'):
-                note = msgspec.json.decode(line, type=_Note)
-                self.notes.append((note.note, note.what, note.step))
-            elif line.startswith(b'{"end"'):
-                self.evaluated_last = msgspec.json.decode(line, type=_End).evaluated
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
+        told = json.loads(line)  # a loss may be NaN, which msgspec does not read
+        if "note" in told:
+            self.notes.append((told["note"], told["what"], told["step"]))
+        elif "end" in told:
+            self.evaluated_last = told["evaluated"]
+        else:
+            self.steps.append(msgspec.convert(told, AccountedStep))
 
     def noted(self, kind: str, before_step: int | None = None) -> list[object]:
         """What was noted of a kind; of the first few steps only, where it says so."""
@@ -128,17 +111,7 @@ class RunAccount:
 
 def _has_steps(file: Path) -> bool:
     """Its first lines may be notes."""
-    return any(line.startswith(STEP) for line in _bytes_of(file, MOST_NOTES).split(b"\n"))
-
-
-def _bytes_of(file: Path, most_bytes: int, start: int = 0) -> bytes:
-    """Nothing where the run has put something else there than a file."""
-    try:
-        with open(open_plain(file), "rb") as opened:
-            opened.seek(start)
-            return opened.read(most_bytes)
-    except OSError:
-        return b""
+    return STEP in file.read_bytes()
 
 
 def accounts_of(
@@ -158,12 +131,11 @@ def accounts_of(
         Unmeasurable: one fails, or does not train.
         AutobrrrError: one trains in several processes.
     """
-    offset = secrets.randbelow(1 << 16)  # the script can't know which steps are looked at more closely
     accounts: list[RunAccount] = []
     enough: int | None = None
     for side, launch in launches:
         account = RunAccount(file=factory.home / secrets.token_hex(6))
-        trial = factory.begin(replace(launch, audit=Audit(file=account.file, offset=offset)))
+        trial = factory.begin(replace(launch, audit=account.file))
         trial.witnesses.rest()
         try:
             _watch(trial, account, tell, time_s=time_s, least=least, enough=enough)

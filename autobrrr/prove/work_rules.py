@@ -8,9 +8,10 @@ counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
@@ -121,17 +122,12 @@ def _evaluation(sides: Sides) -> Iterator[RefusedWork]:
 
 def _checkpoints(sides: Sides) -> Iterator[RefusedWork]:
     count = None if sides.before.ended and sides.after.ended else sides.count
-    its, mine = (_numbers(each.noted("saved", count)) for each in (sides.before, sides.after))
+    its, mine = (cast("list[int]", each.noted("saved", count)) for each in (sides.before, sides.after))
     if len(mine) < len(its):
         yield _refused(WorkRefusal.FEWER_CHECKPOINTS, f"it saves {len(mine)} checkpoints, before {len(its)}")
     elif sum(mine) < sum(its) * (1 - NOTICEABLE):
         why = f"its checkpoints hold {sum(mine):,} numbers in all, before {sum(its):,}"
         yield _refused(WorkRefusal.FEWER_CHECKPOINTS, why)
-
-
-def _numbers(noted: Sequence[object]) -> list[int]:
-    """What a stranger's account says, where it is a number."""
-    return [each if isinstance(each, int) else 0 for each in noted]
 
 
 def _precision(sides: Sides) -> Iterator[RefusedWork]:

@@ -71,13 +71,11 @@ class WorkAudit:
 
     Args:
         path: Where it is written.
-        offset: Which of every few steps has its operators watched.
     """
 
-    def __init__(self, torch: ModuleType, path: str, offset: int) -> None:
+    def __init__(self, torch: ModuleType, path: str) -> None:
         self._torch = torch
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._offset = offset % FLOPS_EVERY
         self._pid = os.getpid()
         self._account = StepAccount()
         self._steps = 0
@@ -267,7 +265,7 @@ class WorkAudit:
         self._account.places.append((name, _place_of(torch), value, length))
 
     def _watch(self) -> None:
-        if self._mode is None and self._steps % FLOPS_EVERY == self._offset and not self._broken:
+        if self._mode is None and self._steps % FLOPS_EVERY == 0 and not self._broken:
             self._account.flops = self._account.flops or {}
             self._mode = dispatch_mode(self._torch, self._operator)
             self._mode.__enter__()

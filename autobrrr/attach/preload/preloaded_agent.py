@@ -54,24 +54,12 @@ class Prepared:
         sweep(self.folder.parent)  # sockets of the processes that have just ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
-    """Where the account of a run goes; each process adds its rank and its number to the name.
-
-    Attributes:
-        offset: Which of every few steps has its operators counted.
-    """
-
-    file: Path
-    offset: int
-
-
 def prepare(
     plan: Mapping[str, object] | None,
     env: Mapping[str, str],
     runtime: Path,
     *,
-    audit: Audit | None = None,
+    audit: Path | None = None,
     entries: tuple[code_bundle.Entry, ...] | None = None,
 ) -> Prepared:
     """Make the folder and the environment of a command.
@@ -80,7 +68,7 @@ def prepare(
         plan: What the agent shall apply; None: nothing.
         env: The environment to start from.
         runtime: The runtime folder; agents listen there.
-        audit: Account for the whole run, from the import of torch on.
+        audit: Where the account of the whole run goes; each process adds its rank and its number to the name.
         entries: The bundle to ship; the agent where None.
 
     Raises:
@@ -102,7 +90,7 @@ def prepare(
         "outcome": None,
     }
     if audit is not None:
-        boot |= {"audited": str(audit.file), "audit_offset": audit.offset}
+        boot["audited"] = str(audit)
     try:
         (folder / "boot.json").write_text(json.dumps(boot))
         (folder / "stub").write_text(code_bundle.STUB)

@@ -19,7 +19,6 @@ from autobrrr import recipe
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, Remedy
 from autobrrr.attach.preload.preload_outcome import PreloadOutcome
-from autobrrr.attach.preload.preloaded_agent import Audit
 from autobrrr.machine.procfs import is_python
 from autobrrr.recipe.script_flags import script_of
 from autobrrr.relaunch.trial.memory_use import available_bytes
@@ -54,7 +53,7 @@ class TrialLaunch:
     """What is started: words, all variables, what its agents apply.
 
     Attributes:
-        audit: An account of the whole run is written.
+        audit: Where an account of the whole run is written.
     """
 
     command: tuple[str, ...]
@@ -62,7 +61,7 @@ class TrialLaunch:
     folder: Path
     plan: Mapping[str, object] | None = None
     remedies: tuple[str, ...] = ()
-    audit: Audit | None = None
+    audit: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

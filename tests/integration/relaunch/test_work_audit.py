@@ -17,7 +17,7 @@ RUN = """
 import sys, torch
 from torch import nn
 from autobrrr.agent.audit.work_audit import WorkAudit
-WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
+WorkAudit(torch, sys.argv[1] + "-0-1").begin()
 
 class Own(nn.Module):
     def __init__(self, weight):
@@ -76,7 +76,7 @@ RECALLS = """
 import sys, torch
 from torch import nn
 from autobrrr.agent.audit.work_audit import WorkAudit
-WorkAudit(torch, sys.argv[1] + "-0-1", 0).begin()
+WorkAudit(torch, sys.argv[1] + "-0-1").begin()
 
 class Recalls(nn.Module):
     def __init__(self):

@@ -108,7 +108,7 @@ def test_compiled_code_that_calls_eval_is_compiled_in_one_graph_while_a_session_
 AUDITED = """
 import sys, torch
 from autobrrr.agent.audit.work_audit import WorkAudit
-WorkAudit(torch, sys.argv[1], 0).begin()
+WorkAudit(torch, sys.argv[1]).begin()
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 step = torch.compile(lambda x: model(x).sum(), fullgraph=True, backend="eager")

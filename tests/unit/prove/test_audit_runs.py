@@ -53,7 +53,7 @@ def counted(folder: Path, *starts: Callable[[Path], Started], least: int = 4) ->
 
         def begin(self, launch: TrialLaunch) -> Started:
             assert all(each.closed for each in begun)
-            begun.append(starts[len(begun)](launch.audit.file))
+            begun.append(starts[len(begun)](launch.audit))
             return begun[-1]
 
     sides = [(side, launch) for side in ("before", "before", "after")][: len(starts)]
