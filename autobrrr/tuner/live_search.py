@@ -54,6 +54,7 @@ OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
 Stage = Literal["trial", "ablation", "final"]
 
+CHECK_NS = 10_000_000_000
 SLICE_NS = 500_000_000
 FIRST_STEPS = 8
 FEWEST_FOR_MEDIAN = 5
@@ -510,6 +511,40 @@ class _LiveTuning:
             job=self.bench.facts,
             peaks=NO_PEAKS if closing is None or interval is None else closing.peaks,
         )
+
+
+def undo_losses(
+    bench: JobUnderTest, board: ArmSwitch, step_ns: float, *, budget_ns: int = CHECK_NS
+) -> list[Reverted]:
+    """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
+
+    Where what was kept may no longer pay: a slow stretch alone (`PostTuningWatch`) proves nothing.
+
+    Args:
+        board: Whose active remedies are guarded.
+        step_ns: Mean step with all of them off, from the closing run of the tuning.
+
+    Returns:
+        What was undone.
+    """
+    on = tuple(applied.choice for applied in board.active)
+    if not on:
+        return []
+    asked = Comparing(
+        without=(),
+        with_it=on,
+        rule=proof(0.0, math.inf),
+        deadline_ns=bench.now_ns() + budget_ns,
+        step_ns=step_ns,
+    )
+    try:
+        found = compare(bench, board, asked)
+    except NotApplied:
+        found = None
+    if found is None or found.decision not in ("hopeless", "harmful"):
+        return [Reverted(remedy=each.remedy, why=why) for each, why in board.hold(on).items()]
+    board.hold(())
+    return [Reverted(remedy=choice.remedy, why=f"the guard reverted it: {found.why}") for choice in on]
 
 
 _VERBS = {"trial": "trying", "ablation": "without", "final": "confirmation run,"}

@@ -2,7 +2,7 @@
 
 In: a client's request. Out: events for that client and all who listen: `progress`, `trial`, and at the end
 `tuned` or `tune_failed`. One tuning at a time; it stops when its client leaves. Afterwards recent steps may
-raise a suspicion, which costs nothing; a short comparison (`tuner.gain_guard`) finds out: jobs also slow
+raise a suspicion, which costs nothing; a short comparison (`undo_losses`) finds out: jobs also slow
 down.
 """
 

@@ -10,9 +10,8 @@ import pytest
 from autobrrr.agent.wire import ring_layout
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
-from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.live_search import tune, undo_losses
 from autobrrr.tuner.tuning_budget import TuneSettings
 from support.simulated.tuner import Effect, SimulatedJob
 

@@ -20,8 +20,8 @@ from autobrrr.tuner.candidate_space import (
     thread_counts,
     widest,
 )
-from autobrrr.tuner.gain_guard import undo_losses
 from autobrrr.tuner.job_under_test import NotApplied, RemedyLost
+from autobrrr.tuner.live_search import undo_losses
 from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
