@@ -7,8 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.search.additive_model import expected, propose
-from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.point_search import Search, expected, propose
 from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
 
