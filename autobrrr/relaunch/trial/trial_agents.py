@@ -9,21 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from autobrrr import folders
 from autobrrr.agent.loop.device_stamps import STAMP_EACH
 from autobrrr.agent.phases.sampling_schedule import EVERY_STEP
-from autobrrr.errors import AutobrrrError
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import FrameSamples, JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
-from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
+from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.sockets.socket_frames import AgentLink, Heard
 
 # Every step shows what it holds, at up to 1 % of the time, alike on both sides of a comparison.
@@ -34,8 +32,6 @@ USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 CLOSELY: Mapping[str, int] = {**EVERY_STEP, "cost_ppm": 50_000}
 
 DRAIN_S = 0.001  # between looks whether a device is through
-MOST_AGENTS = 256  # of one trial: each takes two descriptors
-CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class TrialAgents:
@@ -47,8 +43,7 @@ class TrialAgents:
     """
 
     def __init__(self, link: socket.socket) -> None:
-        told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        self.pid: int = CREDENTIALS.unpack(told)[0]
+        self.pid, _ = folders.peer(link)
         self.link = AgentLink(link)
         self.facts: JobFacts | None = None
         self.steps = TrialSteps()
@@ -60,7 +55,8 @@ class TrialAgents:
 
     def look(self) -> None:
         """Take in what has come; never waits."""
-        self._read_ring()
+        if self._ring is not None:
+            self.steps.add(self._ring.read_new())
         while not self.link.lost and is_readable(self.link.wire):
             for event in self.link.read():
                 if event.get("event") == "hello":
@@ -70,17 +66,7 @@ class TrialAgents:
                 elif event.get("event") == "remedy_lost":
                     self.lost = f"{event.get('remedy')} went off by itself: {event.get('why')}"
                 elif event.get("event") == "frames":
-                    with contextlib.suppress(msgspec.ValidationError):
-                        self.frames = msgspec.convert(event.get("frames"), FrameSamples)
-
-    def _read_ring(self) -> None:
-        if self._ring is None:
-            return
-        try:
-            self.steps.add(self._ring.read_new())
-        except NoRing:  # what it shows from here on is nothing
-            self._ring.close()
-            self._ring = None
+                    self.frames = msgspec.convert(event.get("frames"), FrameSamples)
 
     def flush(self) -> None:
         """Have the agent write what it only noted, at the end of the step that runs."""
@@ -101,10 +87,7 @@ class TrialAgents:
         self.draining = False
 
     def _know(self, event: Heard) -> None:
-        try:
-            self.facts = msgspec.convert(event.get("facts"), JobFacts)
-        except msgspec.ValidationError:
-            return  # what was known before stays
+        self.facts = msgspec.convert(event.get("facts"), JobFacts)
         self.steps.clock = "device" if self.facts.is_asynchronous else "host"
 
     def close(self) -> None:
@@ -115,13 +98,9 @@ class TrialAgents:
             self._ring = None
 
     def _hello(self, event: Heard) -> None:
-        if self._ring is not None or not self.link.wire.fds:
-            return  # it has said so before, or hands over no ring
         fd = self.link.wire.fds.popleft()
         try:
             self._ring = RingReader(fd)
-        except AutobrrrError:  # an agent without steps
-            return
         finally:
             os.close(fd)
         self._know(event)
@@ -144,9 +123,10 @@ class Witnesses:
     def look(self) -> None:
         if self.resting:
             return
-        for file in islice(self._folder.glob("agent-*.sock"), MOST_AGENTS):
-            if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
-                self._by_name[file.name] = TrialAgents(link)
+        for file in self._folder.glob("agent-*.sock"):
+            if file.name not in self._by_name:
+                with contextlib.suppress(OSError):  # the agent is only coming up, or has ended
+                    self._by_name[file.name] = TrialAgents(folders.connect(file))
         for witness in self._by_name.values():
             witness.look()
 
@@ -210,18 +190,3 @@ class Witnesses:
 def _rank(witness: TrialAgents) -> int:
     rank = None if witness.facts is None else witness.facts.rank
     return 0 if rank is None else rank
-
-
-def _connect(folder: Path, name: str) -> socket.socket | None:
-    """None where nobody listens: the agent is only coming up, or has ended; who lets us wait is none."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    link = socket.socket(socket.AF_UNIX)
-    link.setblocking(False)
-    try:
-        link.connect(f"/proc/self/fd/{fd}/{name}")
-    except OSError:
-        link.close()
-        return None
-    finally:
-        os.close(fd)
-    return link

@@ -6,7 +6,6 @@ In: the command, the space, variables. Out: running trials. The study's folder g
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autobrrr import recipe
+from autobrrr import folders, recipe
 from autobrrr.errors import AutobrrrError
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
@@ -62,11 +61,9 @@ class TrialFactory:
         make_private(self.runtime)
         sweep(self.runtime)
         self.home = self.runtime / f"{FOLDER_PREFIX}{secrets.token_hex(8)}"
-        unheld = self.home.with_name(f".{self.home.name}")
-        make_private(unheld)
-        self._held = os.open(unheld, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._held, fcntl.LOCK_EX)
-        unheld.rename(self.home)  # held before another study may sweep it
+        make_private(self.home)
+        self._held = os.open(self.home, os.O_RDONLY | os.O_DIRECTORY)
+        folders.is_held(self._held)
         (self.home / "inductor").mkdir(mode=0o700)
         return self
 
@@ -137,8 +134,6 @@ def sweep(runtime: Path) -> None:
     for folder in runtime.glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):  # a living study's, or another user's
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not folders.is_held(held):
                 shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(held)
+            os.close(held)

@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 
 from autobrrr.agent.remedies.families import REGISTRY
-from autobrrr.agent.wire.framing import encode
 from autobrrr.attach.preload.preload_outcome import PreloadOutcome
 from autobrrr.relaunch.trial import live_trial
 from autobrrr.relaunch.trial.live_trial import LiveTrial
-from autobrrr.relaunch.trial.trial_agents import TrialAgents, Witnesses
+from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RECORD
-from support.sessions.sidecar import RingWriter, facts
 
 
 class Keeper:
@@ -202,30 +200,3 @@ def test_step_times_from_before_compilation_do_not_pass_for_settled(tmp_path: Pa
 
     assert compiles.warm_up(on_look)
     assert looks == 3
-
-
-@pytest.mark.timeout(30)
-def test_a_trial_that_listens_and_takes_nobody_in_is_not_waited_for(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as door, socket.socket(socket.AF_UNIX) as first:
-        door.bind(str(tmp_path / "agent-1.sock"))
-        door.listen(0)
-        first.connect(str(tmp_path / "agent-1.sock"))  # no room for a second one
-        witnesses = Witnesses(tmp_path)
-        witnesses.look()
-        assert witnesses.chief is None
-        witnesses.close()
-
-
-def test_an_agent_of_a_trial_that_hands_over_no_ring_is_none_that_trains() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        agent = TrialAgents(ours)
-        theirs.sendall(encode({"event": "hello", "facts": facts()}))
-        agent.look()
-        assert agent.facts is None
-        writer = RingWriter(16)
-        socket.send_fds(theirs, [encode({"event": "hello", "facts": facts()})], [writer.fd])
-        agent.look()
-        assert agent.facts is not None
-        agent.close()
-        writer.close()
