@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine.file_readiness import is_readable
@@ -29,12 +30,13 @@ from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
-from autobrrr.relaunch.trial.trial_launch import ComingOn, Limits, TrialLaunch
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
+PATIENCE = 10.0  # times what a remedy usually takes to come on
 KEEP_S = 600.0  # for the copy of what is kept
 LATEST = 64  # silences that are kept; earlier steps may have been of another kind
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
@@ -78,10 +80,17 @@ class LiveTrial:
     _silences: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST))  # of a step or more, each
     _reader: threading.Thread | None = None
     closed: bool = False
-    _coming_on: ComingOn = field(init=False)
+    _paid_at: int | None = None  # the step by which remedies that take long at first are through with it
 
-    def __post_init__(self) -> None:
-        self._coming_on = ComingOn(self.told, self.launch.remedies)
+    @property
+    def _awaits_remedy(self) -> bool:
+        """One has neither gone on nor been refused: what is measured now would be without it."""
+        return self._paid_at is None
+
+    @property
+    def _is_paying(self) -> bool:
+        """All are on, but steps still hold what one takes once, compilation say."""
+        return self._paid_at is not None and self.steps.count < self._paid_at
 
     @property
     def steps(self) -> TrialSteps:
@@ -125,8 +134,7 @@ class LiveTrial:
             return
         now = time.perf_counter_ns()
         steps = self.steps
-        self._coming_on.look(steps.count)
-        patience_s = self._coming_on.patience_s(steps.count)
+        patience_s = self._patience_s()
         first_step_s = max(self.limits.first_step_s, patience_s)
         before_ns, self._last_ns = self._last_ns, max(steps.last_end_ns or self.began_ns, self._alive_ns)
         if self.began_ns < before_ns < self._last_ns:  # to the first step it had to come up, too
@@ -152,14 +160,13 @@ class LiveTrial:
         while self.ending is None:
             self.look()
             on_look()
-            paid_for = self._coming_on.is_paid_for(self.steps.count)
             if self.steps.lack_stamps:
                 why = "it computes on a device that works asynchronously, whose clock is not seen"
                 self.ending = self._given_up("no_device_stamps", why)
                 return False
-            if self.steps.count and (first_seen_ns is None or paid_for):
+            if self.steps.count and (first_seen_ns is None or self._is_paying):
                 first_seen_ns = time.perf_counter_ns()
-            known = not (self.steps.hardly_seen or paid_for or self._coming_on.is_awaited())
+            known = not (self.steps.hardly_seen or self._is_paying or self._awaits_remedy)
             self.settled = known and is_settled(self.steps.recent)
             if self.settled or (
                 first_seen_ns is not None
@@ -243,17 +250,26 @@ class LiveTrial:
         elif "kept" in self._said:
             self.kept = int(str(self._said["kept"]))
 
+    def _patience_s(self) -> float:
+        """How long a step may take, because a remedy comes on or is about to; 0: no longer than usual."""
+        chosen = [REGISTRY[name] for name in self.launch.remedies if name in REGISTRY]
+        self.told.news()
+        told = {line["remedy"] for line in self.told.remedies}
+        if self._awaits_remedy and told.issuperset(self.launch.remedies):
+            self._paid_at = self.steps.count + max((each.warm_up_steps for each in chosen), default=0)
+        comes_on = self._awaits_remedy or self._is_paying
+        return PATIENCE * sum(each.price_s for each in chosen) if comes_on else 0.0
+
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
 
     def _refused_remedy(self) -> None:
         """A remedy that is to be measured must be on."""
-        awaited = self._coming_on.is_awaited()
         refused = [line for line in self.told.remedies if line.get("status") == "refused"]
         if refused:
             first = refused[0]
             self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
-        elif awaited:
+        elif self._awaits_remedy:
             names = ", ".join(self.launch.remedies)
             why = f"{names}: it was not applied within {self.limits.settle_s:.0f} s of steps"
             self.ending = self._given_up("not_applied", why)
