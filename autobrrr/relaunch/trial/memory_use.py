@@ -104,17 +104,15 @@ class MemoryModel:
     def problem(self, point: Point) -> str | None:
         """Why a point is better not started; None where it fits, or nothing speaks against it.
 
-        While only one batch size is known, a larger one may take up to as many times more. Where that
-        would not fit, the next larger batch is tried first.
+        While only one batch size is known, a larger one may take up to as many times more. A smaller one,
+        once it was tried, shows how much it is.
         """
         batch, seen, free = self._space.batch_of(point), self._memory, self._free
         if batch is None or free is None or not seen:
             return None
         needed = by_line(seen, batch)
         if needed is None:
-            if batch <= self._next_larger(seen[0][0]):
-                return None
-            needed = round(max(count for _, count in seen) * batch / seen[0][0])
+            needed = round(max(count for _, count in seen) * max(1.0, batch / seen[0][0]))
         too_much = needed * (1 + MARGIN) > free
         return f"it may need {size(needed)} of memory, {size(free)} are free" if too_much else None
 
@@ -126,11 +124,6 @@ class MemoryModel:
             if point not in tried and batch is not None and (why := self.problem(point)) is not None:
                 left.setdefault(batch, why)
         return [f"a batch of {batch} was not started: {left[batch]}" for batch in sorted(left)]
-
-    def _next_larger(self, batch: int) -> int:
-        which = self._space.batch
-        levels = () if which is None else self._space.parameters[which].levels
-        return min((each for each in levels if isinstance(each, int) and each > batch), default=batch)
 
 
 def by_line(seen: list[tuple[int, int]], batch: int) -> int | None:
