@@ -35,17 +35,14 @@ class Parting:
 def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> Parting | None:
     """None where all steps that both have are the same, bit by bit."""
     for step, (a, b) in enumerate(zip(one, other, strict=False)):
-        what: What | None = None
-        if a.rows != b.rows:
-            what = "batch"
-        elif not _equal(a.loss, b.loss):
-            what = "loss"
-        elif not _equal(a.gradient, b.gradient):
-            what = "gradient"
-        elif a.parameters != b.parameters:
-            what = "parameters"
-        if what is not None:
-            return Parting(step=step, what=what)
+        same: dict[What, bool] = {
+            "batch": a.rows == b.rows,
+            "loss": _equal(a.loss, b.loss),
+            "gradient": _equal(a.gradient, b.gradient),
+            "parameters": a.parameters == b.parameters,
+        }
+        if not all(same.values()):
+            return Parting(step=step, what=next(what for what, is_same in same.items() if not is_same))
     return None
 
 

@@ -17,12 +17,7 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 HINT = "write --git main..HEAD"
 QUIET = {"GIT_OPTIONAL_LOCKS": "0"}  # looking at the state refreshes no index
-# What the repository is set to do at a checkout of its own is not done at this one.
-PLAIN = tuple(
-    word
-    for setting in ("sparseCheckout=false", "splitIndex=false", f"hooksPath={os.devnull}")
-    for word in ("-c", f"core.{setting}")
-)
+PLAIN = ("-c", "core.sparseCheckout=false", "-c", "core.fsmonitor=false")  # of a checkout of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +82,9 @@ def revisions(span: str, folder: Path, place: Path, tell: Callable[[str], None])
         target = place / f"{number}" / top.name
         target.mkdir(parents=True)
         index = {"GIT_INDEX_FILE": str(target.parent / "index")}
-        _git(top, *PLAIN, f"--work-tree={target}", "read-tree", "--reset", "-u", name, variables=index)
+        _git(top, f"--work-tree={target}", "read-tree", "--reset", "-u", name, variables=index)
         found.append(Revision(name=name, top=top, target=target, inside=inside))
-        inner = found[-1].folder
-        if not inner.is_dir() or not inner.resolve().is_relative_to(target.resolve()):
+        if not found[-1].folder.is_dir():
             raise UsageError(f"--git {span}: {inside} is not in {name[:12]}")
     return found[0], found[1]
 
@@ -127,7 +121,7 @@ def _git(folder: Path, *words: str, variables: Mapping[str, str] = QUIET) -> byt
     env = {**os.environ, **variables}
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *words],  # it may name a program
+            ["git", "-C", str(folder), *PLAIN, *words],
             capture_output=True,
             check=False,
             stdin=subprocess.DEVNULL,
@@ -137,6 +131,6 @@ def _git(folder: Path, *words: str, variables: Mapping[str, str] = QUIET) -> byt
         raise UsageError(f"git can't be run: {error.strerror}") from None
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
-        verb = next(word for word in words if not word.startswith("-") and "=" not in word)
+        verb = next(word for word in words if not word.startswith("-"))
         raise UsageError(f"git {verb}: {lines[-1] if lines else 'it failed'}", HINT)
     return done.stdout

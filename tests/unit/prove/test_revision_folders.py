@@ -42,33 +42,8 @@ def test_both_sides_are_as_committed_and_nothing_is_changed(top: Path, tmp_path:
 def test_settings_of_the_repository_leave_nothing_out(top: Path, tmp_path: Path) -> None:
     repositories.commit(top, {".gitattributes": "jobs export-ignore\n", "data/words": "a b"})
     git(top, "sparse-checkout", "set", "data")
-    hook = top / ".git" / "hooks" / "post-index-change"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {tmp_path / 'heard'}\n")
-    hook.chmod(0o700)
     _, head = revisions(SPAN, top, tmp_path / "place", silent)
     assert (head.folder / "jobs" / "train.py").read_text() == "fast"
-    assert not (tmp_path / "heard").exists()
-
-
-def test_looking_at_a_repository_runs_no_program_that_it_names(top: Path, tmp_path: Path) -> None:
-    program = tmp_path / "monitor"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'heard'}\n")
-    program.chmod(0o700)
-    git(top, "config", "core.fsmonitor", str(program))
-    revisions(SPAN, top, tmp_path / "place", silent)
-    assert not (tmp_path / "heard").exists()
-
-
-def test_a_folder_that_is_a_link_out_of_its_revision_is_refused(top: Path, tmp_path: Path) -> None:
-    git(top, "rm", "-r", "-q", "jobs")
-    (top / "jobs").symlink_to("../../0/top/jobs")  # where the other revision lies
-    git(top, "add", "jobs")
-    git(top, "commit", "-q", "-m", "a link")
-    (top / "jobs").unlink()
-    (top / "jobs").mkdir()
-    with pytest.raises(UsageError, match="jobs is not in"):
-        revisions(SPAN, top / "jobs", tmp_path / "place", silent)
 
 
 def test_a_submodule_is_left_out_and_said(top: Path, tmp_path: Path) -> None:
@@ -79,15 +54,6 @@ def test_a_submodule_is_left_out_and_said(top: Path, tmp_path: Path) -> None:
     _, head = revisions(SPAN, top, tmp_path / "place", said.append)
     assert not (head.folder / "part" / "code.py").exists()
     assert any("submodule" in line for line in said)
-
-
-def test_a_file_whose_name_looks_like_a_submodule_is_none(top: Path, tmp_path: Path) -> None:
-    (top / "160000 commit").write_text("")
-    git(top, "add", "160000 commit")
-    git(top, "commit", "-q", "-m", "a name")
-    said = list[str]()
-    revisions(SPAN, top, tmp_path / "place", said.append)
-    assert not any("submodule" in line for line in said)
 
 
 def test_without_a_head_it_is_the_current_one(top: Path, tmp_path: Path) -> None:
