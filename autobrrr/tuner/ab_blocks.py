@@ -29,10 +29,8 @@ FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
 SURELY = 3.5  # standard deviations
-PERHAPS, RATHER = (
-    0.3,
-    0.1,
-)  # chance that so many blocks with long steps fall to its side: look longer, give up
+# Chance that so many blocks with long steps fall to its side: look longer, give up.
+PERHAPS, RATHER = 0.3, 0.1
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 
 

@@ -26,9 +26,8 @@ class PairStanding:
     """What is known after some pairs."""
 
     pairs: int
-    interval: (
-        Interval | None
-    )  # log-ratio of speeds; outlying steps are capped, unless they are what it is for
+    # Log-ratio of speeds; outlying steps are capped, unless they are what it is for.
+    interval: Interval | None
     throughput: Interval | None  # the same from plain means: all steps at their full length
     pause_ns: int  # longest own work of the agent at a change of remedies
     whole: float | None = None  # log-ratio over all steps, where long ones surely come more often with it

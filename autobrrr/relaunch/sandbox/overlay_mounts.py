@@ -28,14 +28,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 FLAGS = {"nosuid": MS_NOSUID, "nodev": MS_NODEV, "noexec": MS_NOEXEC}
 FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21}
-KERNEL_S_OWN = (
-    "autofs",
-    "cgroup",
-    "cgroup2",
-    "nsfs",
-    "ramfs",
-    "rpc_pipefs",
-)  # where they lie outside of these:
+# Where they lie outside of what is left alone.
+KERNEL_S_OWN = ("autofs", "cgroup", "cgroup2", "nsfs", "ramfs", "rpc_pipefs")
 LEFT_ALONE = ("/proc", "/sys", "/dev")
 # An overlay would hide the sockets of the system.
 READ_ONLY = ("/run", "/boot", "/lost+found")

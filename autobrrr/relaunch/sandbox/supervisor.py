@@ -59,7 +59,7 @@ def main() -> None:
         try:
             _tell(link, {"kept": overlay_mounts.copy_out(uppers, into)})
         except OSError as error:
-            _tell(link, {"not_kept": error.strerror or str(error)})
+            _tell(link, {"kept": error.strerror or str(error)})
 
 
 def _be_init(link: socket.socket, order: Mapping[str, object]) -> None:

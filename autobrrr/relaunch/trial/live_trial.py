@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import psutil
 
@@ -245,10 +246,7 @@ class LiveTrial:
             self.keeper.stdout.close()
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
-        if "not_kept" in self._said:
-            self.kept = str(self._said["not_kept"])
-        elif "kept" in self._said:
-            self.kept = int(str(self._said["kept"]))
+        self.kept = cast("int | str", self._said.get("kept", self.kept))
 
     def _patience_s(self) -> float:
         """How long a step may take, because a remedy comes on or is about to; 0: no longer than usual."""

@@ -24,7 +24,6 @@ from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch, with_own_p
 
 FOLDER_PREFIX = "study-"
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
-INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,9 +84,7 @@ class TrialFactory:
 
     def variables(self) -> dict[str, str]:
         """What every trial starts with."""
-        env = trial_launch.variables(self.environment, self.home)
-        env.setdefault(INDUCTOR_CACHE, str(self.home / "inductor"))
-        return env
+        return trial_launch.variables(self.environment, self.home)
 
     def begin(self, launch: TrialLaunch) -> LiveTrial:
         """Start what is prepared, with a port of its own, within the walls of this study.

@@ -21,7 +21,6 @@ from autobrrr.relaunch.trial.memory_use import available_bytes
 TRACKERS_OFF = {
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",
-    "MLFLOW_TRACKING_URI": "",
     "COMET_MODE": "disabled",
     "NEPTUNE_MODE": "debug",
     "CLEARML_OFFLINE_MODE": "1",
@@ -90,10 +89,12 @@ def variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The user's variables with trackers and hubs off.
 
     Args:
-        folder: Of the study; experiments that are tracked to files go there, which is within the walls.
+        folder: Of the study; experiments that are tracked to files go there, which is within the walls, and
+            so does what inductor compiles, unless the user says where.
     """
+    usual = {**HUBS_OFF, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
     quiet = {**TRACKERS_OFF, "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns"}
-    return {**HUBS_OFF, **env, **quiet}
+    return {**usual, **env, **quiet}
 
 
 def walls(
