@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass, field
+from io import BufferedReader, BytesIO
 from pathlib import Path
 
-from autobrrr.trace.reading.column_collector import Collector
-from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_columns import Trace
-from autobrrr.trace.reading.trace_reader import read_trace
-from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.reading.trace_reader import read_blocks, read_trace
+from autobrrr.trace.reading.trace_source import BLOCK_BYTES, Blocks, TraceFile
 
 
 def us(ns: int) -> str:
@@ -108,7 +107,8 @@ def busy_scene(steps: int = 4, kernels: int = 30) -> Scene:
 
 
 def as_trace(scene: Scene) -> Trace:
-    splitter, collector = Splitter("scene"), Collector()
-    for batch in splitter.batches([scene.text()]):
-        collector.add(batch)
-    return collector.trace("scene", len(scene.text()), splitter, splitter.damage)
+    return in_blocks(scene.text(), BLOCK_BYTES)
+
+
+def in_blocks(text: bytes, size: int) -> Trace:
+    return read_blocks("scene", Blocks(BufferedReader(BytesIO(text)), size))

@@ -100,34 +100,14 @@ class Table(dict[T, int], Generic[T]):
         number = self[thing] = len(self)
         return number
 
-    def things(self) -> list[T]:
-        return list(self)
 
-
-_TYPES = {"start": np.int64, "end": np.int64, "correlation": np.int64, "bytes": np.int64}
-_TYPES_OF_SMALL = {"kind": np.int8, "bad": np.int8}  # all others are numbers into tables
-
-
-class Growing(Generic[Columns]):
-    """Columns to which parts are added."""
-
-    def __init__(self, columns: type[Columns]) -> None:
-        types = {**_TYPES, **_TYPES_OF_SMALL}
-        self._columns = columns
-        self._parts = {name: [np.empty(0, types.get(name, np.int32))] for name in columns.__struct_fields__}
-        self._filled = 0
-
-    def __len__(self) -> int:
-        return self._filled
-
-    def add(self, part: Columns) -> None:
-        for name, parts in self._parts.items():
-            parts.append(getattr(part, name))
-        self._filled += len(self._parts["start"][-1])
-
-    def finished(self) -> Columns:
-        """All parts as one; column by column, so that only one is held twice. Nothing can be added then."""
-        return self._columns(**{name: np.concatenate(self._parts.pop(name)) for name in [*self._parts]})
+def joined_columns(parts: list[Columns]) -> Columns:
+    """All parts as one; at least one part."""
+    first = parts[0]
+    return structs.replace(
+        first,
+        **{name: np.concatenate([getattr(each, name) for each in parts]) for name in first.__struct_fields__},
+    )
 
 
 class GpuColumns(Struct, frozen=True, kw_only=True):
@@ -201,4 +181,7 @@ class Trace(Struct, frozen=True, kw_only=True):
 
     def named(self, names: Codes, holds: Callable[[str], object]) -> Flags:
         """Of numbers into the names, which stand for one that holds; each name is asked once."""
-        return coded(names, [name for name in used(names) if holds(self.names[name])])
+        table = np.zeros(len(self.names) or 1, np.bool_)
+        for name in used(names):
+            table[name] = bool(holds(self.names[name]))
+        return np.asarray(table[names], np.bool_)

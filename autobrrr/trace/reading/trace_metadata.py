@@ -9,8 +9,6 @@ from msgspec import structs
 
 from autobrrr.trace.reading.trace_events import Label
 
-MOST_ODD_BYTES = 1 << 22  # of a text whose odd values are looked for: honest ones have kilobytes
-
 
 class DeviceProperties(msgspec.Struct, frozen=True):
     """One GPU as the profiler saw it."""
@@ -52,25 +50,16 @@ def read_metadata(around: bytes) -> tuple[Metadata, list[str]]:
     head = around[: around.find(b"[]", around.find(b'"traceEvents"'))] + b"[]}"
     for text in (around, head):
         try:
-            return msgspec.json.decode(text, type=Metadata), []
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if len(text) > MOST_ODD_BYTES:
-                continue
-        try:
-            return _readable(json.loads(text.decode("utf-8", "replace"), strict=False))
+            values = json.loads(text.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             continue
+        found, lost = {}, []
+        for field in structs.fields(Metadata):
+            value = values.get(field.encode_name)
+            if value is not None:
+                try:
+                    found[field.name] = msgspec.convert(value, field.type, strict=False)
+                except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a character
+                    lost.append(field.encode_name)
+        return Metadata(**found), lost
     return Metadata(), ["all that stands around the events"] if around.startswith(b"{") else []
-
-
-def _readable(values: dict[str, object]) -> tuple[Metadata, list[str]]:
-    """A record of those values that can be read, and the names of the others."""
-    found, lost = {}, []
-    for field in structs.fields(Metadata):
-        value = values.get(field.encode_name)
-        if value is not None:
-            try:
-                found[field.name] = msgspec.convert(value, field.type, strict=False)
-            except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a character
-                lost.append(field.encode_name)
-    return Metadata(**found), lost

@@ -11,19 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.reading.column_collector import Collector
-from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
 from autobrrr.trace.reading.trace_reader import WORKED_OUT_BYTES, read_blocks
 from autobrrr.trace.reading.trace_source import Blocks, TraceFile, named_traces, open_blocks
-from support.trace import Scene, busy_scene, read
-
-
-def in_blocks(text: bytes, size: int) -> Trace:
-    splitter, collector = Splitter("blocks"), Collector()
-    for batch in splitter.batches(text[place : place + size] for place in range(0, len(text), size)):
-        collector.add(batch)
-    return collector.trace("blocks", len(text), splitter, splitter.damage)
+from support.trace import Scene, busy_scene, in_blocks, read
 
 
 def figures(trace: Trace) -> list[object]:
