@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.trace.gap_lane import GapLane
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
+from autobrrr.trace.step_view import GapLane
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*(?:\xef\xbb\xbf\s*)?\[')
 _LANE_PID = 990_000_000

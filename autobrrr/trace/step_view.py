@@ -2,7 +2,8 @@
 
 In comes one device's work, out go rows that a page can draw; times are nanoseconds since the device's
 first operation. Drawn are a median step where steps are marked, else the middle of the span, and what lies
-around each of the longest gaps; of the rest how busy the device was.
+around each of the longest gaps; of the rest how busy the device was. Also all gaps as a lane of trace events,
+which `--perfetto` adds to a trace.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _NEAR_GAP = 24  # operations on each side of a long gap
 _MOST_HOST = 9000
 _MOST_HOST_NEAR_GAP = 300
 _DEPTH = 5
+_SHORTEST_NS = 1_000  # shorter gaps would only be dust on the lane
 
 
 class ViewedOperation(Record, kw_only=True, frozen=True, array_like=True):
@@ -133,7 +135,7 @@ def _around_gaps(device: DeviceWork, begin: int, end: int) -> list[tuple[int, in
     """Where the longest gaps are that do not lie in that stretch, with some operations around them."""
     gaps, starts = device.gaps, np.sort(device.gpu.start)
     wanted: list[tuple[int, int]] = []
-    for gap in np.argsort(-gaps.lengths)[:LONGEST_GAPS].tolist():
+    for gap in np.argsort(gaps.start - gaps.end)[:LONGEST_GAPS].tolist():
         first, last = int(gaps.start[gap]), int(gaps.end[gap])
         if first >= begin and last <= end:
             continue
@@ -203,7 +205,7 @@ def _events(
         nesting = device.timeline.nesting(thread)
         inside = (nesting.start < end) & (nesting.end > begin)
         wanted = inside & (host.kind[nesting.row] != PYTHON)
-        depth = _shallow(nesting.parent, wanted)
+        depth = nesting.depth_among(wanted)
         chosen = np.flatnonzero(wanted & (depth < _DEPTH))
         if len(chosen) > most:
             longest = np.argsort(-(nesting.end - nesting.start)[chosen])[:most]
@@ -221,17 +223,6 @@ def _events(
                 )
             )
     return found
-
-
-def _shallow(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """How many wanted events each lies in."""
-    depth = np.zeros(len(parent), np.int64)
-    for index in np.flatnonzero(wanted).tolist():
-        outer = int(parent[index])
-        while outer >= 0 and not wanted[outer]:
-            outer = int(parent[outer])
-        depth[index] = depth[outer] + 1 if outer >= 0 else 0
-    return depth
 
 
 def _gaps(device: DeviceWork, windows: list[tuple[int, int]], names: dict[str, int]) -> list[ViewedGap]:
@@ -252,3 +243,46 @@ def _gaps(device: DeviceWork, windows: list[tuple[int, int]], names: dict[str, i
                 )
             )
     return found
+
+
+class LaneEvent(Record, kw_only=True, frozen=True):
+    """One stretch of the lane."""
+
+    name: str
+    start_ns: int
+    length_ns: int
+    color: str  # one of the trace viewer's reserved names
+    until: str  # the operation that ends the gap
+
+
+class GapLane(Record, kw_only=True, frozen=True):
+    device: int | str
+    events: list[LaneEvent]
+
+
+_LANE = {  # of each part of a gap, what it is called and its color
+    "host_late": ("host late", "terrible"),
+    "in_launch": ("in the launch call", "thread_state_runnable"),
+    "after_launch": ("after the launch", "thread_state_iowait"),
+    "unmatched": ("no launch in the file", "generic_work"),
+}
+
+
+def gap_lane(device: DeviceWork) -> GapLane:
+    """The explained gaps of one device, in order."""
+    gaps, cause = device.gaps, device.late.shown_ns().argmax(axis=1).tolist()
+    events: list[LaneEvent] = []
+    for part, spans in gaps.parts().items():
+        name, color = _LANE[part]
+        length = spans.end - spans.start
+        events += [
+            LaneEvent(
+                name=f"{name}: {CAUSES[cause[gap]].replace('_', ' ')}" if part == "host_late" else name,
+                start_ns=int(spans.start[gap]),
+                length_ns=int(length[gap]),
+                color=color,
+                until=device.trace.names[device.gpu.name[gaps.operation[gap]]][:200],
+            )
+            for gap in np.flatnonzero(length >= _SHORTEST_NS).tolist()
+        ]
+    return GapLane(device=device.label, events=sorted(events, key=lambda each: each.start_ns))

@@ -128,7 +128,22 @@ class DeviceSignals(Record, kw_only=True, frozen=True):
     launch_after_start: int
 
 
-class DeviceAnalysis(Record, kw_only=True, frozen=True):
+class TraceVerdict(Record, kw_only=True, frozen=True):
+    """Who limits a device, or the slowest device of a trace, and what the time goes to."""
+
+    limit: Limit = "unknown"
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""
+    regime: Regime = "unknown"
+    confidence: Confidence = "low"
+    reason: str = ""
+    shares: Shares = Shares()
+    evidence: list[Evidence] = []
+    decide_with: str | None = None
+    ledger: list[LedgerRow] = []
+
+
+class DeviceAnalysis(TraceVerdict, kw_only=True, frozen=True):
     """One device of one trace."""
 
     device: int | str
@@ -168,16 +183,6 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     host_code: list[HostCode]
     signals: DeviceSignals
     anomalies: dict[str, int]
-    limit: Limit = "unknown"
-    limit_confidence: Confidence = "low"
-    limit_reason: str = ""
-    regime: Regime = "unknown"
-    confidence: Confidence = "low"
-    reason: str = ""
-    shares: Shares = Shares()
-    evidence: list[Evidence] = []
-    decide_with: str | None = None
-    ledger: list[LedgerRow] = []
 
 
 class StepDevice(Record, kw_only=True, frozen=True):
@@ -196,7 +201,7 @@ class TraceStep(Record, kw_only=True, frozen=True):
     start_ns: int  # since the first event of the trace
     duration_ns: int
     early: bool  # left out of the statistics: first launches, tuning
-    partial: bool  # cut by the window
+    partial: bool = False  # cut by the window
     source: Literal["profiler", "optimizer"]
     pid: str | None = None  # where a file holds several processes
     devices: list[StepDevice] = []
@@ -213,7 +218,7 @@ class TraceAdvice(Record, kw_only=True, frozen=True):
     remedy: str | None = None  # of the live tuner
 
 
-class TraceAnalysis(Record, kw_only=True, frozen=True):
+class TraceAnalysis(TraceVerdict, kw_only=True, frozen=True):
     """One trace."""
 
     file: str
@@ -224,17 +229,7 @@ class TraceAnalysis(Record, kw_only=True, frozen=True):
     devices: list[DeviceAnalysis]
     steps: list[TraceStep]
     step_ns: StepStats
-    limit: Limit = "unknown"
-    limit_confidence: Confidence = "low"
-    limit_reason: str = ""
-    regime: Regime
-    confidence: Confidence
-    reason: str
-    decide_with: str | None
-    shares: Shares
-    evidence: list[Evidence]
-    ledger: list[LedgerRow] = []
-    advice: list[TraceAdvice]
+    advice: list[TraceAdvice] = []
     findings: list[str] = []  # what stands out, each in one sentence
     warnings: list[str]
 

@@ -12,10 +12,9 @@ from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
     from autobrrr.trace.device.device_work import DeviceWork
-    from autobrrr.trace.gap_lane import GapLane
     from autobrrr.trace.reading.trace_columns import Trace
     from autobrrr.trace.reading.trace_source import TraceFile
-    from autobrrr.trace.step_view import StepView
+    from autobrrr.trace.step_view import GapLane, StepView
     from autobrrr.trace.trace_records import TraceAnalysis
 
 
@@ -35,9 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from autobrrr.report.pages.trace_page import trace_page
-    from autobrrr.trace.gap_lane import gap_lane
     from autobrrr.trace.reading.trace_source import STANDARD_INPUT, named_traces
-    from autobrrr.trace.step_view import step_view
+    from autobrrr.trace.step_view import gap_lane, step_view
     from autobrrr.trace.timeline.trace_steps import find_steps
     from autobrrr.trace.trace_analysis import analyse
 

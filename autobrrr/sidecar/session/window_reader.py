@@ -91,7 +91,7 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
         compiled_share=seen.compiled_share if seen else None,
         loader_share=seen.loader_share if seen else None,
         by_op=[
-            WindowOp(op=each.name, count=each.count / steps, self_ns=each.self_ns / steps)
+            WindowOp(op=each.op, count=each.count / steps, self_ns=each.self_ns / steps)
             for each in (seen.operators[:TOP_OPS] if seen else [])
         ],
         gaps=[

@@ -35,15 +35,10 @@ CAUSES = (
     PROFILER,
 ) = range(9)
 CAUSE_WORDS = {  # what people read
-    "data_loader": "data loader",
-    "synchronisation": "synchronisation",
-    "allocation": "allocation",
-    "optimizer": "optimizer",
+    **{cause: cause.replace("_", " ") for cause in CAUSES},
     "op_dispatch": "operator dispatch",
     "python": "Python",
-    "initialisation": "initialisation",
     "profiler": "the profiler itself",
-    "untraced": "untraced",
 }
 
 # Told apart inside, and counted with operator dispatch and Python where causes are shown: dispatch

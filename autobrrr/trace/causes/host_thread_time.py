@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
+from autobrrr.records import WindowOp
 from autobrrr.trace.reading.trace_columns import ANNOTATION, OPERATOR, Flags, Trace
 from autobrrr.trace.timeline.intervals import union
 from autobrrr.trace.timeline.thread_timeline import Nesting, nest
@@ -23,14 +24,6 @@ LOADER = "enumerate(DataLoader)"
 _FRAMES = ("autograd::", "torch::autograd::")  # around operators, no kernels of their own
 
 
-class OperatorTime(Struct, frozen=True, kw_only=True):
-    """One operator on the thread, over the whole trace."""
-
-    name: str
-    count: int
-    self_ns: int  # without the operators called inside it
-
-
 class HostTime(Struct, frozen=True, kw_only=True):
     """The busiest thread's time; shares are of its span, and compiled code counts as inside."""
 
@@ -38,7 +31,7 @@ class HostTime(Struct, frozen=True, kw_only=True):
     compiled_share: float
     loader_share: float
     calls: int  # operators that no other operator called
-    operators: list[OperatorTime]  # longest own time first
+    operators: list[WindowOp]  # over the whole trace, longest own time first
 
 
 def host_time(trace: Trace) -> HostTime | None:
@@ -78,14 +71,12 @@ def is_work(name: str) -> bool:
     return name.startswith(COMPILED) or ("::" in name and not name.startswith(_FRAMES))
 
 
-def _own_times(nesting: Nesting, names: list[str]) -> list[OperatorTime]:
-    line = nesting.owners()
-    own = np.zeros(len(nesting), np.int64)
-    np.add.at(own, line.value[:-1][line.value[:-1] >= 0], np.diff(line.time)[line.value[:-1] >= 0])
+def _own_times(nesting: Nesting, names: list[str]) -> list[WindowOp]:
+    own = nesting.owners().held_ns(len(nesting))
     count, own_ns = Counter[str](), Counter[str]()
     for name, ns in zip(names, own.tolist(), strict=True):
         if is_work(name):
             label = COMPILED.removeprefix("## Call ") if name.startswith(COMPILED) else name
             count[label] += 1
             own_ns[label] += ns
-    return [OperatorTime(name=name, count=count[name], self_ns=ns) for name, ns in own_ns.most_common()]
+    return [WindowOp(op=name, count=count[name], self_ns=ns) for name, ns in own_ns.most_common()]

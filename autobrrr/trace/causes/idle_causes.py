@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
@@ -36,13 +37,13 @@ from autobrrr.trace.reading.trace_columns import (
     Flags,
     Trace,
     among,
-    coded,
     distinct,
+    median,
     used,
 )
 from autobrrr.trace.timeline.idle_gaps import Gaps
-from autobrrr.trace.timeline.intervals import Union, joined, union
-from autobrrr.trace.timeline.launches import NO_LAUNCH, first_operations, is_launch
+from autobrrr.trace.timeline.intervals import joined
+from autobrrr.trace.timeline.launches import NO_LAUNCH, LaunchCalls, first_operations
 from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
 Marks = NDArray[np.int8]
@@ -76,36 +77,32 @@ class LateCauses(Struct, frozen=True, kw_only=True):
 class HostTimeline:
     """The host side of one trace: nesting and causes of each thread, made when first asked for."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, calls: LaunchCalls) -> None:
         self._trace = trace
         host = trace.host
-        self._launching = (host.kind == CALL) & trace.named(host.name, is_launch)
+        self._launching = calls.launching
         self._own = _own_causes(trace, self._launching)
         self._by_thread = np.argsort(host.thread, kind="stable").astype(np.int32)
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
-        self._nestings: dict[int, Nesting] = {}
-        self._lines: dict[int, ThreadLine] = {}
-        self._marked: dict[int, ThreadLine] = {}
-        self._complete: dict[int, ThreadLine] = {}
+        self.nesting = cache(self._nesting)
+        self.owners = cache(self._owners)
+        self.causes = cache(self._complete_line)
+        self._causes_of = cache(self._own_line)
         self._captured_until = _captured_until(trace, self._launching)
         self._overhead = self._overheads()
         self._main = _main_threads(trace)
         self.has_stacks = bool((host.kind == PYTHON).any())
         self.has_operators = bool((host.kind == OPERATOR).any())
 
-    def nesting(self, thread: int) -> Nesting:
+    def _nesting(self, thread: int) -> Nesting:
         """All events of a thread but the profiler's own overhead, which lies on a lane of its own."""
-        if thread not in self._nestings:
-            host, rows = self._trace.host, self._rows(thread)
-            rows = rows[host.kind[rows] != OVERHEAD]
-            self._nestings[thread] = nest(rows, host.start[rows], host.end[rows])
-        return self._nestings[thread]
+        host, rows = self._trace.host, self._rows(thread)
+        rows = rows[host.kind[rows] != OVERHEAD]
+        return nest(rows, host.start[rows], host.end[rows])
 
-    def owners(self, thread: int) -> ThreadLine:
+    def _owners(self, thread: int) -> ThreadLine:
         """The innermost event of a thread at every moment, an index into its nesting."""
-        if thread not in self._lines:
-            self._lines[thread] = self.nesting(thread).owners()
-        return self._lines[thread]
+        return self.nesting(thread).owners()
 
     def around(self, threads: NDArray[np.integer], times: Nanoseconds, wanted: Flags) -> NDArray[np.int64]:
         """The innermost wanted event around each moment on its thread, a row of HostColumns.
@@ -128,13 +125,8 @@ class HostTimeline:
         """The thread that runs the training loop in the process of this one."""
         return self._main.get(self._trace.threads[thread].pid, thread)
 
-    def causes(self, thread: int) -> ThreadLine:
-        """The cause on a launching thread at every moment."""
-        if thread not in self._complete:
-            self._complete[thread] = self._complete_line(thread)
-        return self._complete[thread]
-
     def _complete_line(self, thread: int) -> ThreadLine:
+        """The cause on a launching thread at every moment."""
         own = self._causes_of(thread)
         main = self.main_thread(thread)
         other = own if main == thread else self._causes_of(main)
@@ -142,8 +134,9 @@ class HostTimeline:
             np.concatenate([own.time, self._overhead.time] + ([other.time] if other is not own else []))
         )
         mine, theirs, overhead = own.at(times), other.at(times), self._overhead.at(times)
-        value = np.where(mine > 0, mine, np.where(theirs > 0, theirs, 0))
-        value[value <= 0] = self._unknown(thread)
+        # Stacks would show Python.
+        unknown = PYTHON_CODE if self.has_operators and not self.has_stacks else UNTRACED
+        value = np.where(mine > 0, mine, np.where(theirs > 0, theirs, unknown))
         value[self._capturing(thread, times) & (value != DATA_LOADER)] = host_causes.INITIALISATION
         if len(times):
             first, last = self._recorded(thread)
@@ -167,37 +160,30 @@ class HostTimeline:
         kinds = self._trace.host.kind
         for each in {thread, self.main_thread(thread)}:
             nesting = self.nesting(each)
-            owner = self.owners(each).at(times)
-            if len(nesting) == 0:
+            long = (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
+            if len(nesting) == 0 or not long.any():
                 continue
-            operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
-            long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
-            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long].astype(np.int64)))
-            value = np.where(
-                long,
-                np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
-                value,
-            )
+            owner = self.owners(each).at(times)
+            inner = np.maximum(owner, 0)
+            long &= (owner >= 0) & (kinds[nesting.row[inner]] == OPERATOR)
+            lasting = self._usually_long(each)[inner]
+            value = np.where(long, np.where(lasting, host_causes.LONG_OPERATOR, HELD_UP), value)
         python = value == PYTHON_CODE
         run = np.cumsum(np.concatenate(([True], python[1:] != python[:-1]))) - 1
         lasting = np.bincount(run, length)[run] >= host_causes.LONG_PYTHON_NS
         return np.where(python & lasting, host_causes.LONG_PYTHON, value)
 
-    def _usually_long(
-        self, nesting: Nesting, owners: ThreadLine, rows: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Of these events of a nesting those whose like usually last: same name, and launching as they do."""
-        if len(rows) == 0:
-            return rows
-        host = self._trace.host
-        own = np.zeros(len(nesting), np.int64)
-        at, of = owners.value[:-1], np.diff(owners.time)
-        np.add.at(own, at[at >= 0], of[at >= 0])
+    def _usually_long(self, thread: int) -> Flags:
+        """Operators of a thread's nesting whose like usually last: same name, and launching as they do."""
+        nesting, host = self.nesting(thread), self._trace.host
+        own = self.owners(thread).held_ns(len(nesting))
         launches = nesting.holding(self._launching[nesting.row])
         like = host.name[nesting.row].astype(np.int64) * 2 + launches
-        usual = {key: np.median(own[like == key]) for key in distinct(like[rows]).tolist()}
-        chosen = [row for row in rows.tolist() if usual[int(like[row])] >= host_causes.USUALLY_LONG_NS]
-        return np.array(chosen, np.int64)
+        found = np.zeros(len(nesting), np.bool_)
+        some = (own >= host_causes.LONG_OPERATOR_NS) & (host.kind[nesting.row] == OPERATOR)
+        for key in distinct(like[some]).tolist():
+            found[like == key] = median(own[like == key]) >= host_causes.USUALLY_LONG_NS
+        return found
 
     def late(self, gaps: Gaps) -> LateCauses:
         """Divide the host-late part of gaps."""
@@ -219,14 +205,8 @@ class HostTimeline:
 
     def busy_ns(self, threads: Sequence[int], start: int, end: int, causes: Sequence[int]) -> int:
         """How long within [start, end) at least one of the threads did one of these things itself."""
-        unions = []
-        for thread in threads:
-            line = self._causes_of(thread)
-            chosen = np.flatnonzero(coded(np.maximum(line.value[:-1], 0), causes))
-            begin = np.clip(line.time[chosen], start, end)
-            finish = np.clip(line.time[chosen + 1], start, end)
-            unions.append(union(begin, finish))
-        return joined(*unions).length_ns()
+        busy = joined(*(self._causes_of(thread).spans(causes) for thread in threads))
+        return int(busy.within(np.array([start]), np.array([end]))[0])
 
     def _rows(self, thread: int) -> Indices:
         return self._by_thread[self._edges[thread] : self._edges[thread + 1]]
@@ -241,13 +221,11 @@ class HostTimeline:
         begun, ended = np.sort(host.start[begins]), np.sort(host.end[ends])
         return np.searchsorted(begun, times, "right") > np.searchsorted(ended, times, "right")
 
-    def _causes_of(self, thread: int) -> ThreadLine:
+    def _own_line(self, thread: int) -> ThreadLine:
         """The cause that a thread's own events give; 0 where there are none."""
-        if thread not in self._marked:
-            nesting = self.nesting(thread)
-            marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
-            self._marked[thread] = self.owners(thread).marked(marks)
-        return self._marked[thread]
+        nesting = self.nesting(thread)
+        marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
+        return self.owners(thread).marked(marks)
 
     def _overheads(self) -> ThreadLine:
         """The profiler's own overhead. It can't be told whose it is where a file holds several processes."""
@@ -258,17 +236,6 @@ class HostTimeline:
             return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int8))
         nesting = nest(rows, host.start[rows], host.end[rows])
         return nesting.owners().marked(self._own[nesting.row])
-
-    def _unknown(self, thread: int) -> int:
-        """What a launching thread did where nothing at all was recorded."""
-        pid = self._trace.threads[thread].pid
-        main = self._main.get(pid)
-        if main is None:
-            return UNTRACED
-        kinds = self._trace.host.kind[self._rows(main)]
-        if (kinds == PYTHON).any():
-            return UNTRACED  # stacks would show Python
-        return PYTHON_CODE if (kinds == OPERATOR).any() else UNTRACED
 
     def _recorded(self, thread: int) -> tuple[int, int]:
         """From when to when the process of a thread has events."""
@@ -281,17 +248,15 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
     """Of each host event the cause that its own name tells; `launching`: of each event."""
     host = trace.host
     table = np.zeros((len(trace.names) or 1, 9), np.int8)
-    pairs = used(host.name.astype(np.int64) * 16 + host.kind)
-    for key in pairs:
+    for key in used(host.name.astype(np.int64) * 16 + host.kind):
         name, kind = divmod(key, 16)
         table[name, kind] = host_causes.cause_of_name(trace.names[name], kind)
-    own = table[host.name, host.kind] if len(host) else np.empty(0, np.int8)
-    if len(host):
-        long = (host.end - host.start) >= host_causes.FIRST_USE_NS
-        first = trace.gpu.correlation[first_operations(trace.gpu)]
-        loads = launching & long & among(host.correlation, first)
-        slow = (own == host_causes.ALLOCATION) & (host.end - host.start >= host_causes.SLOW_ALLOCATION_NS)
-        own[loads | slow] = host_causes.INITIALISATION
+    own = table[host.name, host.kind]
+    length = host.end - host.start
+    first = trace.gpu.correlation[first_operations(trace.gpu)]
+    loads = launching & (length >= host_causes.FIRST_USE_NS) & among(host.correlation, first)
+    slow = (own == host_causes.ALLOCATION) & (length >= host_causes.SLOW_ALLOCATION_NS)
+    own[loads | slow] = host_causes.INITIALISATION
     return own
 
 
@@ -310,34 +275,25 @@ def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> Marks:
     strong = np.where((own == DATA_LOADER) | (own == PROFILER), own, 0).astype(np.int8)
     strong = nesting.inherited(strong)
     region = nesting.inherited(np.where(kind == CALL, 0, own).astype(np.int8))
-    plain = np.zeros(16, np.int8)
-    for each in (CALL, OPERATOR, PYTHON, ANNOTATION):
-        plain[each] = host_causes.plain_cause(each)
+    plain = np.array([host_causes.plain_cause(each) for each in range(OVERHEAD + 1)], np.int8)
     found = np.where(strong > 0, strong, np.where(own > 0, own, region))
     return np.where(found > 0, found, plain[kind]).astype(np.int8)
 
 
 def _main_threads(trace: Trace) -> dict[str, int]:
     """Of each process the thread with Python frames, steps or annotations; else that with most operators."""
-    host = trace.host
-    best: dict[str, tuple[int, int]] = {}
-    if len(host) == 0:
-        return {}
-    weight = np.where(host.kind == PYTHON, 4, np.where(host.kind == ANNOTATION, 50, 1))
-    weight[(host.kind == CALL) | (host.kind == OVERHEAD)] = 0
-    sums = np.bincount(host.thread, weight, len(trace.threads))
-    for thread, (total, each) in enumerate(zip(sums.tolist(), trace.threads, strict=True)):
-        if total > 0 and total > best.get(each.pid, (0, 0))[0]:
-            best[each.pid] = (int(total), thread)
-    return {pid: thread for pid, (_, thread) in best.items()}
+    weight = np.zeros(OVERHEAD + 1)
+    weight[[OPERATOR, PYTHON, ANNOTATION]] = 1, 4, 50
+    sums = np.bincount(trace.host.thread, weight[trace.host.kind], len(trace.threads))
+    smallest_first = np.argsort(-sums, kind="stable")[::-1].tolist()
+    return {trace.threads[thread].pid: thread for thread in smallest_first if sums[thread] > 0}
 
 
 def _divide(line: ThreadLine, start: Nanoseconds, end: Nanoseconds) -> NDArray[np.int64]:
     """How long each cause holds in each window [start, end); shape [windows, MARKS]."""
     out = np.zeros((len(start), host_causes.MARKS), np.int64)
     for cause in used(line.value[:-1]):
-        holds = np.flatnonzero(line.value[:-1] == cause)
-        out[:, cause] = Union(line.time[holds], line.time[holds + 1]).within(start, end)
+        out[:, cause] = line.spans([cause]).within(start, end)
     # What lies before the first event or behind the last is in nobody's line.
     out[:, UNTRACED] += (end - start) - out.sum(axis=1)
     return out

@@ -7,7 +7,6 @@ from collections import Counter
 import numpy as np
 
 from autobrrr.trace.causes import host_causes
-from autobrrr.trace.causes.gap_groups import largest_groups
 from autobrrr.trace.causes.host_causes import (
     CAUSES,
     DATA_LOADER,
@@ -16,11 +15,10 @@ from autobrrr.trace.causes.host_causes import (
     LONG_PYTHON,
     SYNCHRONISATION,
 )
+from autobrrr.trace.causes.host_places import largest_groups, python_lines
 from autobrrr.trace.causes.idle_causes import NOT_FOUND
-from autobrrr.trace.causes.launched_by import python_lines
-from autobrrr.trace.column_stats import median
-from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, copies, first_use_ns
 from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.device.time_parts import LAUNCH_LATENCY_NS, copies, first_use_ns
 from autobrrr.trace.kernels.kernel_classes import (
     CLASSES,
     COMMUNICATION,
@@ -28,9 +26,9 @@ from autobrrr.trace.kernels.kernel_classes import (
     POINTWISE,
     uses_tensor_cores,
 )
-from autobrrr.trace.kernels.kernel_table import contraction
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, distinct, median, used
 from autobrrr.trace.timeline.idle_gaps import idle_parts
+from autobrrr.trace.timeline.intervals import exposed_ns
 from autobrrr.trace.timeline.launches import NO_LAUNCH
 from autobrrr.trace.trace_records import (
     ClockCorrection,
@@ -53,8 +51,8 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
     gpu, gaps, seen = device.gpu, device.gaps, device.activity
     span = gaps.span_end - gaps.span_start
     idle = int((gaps.end - gaps.start).sum())
-    trace = device.trace
-    late = device.judged_late
+    kernels = seen.compute, seen.communication
+    late, judged = device.judged_late, device.judged
     return DeviceAnalysis(
         device=device.label,
         name=device.properties.name if device.properties is not None else None,
@@ -81,16 +79,16 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
         kernels=_classes(device),
         compute_ns=seen.compute.length_ns(),
         communication_ns=seen.communication.length_ns(),
-        exposed_communication_ns=seen.exposed_communication_ns(),
+        exposed_communication_ns=exposed_ns(seen.communication, seen.compute),
         memcpy_ns=seen.memcpy.length_ns(),
         memset_ns=seen.memset.length_ns(),
-        exposed_memcpy_ns=seen.beside_kernels_ns(seen.memcpy),
-        exposed_host_to_device_ns=seen.beside_kernels_ns(seen.host_to_device),
-        copies=copies(trace, gpu),
+        exposed_memcpy_ns=exposed_ns(seen.memcpy, *kernels),
+        exposed_host_to_device_ns=exposed_ns(seen.parts["copies_in"], *kernels),
+        copies=copies(device.trace, gpu),
         top_kernels=_top_kernels(device),
         stalls=_stalls(device),
-        gap_groups=largest_groups(device.trace, device.groups, device.judged.lengths, _GROUPS),
-        synchronisations=device.waits.places,
+        gap_groups=largest_groups(device.trace, device.groups, judged.end - judged.start, _GROUPS),
+        synchronisations=device.waits,
         host_code=_host_code(device),
         signals=_signals(device),
         anomalies=_anomalies(device),
@@ -104,7 +102,7 @@ def _rank(device: DeviceWork) -> int | None:
 
 
 def _correction(device: DeviceWork) -> ClockCorrection | None:
-    if not device.clock.skewed:
+    if not device.clock.shift_ns:
         return None
     return ClockCorrection(
         shift_ns=device.clock.shift_ns,
@@ -153,11 +151,11 @@ def _top_kernels(device: DeviceWork) -> list[TopKernel]:
     sums = np.bincount(gpu.name[rows], length, len(trace.names) or 1)
     shown = []
     for name in np.argsort(-sums)[:_TOP_KERNELS].tolist():
-        mine = rows[gpu.name[rows] == name]
+        of_name = gpu.name[rows] == name
+        mine, own = rows[of_name], length[of_name]
         if len(mine) == 0:
             continue
-        own = (gpu.end - gpu.start)[mine]
-        operators = device.by.operator[mine]
+        operators = device.operator[mine]
         known = operators[operators != NOT_FOUND]
         most = Counter(device.trace.host.name[known].tolist()).most_common(1)
         shown.append(
@@ -176,8 +174,7 @@ def _top_kernels(device: DeviceWork) -> list[TopKernel]:
 def _stalls(device: DeviceWork) -> list[Stall]:
     gaps, late, trace = device.gaps, device.late, device.trace
     length, causes = gaps.end - gaps.start, late.shown_ns()
-    parts = np.stack([gaps.host_late, gaps.in_launch, gaps.after_launch, gaps.unmatched])
-    names = ("host_late", "in_launch", "after_launch", "unmatched")
+    parts = {name: part.end - part.start for name, part in gaps.parts().items()}
     shown = []
     longest = np.argsort(-length)[:_STALLS]
     launched = longest[gaps.call[longest] != NO_LAUNCH]
@@ -185,15 +182,14 @@ def _stalls(device: DeviceWork) -> list[Stall]:
     lines = python_lines(trace, device.timeline, trace.host.thread[calls], trace.host.start[calls])
     python = dict(zip(launched.tolist(), lines, strict=True))
     for gap in longest.tolist():
-        part = int(parts[:, gap].argmax())
         operation = int(gaps.operation[gap])
-        operator = int(device.by.operator[operation])
+        operator = int(device.operator[operation])
         shown.append(
             Stall(
                 start_ns=int(gaps.start[gap]) - gaps.span_start,
                 ns=int(length[gap]),
-                part=names[part],
-                cause=CAUSES[int(causes[gap].argmax())] if gaps.host_late[gap] > 0 else None,
+                part=max(parts, key=lambda name: parts[name][gap]),
+                cause=CAUSES[int(causes[gap].argmax())] if parts["host_late"][gap] > 0 else None,
                 ended_by=trace.names[device.gpu.name[operation]],
                 operator=trace.names[trace.host.name[operator]] if operator != NOT_FOUND else None,
                 python=python.get(gap),
@@ -206,39 +202,33 @@ def _host_code(device: DeviceWork) -> list[HostCode]:
     """Whose Python it is, from the frame in the middle of the host-late part of each gap."""
     gaps, held = device.judged, device.judged_late.by_gap_ns[:, LONG_PYTHON]
     rows = np.flatnonzero(held)
-    threads = [
-        device.timeline.main_thread(each) for each in device.trace.host.thread[gaps.call[rows]].tolist()
-    ]
+    threads = device.trace.host.thread[gaps.call[rows]].tolist()
+    mains = np.array([device.timeline.main_thread(each) for each in threads], np.int64)
     middle = (gaps.start[rows] + gaps.launched[rows]) // 2
-    places = python_lines(device.trace, device.timeline, np.array(threads, np.int64), middle)
-    found: dict[str, list[int]] = {}
+    places = python_lines(device.trace, device.timeline, mains, middle)
+    count, idle_ns = Counter(places), Counter[str | None]()
     for place, ns in zip(places, held[rows].tolist(), strict=True):
-        if place is not None:
-            total = found.setdefault(place, [0, 0])
-            total[0] += 1
-            total[1] += ns
-    ranked = sorted(found.items(), key=lambda item: -item[1][1])
-    return [HostCode(python=place, count=count, idle_ns=ns) for place, (count, ns) in ranked[:5]]
+        idle_ns[place] += ns
+    return [
+        HostCode(python=place, count=count[place], idle_ns=ns)
+        for place, ns in idle_ns.most_common()
+        if place is not None
+    ][:5]
 
 
 def _signals(device: DeviceWork) -> DeviceSignals:
     gpu, trace, gaps, work = device.gpu, device.trace, device.gaps, device.work
-    kernel = gpu.kind == KERNEL
+    kernel, communicates = gpu.kind == KERNEL, work.of(COMMUNICATION)
     length = gpu.end - gpu.start
     span = max(gaps.span_end - gaps.span_start, 1)
     matched = np.flatnonzero((device.call != NO_LAUNCH) & kernel)
-    calls = distinct(device.call[matched])
-    per_call = np.bincount(np.searchsorted(calls, device.call[matched]), minlength=len(calls))
-    many = calls[per_call > 1]
-    alone = matched[~among(device.call[matched], many)]
+    _, which, per_call = np.unique(device.call[matched], return_inverse=True, return_counts=True)
+    of_graphs, alone = per_call[per_call > 1], matched[per_call[which] == 1]
     delay = gpu.start[alone] + device.clock.shift_ns - trace.host.end[device.call[alone]]
-    counted = work.ideal_ns > 0
     counted_ns = int(length[work.counted].sum())
-    contraction_ns = int(length[contraction(work.class_)].sum())
-    streamed = work.bytes > 0
-    streamed_ns = int(length[streamed & (length > 0)].sum())
-    own_kernels = kernel & (work.class_ != CLASSES.index("communication"))
-    own_ns = int(length[own_kernels].sum())
+    contraction_ns = int(length[work.of(*CONTRACTIONS)].sum())
+    streamed_ns = int(length[work.bytes > 0].sum())
+    own_ns = int(length[kernel & ~communicates].sum())
     causes = _host_shares(device, span)
     return DeviceSignals(
         kernels=int(kernel.sum()),
@@ -247,15 +237,15 @@ def _signals(device: DeviceWork) -> DeviceSignals:
         queue_empty_share=float((delay <= LAUNCH_LATENCY_NS).mean()) if len(alone) else None,
         host_busy_share=causes[0],
         loader_share=causes[1],
-        sync_blocked_share=min(1.0, device.waits.blocked_ns / span) if device.waits.calls else None,
-        graph_launches=len(many),
-        graph_kernels=int(per_call[per_call > 1].sum()),
+        sync_blocked_share=min(1.0, device.blocked.length_ns() / span) if device.waits else None,
+        graph_launches=len(of_graphs),
+        graph_kernels=int(of_graphs.sum()),
         underfilled_share=int(length[work.underfilled].sum()) / own_ns if own_ns else None,
         shapes_recorded=_shapes_recorded(device),
         peak_known=device.peaks is not None,
         counted_flops_share=counted_ns / contraction_ns if contraction_ns and counted_ns else None,
         contraction_utilisation=float(work.ideal_ns.sum()) / counted_ns
-        if counted.any() and counted_ns
+        if counted_ns and work.ideal_ns.any()
         else None,
         bandwidth_utilisation=float(work.bytes.sum()) / device.peaks.bytes_per_s * 1e9 / streamed_ns
         if device.peaks is not None and streamed_ns > 0.02 * own_ns
@@ -271,7 +261,7 @@ def _collective_spread(device: DeviceWork) -> float | None:
     Calls of one name and grid carry messages of one size, as far as a single rank's file tells.
     """
     gpu = device.gpu
-    rows = np.flatnonzero(device.work.class_ == CLASSES.index(COMMUNICATION))
+    rows = np.flatnonzero(device.work.of(COMMUNICATION))
     length, found = (gpu.end - gpu.start)[rows], None
     keys = gpu.name[rows].astype(np.int64) << 32 | gpu.grid[rows].astype(np.int64) + 1
     for key in distinct(keys).tolist():
@@ -285,7 +275,7 @@ def _collective_spread(device: DeviceWork) -> float | None:
 def _shapes_recorded(device: DeviceWork) -> bool:
     """By what the file says of itself, or holds."""
     said = device.trace.metadata.record_shapes not in (None, 0, "0", "")
-    return said or bool((device.by.shaped != NOT_FOUND).any())
+    return said or bool((device.shaped != NOT_FOUND).any())
 
 
 def _host_shares(device: DeviceWork, span: int) -> tuple[float | None, float | None]:

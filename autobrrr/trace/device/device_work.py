@@ -7,33 +7,35 @@ from msgspec import Struct
 
 from autobrrr.machine.kernel_text import number
 from autobrrr.roofline.device_peaks import SpecPeaks, peaks_of
-from autobrrr.trace.causes.gap_groups import GapGroups, group_gaps
+from autobrrr.trace.causes.host_places import GapGroups, find_waits, group_gaps, launched_by
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
-from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
-from autobrrr.trace.causes.sync_waits import Waits, find_waits
-from autobrrr.trace.device.device_activity import DeviceActivity, activity
+from autobrrr.trace.device.time_parts import DeviceActivity, activity
 from autobrrr.trace.kernels.kernel_table import KernelTable, kernel_work
-from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, chosen, used
+from autobrrr.trace.reading.trace_columns import OPERATOR, GpuColumns, Trace, chosen, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties
 from autobrrr.trace.timeline.idle_gaps import Clock, Gaps, compare_clocks, find_gaps
+from autobrrr.trace.timeline.intervals import Union
 from autobrrr.trace.timeline.launches import NO_LAUNCH, LaunchCalls, Rows, count_launches
+from autobrrr.trace.trace_records import Synchronisation
 
 
 class DeviceWork(Struct, frozen=True, kw_only=True):
     """One device's operations and what is known of each."""
 
-    label: int | str
+    label: int | str  # its number where it has one
     trace: Trace
     timeline: HostTimeline
     gpu: GpuColumns
     call: Rows
-    by: LaunchedBy
+    operator: Rows  # that launched each operation, or `NOT_FOUND`, as of the next
+    shaped: Rows  # the innermost operator around it whose shapes were recorded
     gaps: Gaps
     late: LateCauses
     work: KernelTable
     activity: DeviceActivity
     clock: Clock
-    waits: Waits
+    waits: list[Synchronisation]
+    blocked: Union  # in which a launching thread waits for the device
     properties: DeviceProperties | None
     peaks: SpecPeaks | None
     launches: int
@@ -56,27 +58,30 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
     late = timeline.late(gaps)
     clock = compare_clocks(gpu, call, trace.host)
     judged, judged_late = gaps, late
-    if clock.skewed:
+    if clock.shift_ns:
         judged = find_gaps(gpu, call, trace.host, clock.shift_ns)
         judged_late = timeline.late(judged)
     properties = trace.metadata.of_device(trace.devices[code])
     peaks = peaks_of(properties.name) if properties is not None else None
-    by = launched_by(trace, timeline, call)
+    shaped = launched_by(trace, timeline, call, trace.host.shape >= 0)
+    work = kernel_work(trace, gpu, shaped, properties, peaks)
     threads = used(trace.host.thread[call[call != NO_LAUNCH]])
-    waits = find_waits(trace, timeline, threads, judged, judged_late)
+    waits, blocked = find_waits(trace, timeline, threads, judged, judged_late)
     return DeviceWork(
-        label=device_label(trace.devices[code]),
+        label=trace.devices[code] if (known := number(trace.devices[code])) is None else known,
         trace=trace,
         timeline=timeline,
         gpu=gpu,
         call=call,
-        by=by,
+        operator=launched_by(trace, timeline, call, trace.host.kind == OPERATOR),
+        shaped=shaped,
         gaps=gaps,
         late=late,
-        work=kernel_work(trace, gpu, by, properties, peaks),
-        activity=activity(trace, gpu),
+        work=work,
+        activity=activity(trace, gpu, work),
         clock=clock,
         waits=waits,
+        blocked=blocked,
         properties=properties,
         peaks=peaks,
         launches=count_launches(gpu, calls, trace.host.correlation),
@@ -85,9 +90,3 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
         judged_late=judged_late,
         groups=group_gaps(trace, timeline, gpu, judged),
     )
-
-
-def device_label(text: str) -> int | str:
-    """The number of a device where it is one."""
-    known = number(text)
-    return text if known is None else known

@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from autobrrr.quantities import share
-from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_work import DeviceWork
-from autobrrr.trace.kernels.kernel_classes import is_collective
+from autobrrr.trace.kernels.kernel_classes import COMMUNICATION
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
-from autobrrr.trace.reading.trace_columns import KERNEL
+from autobrrr.trace.reading.trace_columns import median
 from autobrrr.trace.trace_records import DeviceAnalysis, RankComparison, Straggler, TraceAnalysis
 
 _Arrival = tuple[int | None, int | None, int | None]
@@ -32,18 +31,10 @@ class Collectives(Struct, frozen=True, kw_only=True):
     end: Nanoseconds
 
 
-class Peer(Struct, frozen=True, kw_only=True):
-    """One rank's device, with what comparing needs."""
-
-    trace: TraceAnalysis
-    device: DeviceAnalysis
-    collectives: Collectives
-
-
 def collectives_of(device: DeviceWork) -> Collectives:
     """The kernels of communication libraries."""
     gpu, trace = device.gpu, device.trace
-    rows = np.flatnonzero((gpu.kind == KERNEL) & trace.named(gpu.name, is_collective))
+    rows = np.flatnonzero(device.work.of(COMMUNICATION))
     rows = rows[np.argsort(gpu.start[rows], kind="stable")]
     return Collectives(
         name=tuple(trace.names[name] for name in gpu.name[rows].tolist()),
@@ -52,39 +43,41 @@ def collectives_of(device: DeviceWork) -> Collectives:
     )
 
 
-def compare_ranks(peers: Sequence[Peer]) -> RankComparison | None:
-    """Compare ranks; None where there are no two of them."""
+def compare_ranks(
+    peers: Sequence[tuple[TraceAnalysis, DeviceAnalysis, Collectives]],
+) -> RankComparison | None:
+    """Compare ranks, by a device of a trace each; None where there are no two of them."""
     if len(peers) < 2:
         return None
-    arrivals, matched, note = _arrivals([peer.collectives for peer in peers])
+    arrivals, matched, note = _arrivals([collectives for _, _, collectives in peers])
     rows = [
         Straggler(
-            rank=peer.device.rank if peer.device.rank is not None else peer.trace.rank,
-            file=peer.trace.file,
-            device=peer.device.device,
-            step_median_ns=peer.trace.step_ns.median,
-            busy_ns=peer.device.busy_ns,
-            communication_ns=peer.device.communication_ns,
+            rank=device.rank if device.rank is not None else trace.rank,
+            file=trace.file,
+            device=device.device,
+            step_median_ns=trace.step_ns.median,
+            busy_ns=device.busy_ns,
+            communication_ns=device.communication_ns,
             waiting_ns=waiting,
             late_ns=late,
             last_in=last,
         )
-        for peer, (waiting, late, last) in zip(peers, arrivals, strict=True)
+        for (trace, device, _), (waiting, late, last) in zip(peers, arrivals, strict=True)
     ]
     return RankComparison(matched_collectives=matched, note=note, ranks=rows)
 
 
 def blame(comparison: RankComparison, own: Straggler) -> str:
     """Who keeps a rank waiting, in words; empty where nobody does."""
-    others = [each for each in comparison.ranks if each is not own and (each.late_ns or 0) > 0]
-    total = sum(each.late_ns or 0 for each in others)
-    if not others or not own.waiting_ns or total == 0:
+    others = [(each.late_ns or 0, each) for each in comparison.ranks if each is not own and each.late_ns]
+    total = sum(late for late, _ in others)
+    if not others or not own.waiting_ns:
         return ""
-    others.sort(key=lambda each: -(each.late_ns or 0))
-    worst = [each for each in others if (each.late_ns or 0) >= 0.2 * total]
+    others.sort(key=lambda item: -item[0])
     names = " and ".join(
-        f"rank {each.rank if each.rank is not None else each.file} ({share((each.late_ns or 0) / total)})"
-        for each in worst[:3]
+        f"rank {each.rank if each.rank is not None else each.file} ({share(late / total)})"
+        for late, each in others[:3]
+        if late >= 0.2 * total
     )
     return f"it waits for {names}" if names else ""
 
@@ -95,10 +88,6 @@ class _Matched(Struct, frozen=True, kw_only=True):
     start: Nanoseconds
     end: Nanoseconds
     apart_ns: float  # how far the ends of one collective lie from each other, in the median
-
-    @property
-    def lines_up(self) -> bool:
-        return self.apart_ns <= 0.2 * median(np.max(self.end - self.start, axis=0)) + 20_000
 
 
 def _arrivals(each: list[Collectives]) -> tuple[list[_Arrival], int, str]:
@@ -116,7 +105,7 @@ def _arrivals(each: list[Collectives]) -> tuple[list[_Arrival], int, str]:
         differ = f"the ranks' collectives differ ({min(sizes)} to {max(sizes)}): they can't be matched"
         return nobody, 0, differ
     best = min(possible, key=lambda one: one.apart_ns)  # of equals the tail: windows end together
-    if not best.lines_up:
+    if best.apart_ns > 0.2 * median(np.max(best.end - best.start, axis=0)) + 20_000:
         apart = "the ends of the collectives do not line up: these are not ranks of one job, or clocks drift"
         return nobody, 0, apart
     last = best.start.max(axis=0)

@@ -34,10 +34,9 @@ CONTRACTIONS = (MATMUL, CONV, ATTENTION)
 _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         COMMUNICATION,
-        "nccl rccl multimem nvshmem deepep deep_ep all_reduce allreduce all_gather allgather reduce_scatter"
-        " reducescatter all_to_all alltoall one_shot oneshot two_shot twoshot cross_device_reduce lamport"
-        " symm_mem"
-        " sendrecv barrier_kernel",
+        "nccl rccl multimem nvshmem deepep deep_ep all_reduce allreduce all_gather allgather "
+        "reduce_scatter reducescatter all_to_all alltoall one_shot oneshot two_shot twoshot "
+        "cross_device_reduce lamport symm_mem sendrecv barrier_kernel",
         "",
     ),
     (ATTENTION, "", r"^triton_tem.*(attention|attn)"),
@@ -50,11 +49,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         OPTIMIZER,
-        "multi_tensor muon lamb_stage adagrad rmsprop distadam global_norm lion_kernel _adam_ _adamw_"
-        " adamfunctor"
-        " adam_functor adamwfunctor adam_kernel adamw_kernel adamkernel adamupdate fusedadam fused_adam"
-        " fused_sgd"
-        " fusedsgd fused_lamb fusedlamb sgdkernel sgd_kernel",
+        "multi_tensor muon lamb_stage adagrad rmsprop distadam global_norm lion_kernel _adam_ _adamw_ "
+        "adamfunctor adam_functor adamwfunctor adam_kernel adamw_kernel adamkernel adamupdate fusedadam "
+        "fused_adam fused_sgd fusedsgd fused_lamb fusedlamb sgdkernel sgd_kernel",
         "",
     ),
     (COPY, "reshape_and_cache store_kvcache store_kv_cache copy_blocks concat_and_cache kv_indices", ""),
@@ -66,64 +63,55 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
     (
         NORMALISATION,
-        "layernorm layer_norm rmsnorm rms_norm batchnorm batch_norm groupnorm group_norm instancenorm"
-        " instance_norm"
-        " softmax bnfwd bnbwd gammabeta rowwisemoments welford lrn_ weight_norm nhwc_bn cucomputegrad"
-        " cucomputepartgrad add_norm addnorm computefusedparams internalgradients",
+        "layernorm layer_norm rmsnorm rms_norm batchnorm batch_norm groupnorm group_norm instancenorm "
+        "instance_norm softmax bnfwd bnbwd gammabeta rowwisemoments welford lrn_ weight_norm nhwc_bn "
+        "cucomputegrad cucomputepartgrad add_norm addnorm computefusedparams internalgradients",
         r"\bbn_",
     ),
     (
         CONV,
-        "dgrad wgrad winograd implicitgemm implicit_gemm igemm_ scudnn hcudnn icudnn im2col col2im vol2col"
-        " miopensp3"
-        " first_layer kernel_grad_params fprop fft2d precompute_ind depthwise",
+        "dgrad wgrad winograd implicitgemm implicit_gemm igemm_ scudnn hcudnn icudnn im2col col2im "
+        "vol2col miopensp3 first_layer kernel_grad_params fprop fft2d precompute_ind depthwise",
         r"conv(?!ert)|cudnn.*(engine|bprop)|compute\w?offsetskernel",
     ),
     (REDUCTION, "topk radix bitonic sort cub:: scan_ devicescan argmax argmin cumsum rocprim", ""),
     (
         MATMUL,
-        "gemm gemv cijk_ nvjet xmma matmul _bmm bmm_ mm_kernel splitk split_k cublas rocblas hipblas"
-        " tensile cutlass"
-        " dot_kernel dotkernel _mma_ wmma mfma grouped_mm ger_kernel trsm syrk xxt_kernel _plus_caa_kernel"
-        " epilogue::impl marlin awq fused_moe_kernel postgsu",
+        "gemm gemv cijk_ nvjet xmma matmul _bmm bmm_ mm_kernel splitk split_k cublas rocblas hipblas "
+        "tensile cutlass dot_kernel dotkernel _mma_ wmma mfma grouped_mm ger_kernel trsm syrk xxt_kernel "
+        "_plus_caa_kernel epilogue::impl marlin awq fused_moe_kernel postgsu",
         "",
     ),
     (
         EMBEDDING,
-        "gather scatter index_put indexput index_select indexselect index_add indexadd index_copy index_fill"
-        " index_elementwise index_kernel indexfunc indexing take_ permute_2d permute_1d permute_indices"
-        " permute_pooled"
-        " permute_sequence permute_data permute_sparse sparse_data offsets_range complete_cumsum"
-        " write_indices"
-        " dense_representation masked_select nonzero flag_kernel unique block_rearrange",
+        "gather scatter index_put indexput index_select indexselect index_add indexadd index_copy "
+        "index_fill index_elementwise index_kernel indexfunc indexing take_ permute_2d permute_1d "
+        "permute_indices permute_pooled permute_sequence permute_data permute_sparse sparse_data "
+        "offsets_range complete_cumsum write_indices dense_representation masked_select nonzero "
+        "flag_kernel unique block_rearrange",
         r"moe.*(permute|routing|expand|sort|align)",
     ),
     (
         REDUCTION,
-        "reduce reduction _sum_ sum_kernel sumkernel mean_ norm_kernel vector_norm nll_loss nllloss criterion"
-        " crossentropy cross_entropy loss pool histogram bincount nms prod_kernel logsumexp var_ std_"
-        " all_kernel"
-        " any_kernel",
+        "reduce reduction _sum_ sum_kernel sumkernel mean_ norm_kernel vector_norm nll_loss nllloss "
+        "criterion crossentropy cross_entropy loss pool histogram bincount nms prod_kernel logsumexp var_ "
+        "std_ all_kernel any_kernel",
         "",
     ),
     (
         COPY,
-        "copy catarray transpose nhwc nchw converttensor permut pad_ memcpy memset unfold fold_ stack_"
-        " contiguous"
-        " repack flip repeat expand_kernel slice split_with hip_fill fill_buffer fillbuffer",
+        "copy catarray transpose nhwc nchw converttensor permut pad_ memcpy memset unfold fold_ stack_ "
+        "contiguous repack flip repeat expand_kernel slice split_with hip_fill fill_buffer fillbuffer",
         r"\bcat_|\broll_",
     ),
     (
         POINTWISE,
-        "elementwise functor pointwise vectorized_ unrolled_ rope silu gelu relu swiglu act_and_mul"
-        " sigmoid tanh"
-        " dropout upsample interpolat distribution random bernoulli philox arange linspace where threshold"
-        " clamp quant"
-        " tril triu scale cast optensor op_tensor bias mask fill pow_ exp_ sqrt compare hadamard lerp"
-        " fused_add"
-        " add_kernel mul_kernel addcmul per_token preprocess prepare increment setup init _kernel_impl"
-        " grid_sampler"
-        " amp_ nan_ isfinite foreach subtensorop _offsets_kernel _alloc_ token_ids",
+        "elementwise functor pointwise vectorized_ unrolled_ rope silu gelu relu swiglu act_and_mul "
+        "sigmoid tanh dropout upsample interpolat distribution random bernoulli philox arange linspace "
+        "where threshold clamp quant tril triu scale cast optensor op_tensor bias mask fill pow_ exp_ "
+        "sqrt compare hadamard lerp fused_add add_kernel mul_kernel addcmul per_token preprocess prepare "
+        "increment setup init _kernel_impl grid_sampler amp_ nan_ isfinite foreach subtensorop "
+        "_offsets_kernel _alloc_ token_ids",
         "",
     ),
 )
@@ -178,6 +166,12 @@ def _class_of(name: str) -> str:
     return OTHER
 
 
+def is_collective(name: str) -> bool:
+    """Whether a kernel belongs to a communication library (NCCL, RCCL)."""
+    head = without_arguments(name.lower())
+    return "nccl" in head or "rccl" in head
+
+
 @lru_cache(maxsize=65536)
 def uses_tensor_cores(name: str) -> bool | None:
     """Whether a contraction runs on tensor or matrix cores; None where its name does not tell."""
@@ -201,12 +195,3 @@ def names_fp32(name: str) -> bool:
     """Whether the name of a contraction says that it multiplies 32-bit floats, and no others."""
     lowered = name.lower()[:_LONGEST]
     return _FP32.search(lowered) is not None and _NOT_FP32.search(lowered) is None
-
-
-def is_collective(name: str) -> bool:
-    """Whether a kernel belongs to a communication library (NCCL, RCCL)."""
-    lowered = name.lower()
-    if "nccl" not in lowered and "rccl" not in lowered:
-        return False
-    head = without_arguments(lowered)
-    return "nccl" in head or "rccl" in head

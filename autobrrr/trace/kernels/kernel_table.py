@@ -8,6 +8,7 @@ idle, and one of a few microseconds is latency whatever its grid.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 from autobrrr.roofline.device_peaks import SpecPeaks
 from autobrrr.trace.causes.idle_causes import NOT_FOUND
-from autobrrr.trace.causes.launched_by import LaunchedBy
 from autobrrr.trace.kernels import kernel_classes
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
-from autobrrr.trace.kernels.operator_flops import is_fp8, is_fp64, matmul_inputs_are_fp32, operator_flops
-from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, coded, used
+from autobrrr.trace.kernels.operator_flops import inputs_are, operator_flops
+from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties
+from autobrrr.trace.timeline.launches import Rows
 
 LATENCY_NS = 5_000
 _STREAMING = re.compile(r"(vectorized|unrolled)_elementwise_kernel<(\d+)?")
@@ -55,15 +56,23 @@ class KernelTable(Struct, frozen=True, kw_only=True):
     elements: NDArray[np.float64]
     fp32_plain: Flags
 
+    def of(self, *classes: str) -> Flags:
+        """Which operations are kernels of these classes."""
+        return _are_of(self.class_, classes)
+
 
 def kernel_work(
     trace: Trace,
     gpu: GpuColumns,
-    by: LaunchedBy,
+    shaped: Rows,
     properties: DeviceProperties | None,
     peaks: SpecPeaks | None,
 ) -> KernelTable:
-    """The work of one device's kernels."""
+    """The work of one device's kernels.
+
+    Args:
+        shaped: The operators with recorded shapes that launched them, or `NOT_FOUND`.
+    """
     kernel = gpu.kind == KERNEL
     class_of_name = np.full(len(trace.names) or 1, -1, np.int8)
     for name in used(gpu.name[kernel]):
@@ -71,10 +80,11 @@ def kernel_work(
     class_ = np.where(kernel, class_of_name[gpu.name] if len(gpu) else 0, -1).astype(np.int8)
     length = gpu.end - gpu.start
     blocks, threads = _blocks(trace, gpu.grid), _blocks(trace, gpu.block)
-    communicates = class_ == CLASSES.index(kernel_classes.COMMUNICATION)
+    communicates = _are_of(class_, [kernel_classes.COMMUNICATION])
     small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < _half_of(properties)))
     streamed = _streamed(trace, gpu, blocks, threads)
-    flops, counted, ideal = _counted(trace, gpu, by, class_, length=length, peaks=peaks)
+    contracts = np.flatnonzero(_are_of(class_, CONTRACTIONS))
+    flops, counted, ideal = _counted(trace, gpu, shaped, contracts, peaks)
     return KernelTable(
         class_=class_,
         underfilled=kernel & ~communicates & small,
@@ -83,13 +93,12 @@ def kernel_work(
         ideal_ns=ideal,
         bytes=streamed[0],
         elements=streamed[1],
-        fp32_plain=_fp32_plain(trace, gpu, by, class_),
+        fp32_plain=_fp32_plain(trace, gpu, shaped, contracts),
     )
 
 
-def contraction(class_: NDArray[np.int8]) -> Flags:
-    """Which kernels are matrix products, convolutions or attention."""
-    return coded(np.maximum(class_ + 1, 0), [CLASSES.index(each) + 1 for each in CONTRACTIONS])
+def _are_of(class_: NDArray[np.int8], classes: Sequence[str]) -> Flags:
+    return np.isin(class_, [CLASSES.index(each) for each in classes])
 
 
 def _half_of(properties: DeviceProperties | None) -> int:
@@ -114,22 +123,16 @@ def _product(text: bytes) -> int:
 
 
 def _counted(
-    trace: Trace,
-    gpu: GpuColumns,
-    by: LaunchedBy,
-    class_: NDArray[np.int8],
-    *,
-    length: NDArray[np.int64],
-    peaks: SpecPeaks | None,
+    trace: Trace, gpu: GpuColumns, shaped: Rows, contracts: Rows, peaks: SpecPeaks | None
 ) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64]]:
     flops = np.zeros(len(gpu))
     ideal = np.zeros(len(gpu))
     counted = np.zeros(len(gpu), np.bool_)
-    rows = np.flatnonzero(contraction(class_) & (by.shaped != NOT_FOUND))
+    rows = contracts[shaped[contracts] != NOT_FOUND]
     if len(rows) == 0:
         return flops, counted, ideal
-    operators = by.shaped[rows]
-    order = np.lexsort((-length[rows], operators))
+    operators = shaped[rows]
+    order = np.lexsort((gpu.start[rows] - gpu.end[rows], operators))  # of each operator the longest first
     rows, operators = rows[order], operators[order]
     first = np.concatenate(([True], operators[1:] != operators[:-1]))
     host = trace.host
@@ -139,14 +142,16 @@ def _counted(
         key = (int(host.name[operator]), int(host.shape[operator]))
         if key not in known:
             recorded = trace.shapes[key[1]]
-            known[key] = 0 if is_fp64(recorded) else operator_flops(trace.names[key[0]], recorded) or 0
+            # Spec sheets have another peak for doubles.
+            work_of_one = operator_flops(trace.names[key[0]], recorded) or 0
+            known[key] = 0 if inputs_are(recorded) == "fp64" else work_of_one
         work[place] = known[key]
     longest = rows[first]
     flops[longest] = work
     counted[rows] = (work > 0)[np.cumsum(first) - 1]
     if peaks is not None:
         roofs: dict[tuple[int, int], float] = {}
-        shapes = host.shape[by.shaped[longest]].tolist()
+        shapes = host.shape[shaped[longest]].tolist()
         for row, shape in zip(longest.tolist(), shapes, strict=True):
             roof = (int(gpu.name[row]), shape)
             if roof not in roofs:
@@ -156,25 +161,20 @@ def _counted(
 
 
 def _peak(name: str, trace: Trace, shape: int, peaks: SpecPeaks) -> float:
-    tensor_cores = kernel_classes.uses_tensor_cores(name)
-    if is_fp8(trace.shapes[shape]):
+    tensor_cores, inputs = kernel_classes.uses_tensor_cores(name), inputs_are(trace.shapes[shape])
+    if inputs == "fp8":
         return 2 * peaks.half_flops
-    fp32 = matmul_inputs_are_fp32(trace.shapes[shape])
-    if fp32:
+    if inputs == "fp32":
         return peaks.tf32_flops if tensor_cores else peaks.fp32_flops
     return peaks.fp32_flops if tensor_cores is False and kernel_classes.names_fp32(name) else peaks.half_flops
 
 
-def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[np.int8]) -> Flags:
+def _fp32_plain(trace: Trace, gpu: GpuColumns, shaped: Rows, rows: Rows) -> Flags:
     """Contractions without tensor cores whose inputs are fp32, by shapes, else by the kernel's name."""
     found = np.zeros(len(gpu), np.bool_)
-    rows = np.flatnonzero(contraction(class_))
-    if len(rows) == 0:
-        return found
-    shaped = by.shaped[rows]
-    seen = shaped != NOT_FOUND
+    by = shaped[rows]
     shapes = np.full(len(rows), -1, np.int64)
-    shapes[seen] = trace.host.shape[shaped[seen]]  # a file may hold no event of the host at all
+    shapes[by != NOT_FOUND] = trace.host.shape[by[by != NOT_FOUND]]  # a file may hold no event of the host
     pairs, which = np.unique(gpu.name[rows].astype(np.int64) << 32 | shapes + 1, return_inverse=True)
     plain = [_is_fp32_plain(trace, pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in pairs.tolist()]
     found[rows] = np.array(plain, np.bool_)[which]
@@ -186,7 +186,7 @@ def _is_fp32_plain(trace: Trace, name: int, shape: int) -> bool:
     if kernel_classes.uses_tensor_cores(text) is not False or "gemv" in text:
         return False
     if shape >= 0 and trace.shapes[shape].types:
-        return matmul_inputs_are_fp32(trace.shapes[shape])
+        return inputs_are(trace.shapes[shape]) == "fp32"
     return kernel_classes.names_fp32(text)
 
 

@@ -7,6 +7,7 @@ In comes one operator's name and its arguments as JSON, out goes the number of m
 from __future__ import annotations
 
 from math import prod
+from typing import Literal
 
 import msgspec
 
@@ -24,16 +25,20 @@ def operator_flops(name: str, shape: OperatorShape) -> int | None:
     stem = name.rsplit("::", maxsplit=1)[-1].lstrip("_")
     try:
         found = _flops(stem, dims, shape)
-    except (IndexError, ValueError, TypeError, ZeroDivisionError):
+    except (IndexError, ValueError, TypeError, ZeroDivisionError, msgspec.DecodeError):
         return None
     return found if found is not None and found > 0 else None
 
 
-def matmul_inputs_are_fp32(shape: OperatorShape) -> bool:
-    """Whether a contraction's first two typed arguments are 32-bit floats."""
+def inputs_are(shape: OperatorShape) -> Literal["fp64", "fp32", "fp8"] | None:
+    """What a contraction's inputs are; None where they are of 16 bits, or of two types, or not recorded."""
     types = _texts(shape.types)
-    floats = [each for each in types if each in ("float", "double", "c10::Half", "c10::BFloat16")]
-    return len(floats) >= 2 and floats[0] == floats[1] == "float"
+    if "double" in types[:2]:
+        return "fp64"
+    if any("Float8" in each for each in types[:2]):
+        return "fp8"
+    floats = [each for each in types if each in ("float", "c10::Half", "c10::BFloat16")]
+    return "fp32" if floats[:2] == ["float", "float"] else None
 
 
 def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
@@ -52,7 +57,7 @@ def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
         return _convolution_backward(dims, shape)
     if "conv" in stem:
         return _convolution(stem, dims, shape)
-    if "attention" in stem or "flash" in stem or "fmha" in stem:
+    if stem in _CAUSAL_AT:
         return _attention(stem, dims, shape)
     return None
 
@@ -100,8 +105,10 @@ def _is_true(shape: OperatorShape, place: int) -> bool:
 
 
 def _output(stem: str, source: Dims, kernel: Dims, shape: OperatorShape) -> Dims | None:
-    lists = _concrete_lists(shape)
-    if lists is None or len(lists) < 3:
+    # Stride, padding, dilation: the first lists of integers among the recorded values.
+    texts = [each for each in _texts(shape.concrete) if each.startswith("[")]
+    lists = [msgspec.json.decode(each, type=list[int]) for each in texts]
+    if len(lists) < 3:
         return None
     if stem.startswith(("cudnn", "miopen")):  # these take the padding before the stride
         lists[0], lists[1] = lists[1], lists[0]
@@ -112,24 +119,12 @@ def _output(stem: str, source: Dims, kernel: Dims, shape: OperatorShape) -> Dims
     ]
 
 
-def _concrete_lists(shape: OperatorShape) -> list[Dims] | None:
-    """Stride, padding, dilation: the first lists of integers among the recorded values."""
-    found = []
-    for text in _texts(shape.concrete):
-        if text.startswith("["):
-            try:
-                found.append(msgspec.json.decode(text, type=list[int]))
-            except msgspec.DecodeError:
-                return None
-    return found
-
-
-_CAUSAL_AT = (  # which argument says that the upper half of the weights is masked
-    ("scaled_dot_product_flash_attention", 4),
-    ("scaled_dot_product_efficient_attention", 6),
-    ("scaled_dot_product_cudnn_attention", 6),
-    ("flash_attention_forward", 8),
-)
+_CAUSAL_AT = {  # which argument says that the upper half of the weights is masked
+    "scaled_dot_product_flash_attention": 4,
+    "scaled_dot_product_efficient_attention": 6,
+    "scaled_dot_product_cudnn_attention": 6,
+    "flash_attention_forward": 8,
+}
 
 
 def _attention(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
@@ -137,9 +132,8 @@ def _attention(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
 
     Only where the operator says whether it is: a mask in other forms would be counted as work.
     """
-    place = next((place for name, place in _CAUSAL_AT if stem == name), None)
-    values = _texts(shape.concrete)
-    if place is None or len(values) <= place or values[place] not in ("True", "False"):
+    place, values = _CAUSAL_AT[stem], _texts(shape.concrete)
+    if values[place] not in ("True", "False"):
         return None
     query, key = dims[0], dims[1]
     if len(query) != 4 or len(key) != 4:
@@ -148,16 +142,6 @@ def _attention(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     if stem == "flash_attention_forward":  # [batch, sequence, heads, size]
         batch, rows, columns = query[0] * query[2], query[1], key[1]
     return 2 * 2 * batch * rows * columns * size // (2 if values[place] == "True" else 1)
-
-
-def is_fp64(shape: OperatorShape) -> bool:
-    """Whether a contraction's inputs are doubles, for which spec sheets have another peak."""
-    return "double" in _texts(shape.types)[:2]
-
-
-def is_fp8(shape: OperatorShape) -> bool:
-    """Whether a contraction's inputs have 8 bits."""
-    return any("Float8" in each for each in _texts(shape.types)[:2])
 
 
 def _texts(text: bytes) -> list[str]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
 from autobrrr.trace.reading.trace_columns import GpuColumns, HostColumns
+from autobrrr.trace.timeline.intervals import Union
 from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
 from autobrrr.trace.trace_records import IdleParts
 
@@ -41,24 +42,22 @@ class Gaps(Struct, frozen=True, kw_only=True):
         return len(self.start)
 
     @property
-    def lengths(self) -> Nanoseconds:
-        return self.end - self.start
-
-    @property
-    def unmatched(self) -> Nanoseconds:
-        return np.where(self.call == NO_LAUNCH, self.end - self.start, 0)
-
-    @property
-    def host_late(self) -> Nanoseconds:
-        return np.where(self.call == NO_LAUNCH, 0, self.launched - self.start)
-
-    @property
     def in_launch(self) -> Nanoseconds:
         return self.returned - self.launched
 
     @property
     def after_launch(self) -> Nanoseconds:
         return self.end - self.returned
+
+    def parts(self) -> dict[str, Union]:
+        """The four parts of each gap, by their names in `IdleParts`; shape [gaps] each, some empty."""
+        late = np.where(self.call == NO_LAUNCH, self.start, self.launched)
+        return {
+            "host_late": Union(self.start, late),
+            "in_launch": Union(self.launched, self.returned),
+            "after_launch": Union(self.returned, self.end),
+            "unmatched": Union(late, self.launched),
+        }
 
 
 def find_gaps(gpu: GpuColumns, call: Rows, host: HostColumns, shift_ns: int = 0) -> Gaps:
@@ -94,12 +93,7 @@ def find_gaps(gpu: GpuColumns, call: Rows, host: HostColumns, shift_ns: int = 0)
 
 def idle_parts(gaps: Gaps) -> IdleParts:
     """The parts over all gaps."""
-    return IdleParts(
-        host_late_ns=int(gaps.host_late.sum()),
-        in_launch_ns=int(gaps.in_launch.sum()),
-        after_launch_ns=int(gaps.after_launch.sum()),
-        unmatched_ns=int(gaps.unmatched.sum()),
-    )
+    return IdleParts(**{f"{name}_ns": part.length_ns() for name, part in gaps.parts().items()})
 
 
 class Clock(Struct, frozen=True, kw_only=True):
@@ -108,10 +102,6 @@ class Clock(Struct, frozen=True, kw_only=True):
     matched: int
     before_launch: int  # operations that seem to start before their launch call
     shift_ns: int  # 0 where the clocks agree
-
-    @property
-    def skewed(self) -> bool:
-        return self.shift_ns > 0
 
 
 def compare_clocks(gpu: GpuColumns, call: Rows, host: HostColumns) -> Clock:

@@ -61,3 +61,8 @@ def joined(*unions: Union) -> Union:
 def overlap_ns(one: Union, other: Union) -> int:
     """How long both cover."""
     return int(other.within(one.start, one.end).sum())
+
+
+def exposed_ns(own: Union, *others: Union) -> int:
+    """How long one covers what none of the others does."""
+    return own.length_ns() - overlap_ns(own, joined(*others))

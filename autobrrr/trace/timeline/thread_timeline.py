@@ -6,6 +6,7 @@ owners. Traces do not always nest cleanly; then the line stays defined and total
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.timeline.intervals import Union
 
 Indices = NDArray[np.int32]  # into host events: half the memory of what numpy would take
 NOBODY = -1
@@ -51,6 +53,14 @@ class Nesting(Struct, frozen=True, kw_only=True):
             holds[self.parent[inner][self.parent[inner] >= 0]] = True
         return holds
 
+    def depth_among(self, wanted: NDArray[np.bool_]) -> Indices:
+        """How many of the wanted events each lies in."""
+        depth = np.zeros(len(self), np.int32)
+        for rows in self._levels():
+            outer = self.parent[rows]
+            depth[rows] = np.where(outer >= 0, depth[outer] + wanted[outer], 0)
+        return depth
+
     def owners(self) -> ThreadLine:
         """The innermost event at every moment."""
         count = len(self)
@@ -81,6 +91,16 @@ class ThreadLine(Struct, frozen=True):
         """The same line with the mark of each owner in its place; 0 for nobody."""
         value = np.where(self.value >= 0, marks[self.value], 0) if len(marks) else self.value.astype(np.int8)
         return ThreadLine(self.time, value)
+
+    def spans(self, values: Sequence[int]) -> Union:
+        """When one of these values holds."""
+        holds = np.flatnonzero(np.isin(self.value[:-1], values))
+        return Union(self.time[holds], self.time[holds + 1])
+
+    def held_ns(self, count: int) -> Nanoseconds:
+        """How long each value from 0 on holds; shape [count]."""
+        value, length = self.value[:-1], np.diff(self.time)
+        return np.bincount(value[value >= 0], length[value >= 0], count).astype(np.int64)
 
     def at(self, times: Nanoseconds, otherwise: int = NOBODY) -> NDArray[np.signedinteger]:
         """The value at each time."""

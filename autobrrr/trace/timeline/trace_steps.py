@@ -14,10 +14,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 from autobrrr.records import StepStats
-from autobrrr.trace.column_stats import median, quantile
-from autobrrr.trace.reading.trace_columns import KERNEL, GpuColumns, Trace
+from autobrrr.trace.reading.trace_columns import KERNEL, GpuColumns, Trace, median, quantile
 from autobrrr.trace.timeline.idle_gaps import Gaps
-from autobrrr.trace.timeline.intervals import Union
 from autobrrr.trace.trace_records import IdleParts, StepDevice, TraceStep
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep")
@@ -33,19 +31,13 @@ class StepMark(Struct, frozen=True, kw_only=True):
     start: int
     end: int
     pid: str
-    source: Literal["profiler", "optimizer"]
+    source: Literal["profiler", "optimizer"] = "profiler"
     early: bool = False
 
 
 def find_steps(trace: Trace) -> list[StepMark]:
     """All steps of all processes, by start; at most 2000."""
-    found = _named(trace, _PROFILER_STEP)
-    marks = [
-        StepMark(name=name, start=start, end=end, pid=pid, source="profiler")
-        for name, start, end, pid in found
-    ]
-    if not marks:
-        marks = _between_optimizer_steps(trace)
+    marks = _named(trace, _PROFILER_STEP) or _between_optimizer_steps(trace)
     marks.sort(key=lambda mark: mark.start)
     return _early_marked(marks[:_MOST_STEPS])
 
@@ -76,7 +68,6 @@ def described(
             start_ns=mark.start - origin,
             duration_ns=mark.end - mark.start,
             early=mark.early,
-            partial=False,
             source=mark.source,
             pid=mark.pid if len(pids) > 1 else None,
             devices=[each[index] for each in figures],
@@ -85,29 +76,28 @@ def described(
     ]
 
 
-def _named(trace: Trace, pattern: re.Pattern[str]) -> list[tuple[str, int, int, str]]:
+def _named(trace: Trace, pattern: re.Pattern[str]) -> list[StepMark]:
     host = trace.host
-    rows = np.flatnonzero(trace.named(host.name, pattern.search))
     return [
-        (
-            trace.names[host.name[row]],
-            int(host.start[row]),
-            int(host.end[row]),
-            trace.threads[host.thread[row]].pid,
+        StepMark(
+            name=trace.names[host.name[row]],
+            start=int(host.start[row]),
+            end=int(host.end[row]),
+            pid=trace.threads[host.thread[row]].pid,
         )
-        for row in rows.tolist()
+        for row in np.flatnonzero(trace.named(host.name, pattern.search)).tolist()
     ]
 
 
 def _between_optimizer_steps(trace: Trace) -> list[StepMark]:
     """From the end of one optimizer step to the end of the next, for each process."""
-    ends: dict[str, list[tuple[int, str]]] = {}
-    for name, _, end, pid in _named(trace, _OPTIMIZER_STEP):
-        ends.setdefault(pid, []).append((end, name))
+    found = sorted(_named(trace, _OPTIMIZER_STEP), key=lambda mark: (mark.end, mark.name))
+    first_name: dict[str, str] = {}
     marks = []
-    for pid, each in ends.items():
-        first_name = sorted(each)[0][1]
-        of_one = sorted(end for end, name in each if name == first_name)  # several optimizers: count one
+    for mark in found:
+        first_name.setdefault(mark.pid, mark.name)  # of several optimizers one is counted
+    for pid, name in first_name.items():
+        of_one = [mark.end for mark in found if (mark.pid, mark.name) == (pid, name)]
         marks += [
             StepMark(name=f"step {index + 1}", start=before, end=end, pid=pid, source="optimizer")
             for index, (before, end) in enumerate(pairwise(of_one))
@@ -133,28 +123,14 @@ def _on_device(marks: list[StepMark], label: int | str, gpu: GpuColumns, gaps: G
     end = np.array([mark.end for mark in marks], np.int64)
     kernels = np.sort(gpu.start[gpu.kind == KERNEL])
     count = np.searchsorted(kernels, end) - np.searchsorted(kernels, start)
-    edges = (
-        (gaps.start, np.where(gaps.call < 0, gaps.start, gaps.launched)),
-        (gaps.launched, gaps.returned),
-        (gaps.returned, gaps.end),
-        (gaps.start, np.where(gaps.call < 0, gaps.end, gaps.start)),
-    )
-    parts = [Union(part_start, part_end).within(start, end) for part_start, part_end in edges]
-    span_start, span_end = (
-        np.clip(start, gaps.span_start, gaps.span_end),
-        np.clip(end, gaps.span_start, gaps.span_end),
-    )
-    idle = np.sum(parts, axis=0)
+    parts = {name: part.within(start, end) for name, part in gaps.parts().items()}
+    in_span = np.diff(np.clip([start, end], gaps.span_start, gaps.span_end), axis=0)[0]
+    idle = np.sum([*parts.values()], axis=0)
     return [
         StepDevice(
             device=label,
-            busy_ns=int(span_end[index] - span_start[index] - idle[index]),
-            idle=IdleParts(
-                host_late_ns=int(parts[0][index]),
-                in_launch_ns=int(parts[1][index]),
-                after_launch_ns=int(parts[2][index]),
-                unmatched_ns=int(parts[3][index]),
-            ),
+            busy_ns=int(in_span[index] - idle[index]),
+            idle=IdleParts(**{f"{name}_ns": int(ns[index]) for name, ns in parts.items()}),
             kernels=int(count[index]),
         )
         for index in range(len(marks))

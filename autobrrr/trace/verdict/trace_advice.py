@@ -7,6 +7,7 @@ bounds do not multiply: they may speak of the same time.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -15,35 +16,36 @@ import numpy as np
 from autobrrr.diagnosis.toml_rows import rows_beside
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
-from autobrrr.trace.causes.gap_groups import PLACE_FROM, largest_groups
 from autobrrr.trace.causes.host_causes import (
     ALLOCATION,
     DATA_LOADER,
-    HELD_UP,
     LONG_OPERATOR,
     LONG_PYTHON,
     OP_DISPATCH,
     OPTIMIZER,
     PYTHON_CODE,
 )
-from autobrrr.trace.causes.idle_causes import LateCauses
+from autobrrr.trace.causes.host_places import PLACE_FROM, largest_groups
+from autobrrr.trace.causes.idle_causes import NOT_FOUND
 from autobrrr.trace.device.device_work import DeviceWork
-from autobrrr.trace.kernels.kernel_classes import CLASSES, NORMALISATION, POINTWISE, short_name
-from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, coded
+from autobrrr.trace.kernels.kernel_classes import CONTRACTIONS, NORMALISATION, POINTWISE, short_name
+from autobrrr.trace.kernels.operator_flops import recorded_dims
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY
 from autobrrr.trace.trace_records import DeviceAnalysis, GapGroup, Straggler, TraceAdvice
-from autobrrr.trace.verdict.attention_weights import written_attention
 
 WORTH = 0.03  # of the span: less is not worth a line
 UNCACHED_FROM = 0.5  # allocations of the driver for each kernel: a cache would not ask it so often
 UNDERFILLED_FROM, FILLED = 0.3, 0.7  # of kernel time; what of it goes
 _CAUSES_OF = {
-    "launch_bound": (OP_DISPATCH, PYTHON_CODE),
-    "host_code": (LONG_PYTHON,),
-    "host_operators": (LONG_OPERATOR,),
-    "data_loader": (DATA_LOADER,),
-    "allocation": (ALLOCATION,),
-    "optimizer": (OPTIMIZER,),
+    "launch_bound": [OP_DISPATCH, PYTHON_CODE],
+    "host_code": [LONG_PYTHON],
+    "host_operators": [LONG_OPERATOR],
+    "data_loader": [DATA_LOADER],
+    "allocation": [ALLOCATION],
+    "optimizer": [OPTIMIZER],
 }
+_SMALL_ATTENTION = 32  # sequences below it are no attention worth fusing
+_LONGEST_CHAIN = 12  # kernels from one product to the next
 _PAGEABLE = re.compile(r"HtoD \(Pageable|Host ?-> ?Device.*Pageable", re.IGNORECASE)
 
 
@@ -70,20 +72,17 @@ class Saving(msgspec.Struct, frozen=True):
 
 def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
-    late = device.judged_late
-    clock = figures.idle_clock_corrected
-    causes = clock.host_late_by_cause_ns if clock is not None else figures.host_late_by_cause_ns
-    python_ns, operators_ns, held_ns = (
-        int(late.by_gap_ns[:, mark].sum()) for mark in (LONG_PYTHON, LONG_OPERATOR, HELD_UP)
-    )
+    late_ns = device.judged_late.by_gap_ns.sum(axis=0).tolist()  # by mark
     found = [
-        _graphs(figures, causes["op_dispatch"] + causes["python"] - python_ns - operators_ns - held_ns),
-        Saving("host_code", python_ns, {}, figures.host_code[0].python if figures.host_code else None),
-        Saving("host_operators", operators_ns),
-        Saving("data_loader", causes["data_loader"], {"who": "The device", "pinned": ", pinned memory"}),
+        _graphs(device, figures, late_ns[OP_DISPATCH] + late_ns[PYTHON_CODE]),
+        Saving(
+            "host_code", late_ns[LONG_PYTHON], {}, next((each.python for each in figures.host_code), None)
+        ),
+        Saving("host_operators", late_ns[LONG_OPERATOR]),
+        Saving("data_loader", late_ns[DATA_LOADER], {"who": "The device", "pinned": ", pinned memory"}),
         _synchronisations(figures),
-        _allocation(device, figures, causes["allocation"]),
-        Saving("optimizer", causes["optimizer"]),
+        _allocation(device, figures, late_ns[ALLOCATION]),
+        Saving("optimizer", late_ns[OPTIMIZER]),
         _attention(device),
         _fusion(device),
         _tensor_cores(device),
@@ -92,20 +91,20 @@ def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
         _underfilled(figures),
     ]
     worth = [one for one in found if one is not None and one.ns >= WORTH * figures.span_ns]
-    placed = (_placed(one.advice(figures.span_ns), device, late) for one in worth)
+    placed = (_placed(one.advice(figures.span_ns), device) for one in worth)
     return sorted(placed, key=lambda each: -(each.saves_ns or 0))
 
 
-def _placed(advice: TraceAdvice, device: DeviceWork, late: LateCauses) -> TraceAdvice:
+def _placed(advice: TraceAdvice, device: DeviceWork) -> TraceAdvice:
     """The same advice with the place that holds most of its idle time, where it has none of its own."""
     causes = _CAUSES_OF.get(advice.kind)
     if causes is None or advice.where is not None:
         return advice
-    ns = late.by_gap_ns[:, list(causes)].sum(axis=1)
-    groups = largest_groups(device.trace, device.groups, ns, 1)
-    if not groups or groups[0].share < PLACE_FROM:
-        return advice
-    return msgspec.structs.replace(advice, where=group_words(groups[0]))
+    ns = device.judged_late.by_gap_ns[:, causes].sum(axis=1)
+    for group in largest_groups(device.trace, device.groups, ns, 1):
+        if group.share >= PLACE_FROM:
+            return msgspec.structs.replace(advice, where=group_words(group))
+    return advice
 
 
 def group_words(group: GapGroup) -> str:
@@ -130,9 +129,8 @@ def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[Trace
     ]
 
 
-def _graphs(figures: DeviceAnalysis, dispatch_ns: int) -> Saving:
-    idle = figures.idle_clock_corrected.idle if figures.idle_clock_corrected is not None else figures.idle
-    launching_ns = max(0, idle.in_launch_ns - figures.first_use_ns)
+def _graphs(device: DeviceWork, figures: DeviceAnalysis, dispatch_ns: int) -> Saving:
+    launching_ns = max(0, int(device.judged.in_launch.sum()) - figures.first_use_ns)
     used_already = figures.kernel_count / max(figures.launches, 1) > 1.2
     done = " Graphs are in use already; what is left runs outside them." if used_already else ""
     words = {"launches": figures.launches, "graphs": done}
@@ -156,7 +154,7 @@ def _synchronisations(figures: DeviceAnalysis) -> Saving | None:
 
 def _allocation(device: DeviceWork, figures: DeviceAnalysis, ns: int) -> Saving:
     host = device.trace.host
-    calls = host.name[(host.kind == CALL) & coded(host.thread, device.threads)]
+    calls = host.name[(host.kind == CALL) & np.isin(host.thread, device.threads)]
     count = int(device.trace.named(calls, ("cudaMalloc", "hipMalloc").__contains__).sum())
     uncached = count >= UNCACHED_FROM * max(figures.kernel_count, 1)
     return Saving(
@@ -165,11 +163,60 @@ def _allocation(device: DeviceWork, figures: DeviceAnalysis, ns: int) -> Saving:
 
 
 def _attention(device: DeviceWork) -> Saving | None:
-    found = written_attention(device)
-    if found is None:
+    """Attention written out: a softmax between two products, over what the first one made.
+
+    A softmax over [..., rows, columns] after a batched product of such a size is one of attention
+    weights; whatever runs between that product and the next one goes over them. Only recorded shapes tell.
+    """
+    gpu, trace = device.gpu, device.trace
+    order = np.flatnonzero(gpu.kind == KERNEL)
+    order = order[np.lexsort((gpu.start[order], gpu.stream[order]))]
+    operators, length = device.shaped[order], (gpu.end - gpu.start)[order]
+    contracts = device.work.of(*CONTRACTIONS)[order]
+    products = np.flatnonzero(contracts)
+    softmax = operators != NOT_FOUND
+    names = trace.host.name[operators[softmax]]
+    softmax[softmax] = trace.named(names, lambda name: "softmax" in name)
+    saves = kernels = 0
+    weights: Counter[str] = Counter()
+    priced = -1
+    for place in np.flatnonzero(softmax & ~contracts).tolist():
+        behind = int(np.searchsorted(products, place))
+        if not 0 < behind < len(products):
+            continue
+        before, after = products[behind - 1], products[behind]
+        sizes = (_sizes(device, operators[place]) or [[]])[0]
+        if len(sizes) < 3 or min(sizes[-2:]) < _SMALL_ATTENTION or after - before > _LONGEST_CHAIN:
+            continue
+        if before == priced or gpu.stream[order[before]] != gpu.stream[order[after]]:
+            continue  # the former: a softmax of several kernels
+        if _product_of(device, operators[before]) != sizes[-2:]:
+            continue
+        priced = before
+        saves += int(length[before + 1 : after].sum())
+        kernels += int(after - before) - 1
+        weights["x".join(map(str, sizes))] += 1
+    if not weights:
         return None
-    words = {"kernels": found.kernels, "example": found.example}
-    return Saving("attention", found.saves_ns, words, f"aten::_softmax {found.example}")
+    example = weights.most_common(1)[0][0]
+    return Saving("attention", saves, {"kernels": kernels, "example": example}, f"aten::_softmax {example}")
+
+
+def _sizes(device: DeviceWork, operator: int) -> list[list[int]]:
+    """The sizes of an operator's arguments, where they were recorded."""
+    if operator == NOT_FOUND:
+        return []
+    return recorded_dims(device.trace.shapes[device.trace.host.shape[operator]].dims) or []
+
+
+def _product_of(device: DeviceWork, operator: int) -> list[int] | None:
+    """Rows and columns of the batched product that an operator makes."""
+    dims = _sizes(device, operator)
+    if dims and device.trace.names[device.trace.host.name[operator]].endswith("baddbmm"):
+        dims = dims[1:]
+    if len(dims) < 2 or min(len(dims[0]), len(dims[1])) < 3:
+        return None
+    return [dims[0][-2], dims[1][-1]]
 
 
 def _fusion(device: DeviceWork) -> Saving | None:
@@ -180,7 +227,7 @@ def _fusion(device: DeviceWork) -> Saving | None:
     gpu, work = device.gpu, device.work
     order = np.lexsort((gpu.start, gpu.stream))
     order = order[gpu.kind[order] == KERNEL]
-    mergeable = coded(work.class_[order], [CLASSES.index(POINTWISE), CLASSES.index(NORMALISATION)])
+    mergeable = work.of(POINTWISE, NORMALISATION)[order]
     if not mergeable.any():
         return None
     stream = gpu.stream[order]

@@ -65,74 +65,57 @@ def _run_ahead(seen: DeviceSignals) -> Reading:
     if share is None or delay is None:
         return abstention("run_ahead", "share of kernels", "no launch calls to compare with")
     note = f"{percent(share)} of kernels began within 10 us of their launch; median {duration(delay)}"
-    return _reading(
-        "run_ahead", share, "share of kernels", note,
-        says="overhead" if share >= thresholds.QUEUE_EMPTY_AT else None,
-        against=("overhead",) if share <= thresholds.QUEUED_AT and delay >= thresholds.QUEUE_NS else (),
-    )  # fmt: skip
+    empty = share >= thresholds.QUEUE_EMPTY_AT
+    queued = share <= thresholds.QUEUED_AT and delay >= thresholds.QUEUE_NS
+    return _reading("run_ahead", share, "share of kernels", note, "overhead", speaks=empty, excludes=queued)
 
 
 def _host_busy(seen: DeviceSignals) -> Reading:
     share = seen.host_busy_share
     if share is None:
         return abstention("host_busy", OF_SPAN, "no host operators in the trace")
-    return _reading(
-        "host_busy", share, OF_SPAN,
-        f"launching threads {percent(share)} of the span in operators, launches, Python",
-        says="overhead" if share >= thresholds.HOST_BUSY_AT else None,
-        against=("overhead",) if share <= thresholds.HOST_FREE_AT else (),
-    )  # fmt: skip
+    note = f"launching threads {percent(share)} of the span in operators, launches, Python"
+    busy, free = share >= thresholds.HOST_BUSY_AT, share <= thresholds.HOST_FREE_AT
+    return _reading("host_busy", share, OF_SPAN, note, "overhead", speaks=busy, excludes=free)
 
 
 def _host_in_loader(seen: DeviceSignals) -> Reading:
     share = seen.loader_share
     if share is None:
         return abstention("host_in_loader", OF_SPAN, "no host operators in the trace")
-    return _reading(
-        "host_in_loader", share, OF_SPAN,
-        f"main thread {_of_span(share)} of the span inside a data loader" if share else
-        "no data loader was seen",
-        says="input" if share >= thresholds.NAMED_AT else None,
-        against=("input",) if share <= thresholds.NEVER_AT else (),
-    )  # fmt: skip
+    said = percent(share) if share >= 0.01 else "under 1 %"  # what is there is never said to be nothing
+    note = f"main thread {said} of the span inside a data loader" if share else "no data loader was seen"
+    loads, never = share >= thresholds.NAMED_AT, share <= thresholds.NEVER_AT
+    return _reading("host_in_loader", share, OF_SPAN, note, "input", speaks=loads, excludes=never)
 
 
 def _awaited_copy(steady: Steady) -> Reading:
-    share = steady.loader_idle_ended_by_copy
+    share, unit = steady.loader_idle_ended_by_copy, "share of loader idle"
     if share is None:
-        return abstention("awaited_copy", "share of loader idle", "no idle time while loading")
-    return _reading(
-        "awaited_copy", share, "share of loader idle",
-        f"{percent(share)} of the idle time while loading ends with an input copy",
-        says="input" if share >= thresholds.NAMED_AT else None,
-    )  # fmt: skip
+        return abstention("awaited_copy", unit, "no idle time while loading")
+    note = f"{percent(share)} of the idle time while loading ends with an input copy"
+    return _reading("awaited_copy", share, unit, note, "input", speaks=share >= thresholds.NAMED_AT)
 
 
 def _blocked_calls(seen: DeviceSignals) -> Reading:
     share = seen.sync_blocked_share or 0.0
-    return _reading(
-        "blocked_calls", share, OF_SPAN,
-        f"launching threads {percent(share)} of the span inside synchronising calls" if share else
-        "no synchronising calls",
-        says="sync" if share >= thresholds.BLOCKED_AT else None,
-        against=("sync",) if share <= thresholds.NEVER_AT else (),
-    )  # fmt: skip
+    note = f"launching threads {percent(share)} of the span inside synchronising calls"
+    note = note if share else "no synchronising calls"
+    waits, never = share >= thresholds.BLOCKED_AT, share <= thresholds.NEVER_AT
+    return _reading("blocked_calls", share, OF_SPAN, note, "sync", speaks=waits, excludes=never)
 
 
 def _host_code(figures: DeviceAnalysis, steady: Steady) -> Reading:
     """Long stretches of Python count where they come back, and a frame names the user's code."""
-    largest, places = steady.long_python_largest, figures.host_code
-    if largest is None:
+    lengths, places = steady.long_python_ns, figures.host_code
+    if not lengths:
         why = "no stretch of Python of 1 ms or more while the device idles"
         return abstention("host_code", "gaps", why)
     where = f"; most in {places[0].python}" if places else "; no Python stacks to name it"
-    gaps = steady.long_python_gaps
-    recurring = gaps >= thresholds.RECURS_FROM and largest <= thresholds.LARGEST_OF_RECURRING
-    return _reading(
-        "host_code", gaps, "gaps",
-        f"{gaps} gaps with Python of 1 ms or more, the largest {percent(largest)} of them{where}",
-        says="host" if recurring and places else None,
-    )  # fmt: skip
+    largest = percent(max(lengths) / sum(lengths))
+    note = f"{len(lengths)} gaps with Python of 1 ms or more, the largest {largest} of them{where}"
+    recurring = "python" in steady.parts_ns and bool(places)
+    return _reading("host_code", len(lengths), "gaps", note, "host", speaks=recurring)
 
 
 def _arithmetic(seen: DeviceSignals) -> Reading:
@@ -169,49 +152,46 @@ def _bandwidth(seen: DeviceSignals) -> Reading:
 
 def _roof(signal: str, value: float, note: str, full: Regime) -> Reading:
     """Near a roof the device is full, far below it hollow; in between the roof tells nothing."""
-    near, far = value >= thresholds.FULL_AT, value < thresholds.ROOF_LOW
-    return _reading(
-        signal, value, OF_PEAK, note,
-        says=full if near else "underfilled" if far else None,
-        against=(full,) if far else ("underfilled",) if near else (),
-    )  # fmt: skip
+    hollow: Regime = "underfilled"
+    if value < thresholds.ROOF_LOW:
+        full, hollow = hollow, full
+    clear = not thresholds.ROOF_LOW <= value < thresholds.FULL_AT
+    return Reading(
+        signal=signal,
+        value=value,
+        unit=OF_PEAK,
+        note=note,
+        says=full if clear else None,
+        against=(hollow,) if clear else (),
+        firm=True,
+    )
 
 
 def _kernel_length(seen: DeviceSignals) -> Reading:
     ns = seen.median_kernel_ns
     if ns is None:
         return abstention("kernel_length", "ns", "no kernels")
-    says: Regime | None = "underfilled" if ns < thresholds.SHORT_KERNEL_NS else None
-    return _reading("kernel_length", ns, "ns", f"median kernel {duration(ns)}", says=says)
+    short = ns < thresholds.SHORT_KERNEL_NS
+    return _reading("kernel_length", ns, "ns", f"median kernel {duration(ns)}", "underfilled", speaks=short)
 
 
 def _peers(figures: DeviceAnalysis, peers: Straggler | None) -> Reading:
+    unit, spread = "share of collectives", figures.signals.collective_spread
     if peers is not None and peers.waiting_ns is not None:
-        share = min(peers.waiting_ns / max(figures.communication_ns, 1), 1.0)
-        note = f"{percent(share)} of the time in collectives is before the last peer came"
-        return _reading("peers", share, "share of collectives", note, says="communication")
-    spread = figures.signals.collective_spread
-    if spread is None or spread < thresholds.WAITS_TIMES:
-        return abstention("peers", "share of collectives", "the other ranks' traces are not here")
-    note = (
-        f"one collective takes {spread:.0f} times as long as its usual short call: the rest is waiting for a"
-        " peer, whose trace is not here"
-    )
-    return _reading("peers", spread, "times", note, says="communication")
-
-
-def _of_span(share: float) -> str:
-    """What is there is never said to be nothing."""
-    return percent(share) if share >= 0.01 else "under 1 %"
+        value = min(peers.waiting_ns / max(figures.communication_ns, 1), 1.0)
+        note = f"{percent(value)} of the time in collectives is before the last peer came"
+    elif spread is None or spread < thresholds.WAITS_TIMES:
+        return abstention("peers", unit, "the other ranks' traces are not here")
+    else:
+        value, unit = spread, "times"
+        note = f"one collective takes {spread:.0f} times as long as its usual short call"
+        note += ": the rest is waiting for a peer, whose trace is not here"
+    return _reading("peers", value, unit, note, "communication", speaks=True)
 
 
 def _reading(
-    signal: str,
-    value: float,
-    unit: str,
-    note: str,
-    *,
-    says: Regime | None = None,
-    against: tuple[Regime, ...] = (),
+    signal: str, value: float, unit: str, note: str, regime: Regime, *, speaks: bool, excludes: bool = False
 ) -> Reading:
+    """A signal for and against one regime."""
+    says, against = regime if speaks else None, (regime,) if excludes else ()
     return Reading(signal=signal, value=value, unit=unit, note=note, says=says, against=against, firm=True)

@@ -1,7 +1,11 @@
 """The verdict on one device: its timeline fills the ledger, and the rules of a live job decide.
 
-In come the device's figures, its time by part and its place among the ranks. Out goes a `Verdict`: a
+In come the device's figures, its time by part and its place among the ranks. Out goes a verdict: a
 regime where two signals of `TIMELINE` agree, who limits the step, and rows that sum to the judged time.
+
+Where only the host was recorded (a job on CPUs, or a profile without its device), its main thread tells who
+limits the step, and no regime. Inside operators a CPU computes and dispatches: short ones name nobody, long
+ones kernels, but never with high confidence.
 """
 
 from __future__ import annotations
@@ -9,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast, get_args
 
+import numpy as np
+
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.leading import leads_all, limit_leads
-from autobrrr.diagnosis.part_names import WORDS, listed, mixture, no_single
+from autobrrr.diagnosis.part_names import WHO, WORDS, listed, mixture, no_single
 from autobrrr.diagnosis.signal_reading import Reading, contradicted, unconfirmed
 from autobrrr.diagnosis.verdict.agreement import TIMELINE, Pair, carried, opposed
 from autobrrr.quantities import duration
@@ -24,12 +30,19 @@ from autobrrr.records import (
     Limit,
     Regime,
     Shares,
-    Verdict,
 )
+from autobrrr.trace.causes.host_causes import ALLOCATION, DATA_LOADER, OP_DISPATCH, OPTIMIZER, SYNCHRONISATION
+from autobrrr.trace.causes.idle_causes import HostTimeline
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import BUSY, OTHER, PARTS
-from autobrrr.trace.trace_records import DeviceAnalysis, Straggler
+from autobrrr.trace.reading.trace_columns import OPERATOR, Trace
+from autobrrr.trace.timeline.launches import LaunchCalls
+from autobrrr.trace.timeline.trace_steps import StepMark
+from autobrrr.trace.trace_records import DeviceAnalysis, Straggler, TraceAdvice, TraceVerdict
+from autobrrr.trace.verdict.trace_advice import Saving
 from autobrrr.trace.verdict.trace_signals import is_sure, read_signals
+
+NO_DEVICE = "no GPU operation in the trace"
 
 STEADY = "profile steady steps: schedule(wait=5, warmup=5, active=10)"
 _RECORD_SHAPES = "profile again with record_shapes=True: work against the roofs would decide"
@@ -44,11 +57,13 @@ _NEEDS = {
     "host": "profile more steps, with with_stack=True: whether it comes back, and whose it is, would decide",
 }
 SOURCE = "timeline"
+_OPERATORS = (OP_DISPATCH, OPTIMIZER, ALLOCATION, SYNCHRONISATION)
+_WHO_ON_HOST = {**WHO, "kernels": "operators", "host": "Python between operators"}
 
 
 def judge(
     figures: DeviceAnalysis, steady: Steady, peers: Straggler | None = None, blame: str = ""
-) -> Verdict:
+) -> TraceVerdict:
     """Judge one device.
 
     Args:
@@ -62,7 +77,7 @@ def judge(
     readings = {each.signal: each for each in read_signals(figures, steady, shares, peers)}
     regime, confidence, reason, decide = _regime(shares, readings, rows, figures)
     limit, sure = _limit(_summed(rows, "limit"), regime, figures)
-    return Verdict(
+    return TraceVerdict(
         regime=regime,
         confidence=confidence,
         reason=_blamed(reason, blame, regime),
@@ -169,3 +184,43 @@ def _limit_reason(limit: Limit, rows: list[LedgerRow], figures: DeviceAnalysis, 
 
 def _blamed(text: str, blame: str, named: str) -> str:
     return f"{text}; {blame}" if blame and named == "communication" else text
+
+
+def host_verdict(
+    trace: Trace, timeline: HostTimeline, calls: LaunchCalls, marks: list[StepMark]
+) -> tuple[TraceVerdict, list[TraceAdvice]]:
+    """The verdict on a trace without any operation of a device, and what to do."""
+    if trace.accelerator is not None:
+        why = f"{trace.accelerator} ran this job; analyze reads what NVIDIA and AMD devices record"
+        return TraceVerdict(limit_reason=why, reason=why), []
+    host = trace.host
+    on_device = bool(trace.metadata.devices) or bool(calls.launching.any())
+    profile = "profile with ProfilerActivity.CUDA" if on_device else None
+    nobody = TraceVerdict(limit_reason=NO_DEVICE, reason=NO_DEVICE, decide_with=profile)
+    operators = host.thread[host.kind == OPERATOR]
+    if len(operators) == 0:
+        return nobody, []
+    main = timeline.main_thread(int(np.bincount(operators).argmax()))
+    lasting = [mark for mark in marks if not mark.early]
+    own = host.thread == main
+    start = min((mark.start for mark in lasting), default=int(host.start[own].min()))
+    end = max((mark.end for mark in lasting), default=int(host.end[own].max()))
+    span = max(end - start, 1)
+    loader = timeline.busy_ns([main], start, end, (DATA_LOADER,))
+    inside = timeline.busy_ns([main], start, end, _OPERATORS)
+    count = int((own & (host.kind == OPERATOR) & (host.start >= start) & (host.end <= end)).sum())
+    inner = "kernels" if inside >= count * thresholds.DISPATCH_NS / thresholds.EXCLUDED_AT else "short"
+    shares = {"input": loader / span, inner: inside / span, "host": 1 - (loader + inside) / span}
+    limit: Limit = leading_limit(shares) or "mixed"
+    if on_device and limit != "input":
+        return nobody, []
+    sure = limit == "input" and shares["input"] >= thresholds.LIMIT_FIRM_AT and not on_device
+    said = listed((shares[name], _WHO_ON_HOST[name]) for name in shares)
+    waits = Saving("data_loader", loader, {"who": "Training", "pinned": ""})
+    found = TraceVerdict(
+        limit=limit,
+        limit_confidence="high" if sure else "low",
+        limit_reason=no_single(shares) if limit == "mixed" else said,
+        reason=f"{NO_DEVICE}: the host's timeline is the only signal",
+    )
+    return found, [waits.advice(span)] * (limit == "input")

@@ -6,8 +6,6 @@ place, time slices, waiting collectives.
 
 from __future__ import annotations
 
-import numpy as np
-
 from autobrrr.diagnosis import thresholds
 from autobrrr.quantities import duration
 from autobrrr.quantities import share as percent
@@ -27,36 +25,41 @@ def trace_warnings(
     trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis], marks: list[StepMark]
 ) -> list[str]:
     """All warnings of one trace."""
-    found: list[str] = []
-    if trace.damage is not None:
-        found.append(f"the file is cut or damaged: {trace.damage}; figures cover what could be read")
-    if trace.unread:
-        what = (
-            "1 entry of the list of events can't be read and was passed over;"
-            if trace.unread == 1
-            else f"{trace.unread} entries of the list of events can't be read and were passed over; the first"
-        )
-        found.append(f"{what} {trace.first_unread}")
-    found += trace.irregular
-    if trace.negative_host:
-        found.append(f"{trace.negative_host} host events have a negative duration; counted as 0")
-    found += [
-        f"the profiler itself noted: {note}"
-        for note in (*trace.metadata.profiler_errors, *trace.metadata.profiler_warnings)
-    ]
+    entries = (
+        "1 entry of the list of events can't be read and was passed over;"
+        if trace.unread == 1
+        else f"{trace.unread} entries of the list of events can't be read and were passed over; the first"
+    )
+    of_file = _said(
+        (trace.damage, f"the file is cut or damaged: {trace.damage}; figures cover what could be read"),
+        (trace.unread, f"{entries} {trace.first_unread}"),
+        *((True, odd) for odd in trace.irregular),
+        (trace.negative_host, f"{trace.negative_host} host events have a negative duration; counted as 0"),
+        *((True, f"the profiler itself noted: {note}") for note in trace.metadata.profiler_errors),
+        *((True, f"the profiler itself noted: {note}") for note in trace.metadata.profiler_warnings),
+    )
     if not devices:
-        found.append(_no_gpu(trace, calls))
-        return found
-    if len(devices) > 1:
-        names = ", ".join(str(device.device) for device in devices)
-        found.append(f"{len(devices)} devices in one file ({names}): each has figures of its own")
-    found += _dropped(trace, calls, devices)
-    if not bool((trace.host.kind == OPERATOR).any()):
-        found.append("no operators on the host were recorded: causes of late launches stay untraced")
-    found += _steps(marks)
-    for device in devices:
-        found += _of_device(device, len(devices) > 1)
-    return found
+        return [*of_file, _no_gpu(trace, calls)]
+    names = ", ".join(str(device.device) for device in devices)
+    several, has_operators = len(devices) > 1, bool((trace.host.kind == OPERATOR).any())
+    return [
+        *of_file,
+        *_said(
+            (several, f"{len(devices)} devices in one file ({names}): each has figures of its own"),
+            _dropped(trace, calls, devices),
+            (
+                not has_operators,
+                "no operators on the host were recorded: causes of late launches stay untraced",
+            ),
+            *_steps(marks),
+        ),
+        *(said for device in devices for said in _of_device(device, several)),
+    ]
+
+
+def _said(*lines: tuple[object, str]) -> list[str]:
+    """The lines that hold."""
+    return [text for holds, text in lines if holds]
 
 
 def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
@@ -69,77 +72,68 @@ def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
         text += f", although it has {launches} launch calls: the device's activity was not recorded"
     elif named:
         text += f", although it names {named}"
-    else:
-        return text
-    return f"{text} (profile with ProfilerActivity.CUDA)"
+    return f"{text} (profile with ProfilerActivity.CUDA)" if launches or named else text
 
 
-def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) -> list[str]:
-    launching = np.flatnonzero(calls.launching)
-    if len(launching) == 0:
-        return []
-    ids = trace.host.correlation[launching]
+def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) -> tuple[bool, str]:
+    ids = trace.host.correlation[calls.launching]
     lost = int((~among(ids, trace.gpu.correlation)).sum())
-    graphs = sum(device.signals.graph_launches for device in devices)
-    if lost <= 0.01 * len(launching) or lost < 3:
-        return []
-    text = f"{lost} of {len(launching)} launch calls have no GPU operation in the file: "
+    graphs = any(device.signals.graph_launches for device in devices)
+    text = f"{lost} of {len(ids)} launch calls have no GPU operation in the file: "
     text += "they were captured into a graph or dropped, or ran after the window"
-    return [text + (" (graph launches among them)" if graphs else "")]
+    text += " (graph launches among them)" if graphs else ""
+    return lost > 0.01 * len(ids) and lost >= 3, text
 
 
-def _steps(marks: list[StepMark]) -> list[str]:
-    if not marks:
-        return ["no steps are marked: call profiler.step() once a step for per-step figures"]
-    found = []
-    if marks[0].source == "optimizer":
-        found.append("steps are not marked; taken from one optimizer step to the next")
-    early = [mark for mark in marks if mark.early]
-    if early:
-        names = ", ".join(mark.name for mark in early[:4])
-        found.append(f"{len(early)} early steps left out of per-step figures, not of totals ({names})")
-    return found
+def _steps(marks: list[StepMark]) -> list[tuple[object, str]]:
+    early = [mark.name for mark in marks if mark.early]
+    names = ", ".join(early[:4])
+    between = any(mark.source == "optimizer" for mark in marks)
+    return [
+        (not marks, "no steps are marked: call profiler.step() once a step for per-step figures"),
+        (between, "steps are not marked; taken from one optimizer step to the next"),
+        (early, f"{len(early)} early steps left out of per-step figures, not of totals ({names})"),
+    ]
 
 
 def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
-    where = f"device {device.device}: " if several else ""
-    odd, found = device.anomalies, []
-    if odd["no_duration"] or odd["negative_duration"]:
-        found.append(
-            f"{where}{odd['no_duration']} operations without and {odd['negative_duration']} with a"
-            " negative duration;"
-            " counted as 0"
-        )
-    if odd["no_correlation"]:
-        found.append(f"{where}{odd['no_correlation']} operations have no correlation id")
-    if odd["unmatched"]:
-        share = device.idle.unmatched_ns / device.idle_ns if device.idle_ns else 0.0
-        found.append(
-            f"{where}{odd['unmatched']} of {device.gpu_events} operations have no launch call in the file;"
-            f" {percent(share)} of the idle time falls to them"
-        )
-    if device.idle_clock_corrected is not None:
-        clock = device.idle_clock_corrected
-        found.append(
-            f"{where}host and device clocks disagree: {clock.launched_after_start} of {clock.matched}"
-            " operations begin"
-            f" before their launch; idle parts stand uncorrected, idle_clock_corrected moves the device by"
-            f" {duration(clock.shift_ns)}"
-        )
-    if device.signals.graph_launches:
-        found.append(
-            f"{where}{device.signals.graph_kernels} kernels come from {device.signals.graph_launches}"
-            " launch calls"
-            " (graphs): gaps inside a graph count as after the launch"
-        )
-    for part, ns in (
-        ("first_use", device.first_use_ns),
-        ("operators_on_host", device.long_operators_ns),
-        ("held_up", device.held_up_ns),
-    ):
-        if ns > thresholds.LEAST_SHOWN * device.span_ns:
-            found.append(f"{where}{duration(ns)} of idle: {PARTS[part].words}")
-    return found
+    odd, seen, clock = device.anomalies, device.signals, device.idle_clock_corrected
+    unmatched = percent(device.idle.unmatched_ns / max(device.idle_ns, 1))
+    found = _said(
+        (
+            odd["no_duration"] or odd["negative_duration"],
+            f"{odd['no_duration']} operations without and {odd['negative_duration']} with a"
+            " negative duration; counted as 0",
+        ),
+        (odd["no_correlation"], f"{odd['no_correlation']} operations have no correlation id"),
+        (
+            odd["unmatched"],
+            f"{odd['unmatched']} of {device.gpu_events} operations have no launch call in the file;"
+            f" {unmatched} of the idle time falls to them",
+        ),
+        (
+            clock,
+            f"host and device clocks disagree: {clock.launched_after_start} of {clock.matched} operations"
+            " begin before their launch; idle parts stand uncorrected, idle_clock_corrected moves the device"
+            f" by {duration(clock.shift_ns)}"
+            if clock is not None
+            else "",
+        ),
+        (
+            seen.graph_launches,
+            f"{seen.graph_kernels} kernels come from {seen.graph_launches} launch calls (graphs): gaps inside"
+            " a graph count as after the launch",
+        ),
+        *(
+            (ns > thresholds.LEAST_SHOWN * device.span_ns, f"{duration(ns)} of idle: {PARTS[part].words}")
+            for part, ns in (
+                ("first_use", device.first_use_ns),
+                ("operators_on_host", device.long_operators_ns),
+                ("held_up", device.held_up_ns),
+            )
+        ),
+    )
+    return [f"device {device.device}: {said}" for said in found] if several else found
 
 
 def trace_findings(figures: DeviceAnalysis, steady: Steady) -> list[str]:
@@ -150,14 +144,10 @@ def trace_findings(figures: DeviceAnalysis, steady: Steady) -> list[str]:
         group = figures.gap_groups[0]
         found.append(f"{percent(group.share)} of the idle time lies in one place: {group_words(group)}")
     if steady.slice_ns is not None:
-        found.append(
-            f"{steady.time_slices} equal gaps of {duration(steady.slice_ns)} begin after the launch, with"
-            " nothing running: another process uses the device in turn"
-        )
+        gaps = f"{steady.time_slices} equal gaps of {duration(steady.slice_ns)} begin after the launch, with"
+        found.append(f"{gaps} nothing running: another process uses the device in turn")
     spread = figures.signals.collective_spread
     if spread is not None and spread >= thresholds.WAITS_TIMES:
-        found.append(
-            f"one collective takes up to {spread:.0f} times as long as its usual short call: it waits for a"
-            " peer"
-        )
+        longest = f"one collective takes up to {spread:.0f} times as long as its usual short call"
+        found.append(f"{longest}: it waits for a peer")
     return found

@@ -53,7 +53,7 @@ def test_time_inside_operators_counts_nothing_twice_and_no_frames_around_them(tm
     assert seen.compiled_share == pytest.approx(0.2)
     assert seen.loader_share == pytest.approx(0.2)
     assert seen.calls == 4
-    own = {each.name: each.self_ns for each in seen.operators}
+    own = {each.op: each.self_ns for each in seen.operators}
     assert own["aten::linear"] == MS
     assert own["CompiledFxGraph"] == MS
     assert own["aten::mm"] == MS
