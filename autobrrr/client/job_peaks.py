@@ -118,7 +118,7 @@ def make_sure_of_peaks(
     if threads is None:
         return
     way = job or MeasuringPython()
-    known = quick_peaks(threads, folder, way.program, False, version=way.version, say=say)
+    known = quick_peaks(threads, folder, way.program, False, version=way.version)
     if known is not None:
         # Useless peaks are replaced as soon as usable ones can be had, usable ones only by exact ones.
         unusable = (known.waited_share or 0.0) > PEAKS_DISTURBED_AT

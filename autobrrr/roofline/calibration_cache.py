@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +12,6 @@ import msgspec
 from autobrrr.folders import open_plain
 from autobrrr.paths import make_closed
 from autobrrr.records import SCHEMA, Record
-from autobrrr.roofline.roofline_records import Roofline
 
 MOST_BYTES = 1 << 24
 R = TypeVar("R", bound=Record)
@@ -34,21 +32,11 @@ def keep(file: Path, record: Record) -> None:
         return
 
 
-def known_roofline(file: Path, say: Callable[[str], None] = lambda line: None) -> Roofline | None:
-    """What an earlier run kept; None where there is none, or it can't be used, which is said."""
-    return known(file, Roofline, lambda found: found.schema == SCHEMA, say)
-
-
-def known(file: Path, kind: type[R], sound: Callable[[R], bool], say: Callable[[str], None]) -> R | None:
-    """A record of the cache; None where there is none, or it is torn, of another version or not sound."""
+def known(file: Path, kind: type[R]) -> R | None:
+    """What an earlier run kept; None where there is none, or where it is torn or of another version."""
     try:
         with open(open_plain(file), "rb") as opened:
             found = msgspec.json.decode(opened.read(MOST_BYTES), type=kind)
-        if sound(found):
-            return found
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    say(f"{file} is torn or of another version: what it held is measured anew")
-    return None
+        return None
+    return found if getattr(found, "schema", SCHEMA) == SCHEMA else None

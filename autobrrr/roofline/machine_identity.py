@@ -9,9 +9,6 @@ import hashlib
 import os
 import platform
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,8 +18,6 @@ from autobrrr.machine.kernel_text import number
 ASSUMED_CACHE_BYTES = 32 << 20  # where the kernel does not tell
 MODEL = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-ASKS_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
-ASKING_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +26,7 @@ class Machine:
 
     name: str
     cores: int  # that we may run on
-    last_cache_bytes: int | None
+    last_cache_bytes: int
 
     @property
     def title(self) -> str:
@@ -39,7 +34,7 @@ class Machine:
         return f"{self.name}, {self.cores} cores"
 
 
-def read_machine(root: Path = Path("/"), cores: Callable[[], int] | None = None) -> Machine:
+def read_machine(root: Path = Path("/")) -> Machine:
     """The machine under a filesystem root."""
     try:
         found = MODEL.search((root / "proc/cpuinfo").read_text(errors="replace"))
@@ -47,7 +42,7 @@ def read_machine(root: Path = Path("/"), cores: Callable[[], int] | None = None)
         found = None
     return Machine(
         name=found[1].strip() if found else platform.machine(),
-        cores=cores() if cores else len(os.sched_getaffinity(0)),
+        cores=len(os.sched_getaffinity(0)),
         last_cache_bytes=_last_cache_bytes(root),
     )
 
@@ -64,25 +59,12 @@ def accelerators(root: Path = Path("/")) -> list[str]:
     return models or (["AMD GPU"] if (root / "dev/kfd").exists() else [])
 
 
-def torch_version(python: str = sys.executable) -> str | None:
-    """The torch that an interpreter would import, without importing it; None where it has none."""
-    if python == sys.executable:
-        try:
-            return metadata.version("torch")
-        except metadata.PackageNotFoundError:
-            return None
+def torch_version() -> str | None:
+    """The torch that we would import, without importing it; None where there is none."""
     try:
-        told = subprocess.run(
-            [python, "-c", ASKS_VERSION],
-            capture_output=True,
-            text=True,
-            timeout=ASKING_S,
-            cwd="/",
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
         return None
-    return told.stdout.strip().rpartition("\n")[2] or None  # before it, what a `.pth` file prints
 
 
 def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int) -> Path:
@@ -91,7 +73,7 @@ def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int
     return cache / "roofline" / f"{kind}-{key}-{threads}.json"
 
 
-def _last_cache_bytes(root: Path) -> int | None:
+def _last_cache_bytes(root: Path) -> int:
     sizes: dict[int, int] = {}
     for index in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
@@ -102,4 +84,4 @@ def _last_cache_bytes(root: Path) -> int | None:
         known = number(size.rstrip("KMG"))
         if level is not None and known is not None:
             sizes[level] = known * UNITS.get(size[-1], 1)
-    return sizes[max(sizes)] if sizes else None
+    return sizes[max(sizes)] if sizes else ASSUMED_CACHE_BYTES

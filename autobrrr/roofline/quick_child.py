@@ -17,28 +17,21 @@ from typing import Any
 LEAST = 3  # runs that count; the one before them warms up
 
 
-def best_ns(
-    call: Callable[[], object], budget_s: float, clock_ns: Callable[[], int] = time.perf_counter_ns
-) -> int:
+def best_ns(call: Callable[[], object], budget_s: float) -> int:
     """The shortest of as many runs as fit: a peak is what was reached when nothing was in the way.
 
     Args:
         call: What is measured; it is done when it returns.
         budget_s: At least LEAST runs are made, whatever they take.
-        clock_ns: A monotonic clock.
     """
     call()
-    end = clock_ns() + int(budget_s * 1e9)
-    best = None
-    runs = 0
-    while runs < LEAST or clock_ns() < end:
-        began = clock_ns()
+    took: list[int] = []
+    end = time.perf_counter_ns() + int(budget_s * 1e9)
+    while len(took) < LEAST or time.perf_counter_ns() < end:
+        began = time.perf_counter_ns()
         call()
-        took = max(clock_ns() - began, 1)
-        best = took if best is None else min(best, took)
-        runs += 1
-    assert best is not None
-    return best
+        took.append(max(time.perf_counter_ns() - began, 1))
+    return min(took)
 
 
 def matmul_flops(torch: Any, n: int, budget_s: float) -> float:
@@ -54,16 +47,28 @@ def triad_bytes_per_s(torch: Any, elements: int, budget_s: float) -> float:
     return 3 * 4 * elements / best_ns(lambda: torch.add(b, c, alpha=3.0, out=a), budget_s) * 1e9
 
 
-def waited_ns() -> int | None:
-    """How long all threads of this process were runnable, but not running."""
-    total = 0
-    try:
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/schedstat") as file:
-                total += int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return total
+class CoreWaits:
+    """How long the threads of this process are runnable, but not running, from now on."""
+
+    def __init__(self) -> None:
+        self.began_ns, self.before_ns = time.perf_counter_ns(), self._waited_ns()
+
+    def share(self, threads: int) -> float | None:
+        """Of the time of so many threads, 0-1; None where the kernel does not tell."""
+        now_ns, wall_ns = self._waited_ns(), time.perf_counter_ns() - self.began_ns
+        if now_ns is None or self.before_ns is None:
+            return None
+        return min((now_ns - self.before_ns) / (wall_ns * threads), 1.0)
+
+    def _waited_ns(self) -> int | None:
+        total = 0
+        try:
+            for task in os.listdir("/proc/self/task"):
+                with open(f"/proc/self/task/{task}/schedstat") as file:
+                    total += int(file.read().split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        return total
 
 
 def main(words: list[str]) -> int:
@@ -74,17 +79,15 @@ def main(words: list[str]) -> int:
 
     threads = int(asked["threads"])
     torch.set_num_threads(threads)
-    began_ns, waited_before = time.perf_counter_ns(), waited_ns()
+    waiting = CoreWaits()
     flops = matmul_flops(torch, int(asked["n"]), float(asked["budget_s"]))
     bytes_per_s = triad_bytes_per_s(torch, int(asked["triad_elements"]), float(asked["budget_s"]))
-    wall_ns, waited_after = time.perf_counter_ns() - began_ns, waited_ns()
-    waited = None if waited_before is None or waited_after is None else waited_after - waited_before
     found = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "matmul_flops": flops,
         "triad_bytes_per_s": bytes_per_s,
-        "waited_share": None if waited is None else min(waited / (wall_ns * threads), 1.0),
+        "waited_share": waiting.share(threads),
     }
     print(json.dumps(found))
     return 0

@@ -19,10 +19,8 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.records import Record
-from autobrrr.roofline.calibration_cache import keep, known_roofline
-from autobrrr.roofline.calibration_cache import known as read_cached
+from autobrrr.roofline.calibration_cache import keep, known
 from autobrrr.roofline.machine_identity import (
-    ASSUMED_CACHE_BYTES,
     Machine,
     cached_file,
     read_machine,
@@ -80,7 +78,6 @@ def quick_peaks(
     site: str | None = None,
     machine: Machine | None = None,
     now_s: Callable[[], float] = time.time,
-    say: Callable[[str], None] = lambda line: None,
     patience_s: float = PATIENCE_S,
 ) -> MeasuredPeaks | None:
     """The peaks of this machine at a number of threads: from the cache, else measured now.
@@ -92,30 +89,32 @@ def quick_peaks(
     Args:
         threads: Intra-op threads of the job.
         cache: `paths.cache_dir()`.
-        python: The interpreter whose torch is measured.
+        python: The interpreter whose torch is measured; ours unless given.
         measure: Without it, only the cache is asked.
-        version: That interpreter's torch, where it is known.
+        version: That interpreter's torch; that of ours unless given.
         site: The folder in which it finds torch, where its own path does not lead there.
         machine: This machine unless given.
         now_s: The time of day.
-        say: Gets a line where the cache holds what can't be used.
         patience_s: A measurement that takes longer is given up.
     """
-    torch = version or torch_version(python)
+    torch = version or torch_version()
     if torch is None or threads < 1:
         return None
     machine = machine or read_machine()
-    full = known_roofline(cached_file(cache, "full", device=machine.title, torch=torch, threads=threads), say)
+    full_file, file = (
+        cached_file(cache, kind, device=machine.title, torch=torch, threads=threads)
+        for kind in ("full", "quick")
+    )
+    full = known(full_file, Roofline)
     if full is not None and not full.is_disturbed and (peaks := _of_full(full)) is not None:
         return peaks
-    file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
-    known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
-    if measure and (known is None or known.is_disturbed):
+    quick = known(file, MeasuredPeaks)
+    if measure and (quick is None or quick.is_disturbed):
         found = _measure(threads, python, site, machine, now_s(), patience_s=patience_s)
         if found is not None:
-            known = _better(known, found)
-            keep(file, known)
-    return known
+            quick = _better(quick, found)
+            keep(file, quick)
+    return quick
 
 
 def _of_full(full: Roofline) -> MeasuredPeaks | None:
@@ -136,10 +135,6 @@ def _of_full(full: Roofline) -> MeasuredPeaks | None:
     )
 
 
-def _is_sound(found: MeasuredPeaks) -> bool:
-    return min(found.matmul_flops, found.triad_bytes_per_s, found.matmul_n) > 0
-
-
 def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
     if known is None:
         return found
@@ -147,9 +142,8 @@ def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
         found,
         matmul_flops=max(known.matmul_flops, found.matmul_flops),
         triad_bytes_per_s=max(known.triad_bytes_per_s, found.triad_bytes_per_s),
-        waited_share=min(
-            known.waited_share or 0.0, found.waited_share or 0.0
-        ),  # a peak is no lower than either
+        # No peak is lower than either.
+        waited_share=min(known.waited_share or 0.0, found.waited_share or 0.0),
     )
 
 
@@ -157,7 +151,7 @@ def _measure(
     threads: int, python: str, site: str | None, machine: Machine, now_s: float, *, patience_s: float
 ) -> MeasuredPeaks | None:
     size = _matmul_n(threads)
-    triad_bytes = 4 * (machine.last_cache_bytes or ASSUMED_CACHE_BYTES)
+    triad_bytes = 4 * machine.last_cache_bytes
     asked = {
         "threads": threads,
         "n": size,

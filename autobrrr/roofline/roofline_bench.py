@@ -38,7 +38,6 @@ class RooflineBench:
     threads: int
     last_cache_bytes: int
     effort: float = 1.0
-    clock_ns: Callable[[], int] = time.perf_counter_ns
     compiler: Callable[[Callable[..., object]], Callable[..., object]] | None = None
 
     @property
@@ -63,7 +62,7 @@ class RooflineBench:
             call()
             self.wait()
 
-        return quick_child.best_ns(whole if not self.on_cpu else call, budget_s * self.effort, self.clock_ns)
+        return quick_child.best_ns(whole if not self.on_cpu else call, budget_s * self.effort)
 
     def statement_ns(self, statement: str, names: dict[str, object], count: int) -> float:
         """Nanoseconds of a Python statement in a loop, the loop's own share included: best of seven.
@@ -73,14 +72,14 @@ class RooflineBench:
             names: What it may use.
             count: Runs in a row; the device is waited for after the last.
         """
-        timer = timeit.Timer(statement, timer=self.clock_ns, globals=dict(names))
+        timer = timeit.Timer(statement, timer=time.perf_counter_ns, globals=dict(names))
         count = max(int(count * self.effort), 20)
         best = float("inf")
         for _ in range(ROUNDS):
             took = timer.timeit(count)
-            began = self.clock_ns()
+            began = time.perf_counter_ns()
             self.wait()
-            best = min(best, (took + self.clock_ns() - began) / count)
+            best = min(best, (took + time.perf_counter_ns() - began) / count)
         return best
 
     def compiled(self, function: Function) -> Function:

@@ -9,17 +9,53 @@ from __future__ import annotations
 import platform
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 import torch
 
+from autobrrr.roofline import fused_passes, plain_rates
 from autobrrr.roofline.device_peaks import peaks_of
-from autobrrr.roofline.experiments import EXPERIMENTS, Experiment
 from autobrrr.roofline.machine_identity import read_machine
-from autobrrr.roofline.peaks import with_peaks
-from autobrrr.roofline.quick_child import waited_ns
-from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench
-from autobrrr.roofline.roofline_records import Began, Found, Roofline, RooflineRefused, RooflineRequest, Word
+from autobrrr.roofline.quick_child import CoreWaits
+from autobrrr.roofline.roofline_bench import Fields, NoCompiler, RooflineBench
+from autobrrr.roofline.roofline_records import (
+    Began,
+    Found,
+    Roofline,
+    RooflineRefused,
+    RooflineRequest,
+    Word,
+    with_peaks,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One entry of the table; `measure` gives the fields of `Roofline` that it finds."""
+
+    name: str
+    title: str
+    measure: Callable[[RooflineBench], Fields]
+    expected_s: float  # with a warm compile cache, for the progress bar
+
+
+EXPERIMENTS = tuple(
+    Experiment(name=name, title=title, measure=measure, expected_s=expected_s)
+    for name, title, measure, expected_s in (
+        ("python_adds", "additions in Python", plain_rates.python_adds, 0.1),
+        ("torch_ops", "additions of one-element tensors", plain_rates.torch_ops, 0.3),
+        ("launches", "kernel launches", plain_rates.launches, 0.3),
+        ("bandwidth", "copy and triad", plain_rates.bandwidth, 1.0),
+        ("matmul_sizes", "square matmuls", plain_rates.matmul_sizes, 3.0),
+        ("repeat_sweep", "x * 2, repeated and fused", fused_passes.repeat_sweep, 8.0),
+        ("multiply_add", "vector units with and without multiply-add", fused_passes.multiply_add, 2.0),
+        ("cosine_fusion", "x.cos().cos(), fused and not", fused_passes.cosine_fusion, 2.0),
+        ("activations", "gelu against relu", fused_passes.activations, 1.5),
+        ("flame", "one addition, taken apart", plain_rates.flame, 1.0),
+    )
+)
 
 
 def main(words: list[str]) -> int:
@@ -35,20 +71,17 @@ def main(words: list[str]) -> int:
         last_cache_bytes=asked.last_cache_bytes,
         effort=asked.effort,
     )
-    began_ns, waited_before = time.perf_counter_ns(), waited_ns()
-    found = _all(bench, _chosen(asked), asked.start or _empty(asked))
-    waited_after, wall_ns = waited_ns(), time.perf_counter_ns() - began_ns
-    if asked.start is None and waited_before is not None and waited_after is not None:
-        share = min((waited_after - waited_before) / (wall_ns * asked.threads), 1.0)
-        found = msgspec.structs.replace(found, waited_share=share)
+    waiting = CoreWaits()
+    found = _all(bench, _empty(asked))
+    found = msgspec.structs.replace(found, waited_share=waiting.share(asked.threads))
     _say(Found(roofline=with_peaks(found)))
     return 0
 
 
-def _all(bench: RooflineBench, chosen: list[Experiment], found: Roofline) -> Roofline:
-    whole = sum(each.expected_s for each in chosen)
+def _all(bench: RooflineBench, found: Roofline) -> Roofline:
+    whole = sum(each.expected_s for each in EXPERIMENTS)
     done = 0.0
-    for each in chosen:
+    for each in EXPERIMENTS:
         _say(Began(title=each.title, done_share=done / whole))
         try:
             found = msgspec.structs.replace(found, **each.measure(bench))
@@ -62,11 +95,6 @@ def _all(bench: RooflineBench, chosen: list[Experiment], found: Roofline) -> Roo
             done += each.expected_s
         found = msgspec.structs.replace(found, left_out={**found.left_out, each.name: why})
     return found
-
-
-def _chosen(asked: RooflineRequest) -> list[Experiment]:
-    usual = asked.start is None
-    return [each for each in EXPERIMENTS if (asked.flame if each.on_request else usual)]
 
 
 def _why_not(device: str) -> str | None:

@@ -17,13 +17,8 @@ from autobrrr import own_modules, paths
 from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
 from autobrrr.machine.cpu_takers import CpuTakers
 from autobrrr.records import CpuTaker
-from autobrrr.roofline.calibration_cache import keep, known_roofline
-from autobrrr.roofline.machine_identity import (
-    Machine,
-    accelerators,
-    cached_file,
-    torch_version,
-)
+from autobrrr.roofline.calibration_cache import keep, known
+from autobrrr.roofline.machine_identity import Machine, accelerators, cached_file, torch_version
 from autobrrr.roofline.roofline_records import WORD, Began, Found, Roofline, RooflineRefused, RooflineRequest
 
 Progress = Callable[[str, float], None]
@@ -41,6 +36,7 @@ def roofline(
     progress: Progress,
     *,
     again: bool = False,
+    flame: bool = False,
     root: Path = Path("/"),
 ) -> Roofline:
     """All figures of a device.
@@ -51,6 +47,7 @@ def roofline(
         machine: The processor.
         progress: Called with what is being measured and the share that is done.
         again: Ignore the cache.
+        flame: Also where the time of one addition goes; every calibration knows it.
         root: Where the drivers show their devices.
 
     Raises:
@@ -64,20 +61,14 @@ def roofline(
     found: list[Roofline] = []
     for index, threads in enumerate(counts):
         file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
-        known = None if again or request.effort != 1.0 else known_roofline(file)
-        if known is not None and known.is_disturbed:  # of an earlier version, which kept it
-            known = None
-        flame = request.flame and threads == counts[-1]
-        if known is None or (flame and known.flame is None):
-            cache_bytes = machine.last_cache_bytes or request.last_cache_bytes
-            asked = msgspec.structs.replace(
-                request, threads=threads, flame=flame, last_cache_bytes=cache_bytes, start=known
-            )
-            known = _ask(asked, cache, _part(progress, index, len(counts), threads))
-            if request.effort == 1.0 and not known.is_disturbed:
-                keep(file, known)
-        assert known is not None
-        found.append(known)
+        one = None if again or request.effort != 1.0 else known(file, Roofline)
+        if one is None:
+            cache_bytes = machine.last_cache_bytes
+            asked = msgspec.structs.replace(request, threads=threads, last_cache_bytes=cache_bytes)
+            one = _ask(asked, cache, _part(progress, index, len(counts), threads))
+            if request.effort == 1.0 and not one.is_disturbed:
+                keep(file, one)
+        found.append(one if flame and threads == counts[-1] else msgspec.structs.replace(one, flame=None))
     many = found[-1]
     return msgspec.structs.replace(many, single_thread=found[0]) if len(found) > 1 else many
 

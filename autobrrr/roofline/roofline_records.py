@@ -11,6 +11,7 @@ from autobrrr.records import SCHEMA, CpuTaker, Record
 from autobrrr.roofline.device_peaks import SpecPeaks
 from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES
 
+ITEM_BYTES = 4  # of a 32-bit float
 DISTURBED_AT = 0.10  # share of the time that the threads waited for a core
 
 
@@ -118,15 +119,44 @@ class Roofline(Record, frozen=True, kw_only=True):
         return (self.waited_share or 0.0) > DISTURBED_AT
 
 
+def with_peaks(found: Roofline) -> Roofline:
+    """The same figures, the derived ones filled in."""
+    matmuls: dict[str, float] = {}
+    for point in found.matmul:
+        matmuls[point.dtype] = max(matmuls.get(point.dtype, 0.0), point.flops)
+    speeds = [found.copy_bytes_per_s, found.triad_bytes_per_s, *(point.bytes_per_s for point in found.sweep)]
+    bytes_per_s = max((speed for speed in speeds if speed is not None), default=None)
+    peak = max(matmuls.values(), default=None)
+    pointwise = pointwise_flops(found)
+    return msgspec.structs.replace(
+        found,
+        peak_flops=matmuls,
+        peak_bytes_per_s=bytes_per_s,
+        ridge_ops_per_element=(
+            2 * ITEM_BYTES * pointwise / bytes_per_s if pointwise and bytes_per_s else None
+        ),
+        flops_per_python_add=(peak / found.python_adds_per_s if peak and found.python_adds_per_s else None),
+    )
+
+
+def pointwise_flops(found: Roofline) -> float | None:
+    """What the vector units reach without multiply-adds, in fp32; None without a compiler.
+
+    The ridge point of pointwise work hangs on this one: matmul units do nothing for it.
+    """
+    reached = [point.flops for point in found.sweep]
+    if found.multiply_add is not None:
+        reached.append(found.multiply_add.multiply_flops)
+    return max(reached, default=None)
+
+
 class RooflineRequest(Record, frozen=True, kw_only=True):
     """What is to be measured; the one argument of the measuring process."""
 
     device: str
     threads: int
-    flame: bool = False
     last_cache_bytes: int = ASSUMED_CACHE_BYTES
     effort: float = 1.0  # share of the usual sizes and times
-    start: Roofline | None = None  # what is known already: only the flame is still wanted
 
 
 class Began(Record, frozen=True, kw_only=True, tag="began"):

@@ -21,7 +21,7 @@ from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.pages.side_by_side import compare_sessions, comparison_page
 from autobrrr.report.pages.study_page import study_page
 from autobrrr.report.past_session import past_session
-from autobrrr.roofline.peaks import with_peaks
+from autobrrr.roofline.roofline_records import with_peaks
 from support import proofs
 from support.machines import roofline
 from support.outside.browser import Browser, chromium

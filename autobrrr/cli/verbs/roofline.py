@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None and not 1 <= args.threads <= most:
         why = f"--threads {args.threads} is not from 1 to {most}, the cores of this machine"
         raise UsageError(why, "leave it out for all cores")
-    request = RooflineRequest(device=device, threads=args.threads or machine.cores, flame=args.flame)
-    found = roofline(request, paths.cache_dir(), machine, _progress, again=args.again)
+    request = RooflineRequest(device=device, threads=args.threads or machine.cores)
+    found = roofline(request, paths.cache_dir(), machine, _progress, again=args.again, flame=args.flame)
     deliver(args, found, roofline_page(found))
     if args.json:
         return EXIT_DONE

@@ -17,8 +17,8 @@ from autobrrr.roofline.roofline_records import FlameBox, Roofline, RooflineReque
 pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch")
 
-from autobrrr.roofline.experiments import EXPERIMENTS, Experiment  # noqa: E402
 from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench  # noqa: E402  # they import torch
+from autobrrr.roofline.roofline_child import EXPERIMENTS, Experiment  # noqa: E402
 
 EFFORT = 0.002
 BLANK = Roofline(device="here", torch="?", threads=1, python="?", measured_at_unix_s=0.0)
@@ -71,8 +71,10 @@ def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_a
 ) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     told: list[tuple[str, float]] = []
-    request = RooflineRequest(device="cpu", threads=1, flame=True, effort=EFFORT)
-    found = roofline(request, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
+    request = RooflineRequest(device="cpu", threads=1, effort=EFFORT)
+    found = roofline(
+        request, tmp_path, read_machine(), lambda title, share: told.append((title, share)), flame=True
+    )
     assert found.threads == 1
     assert found.torch == str(torch.__version__)
     assert found.python_adds_per_s

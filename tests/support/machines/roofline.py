@@ -18,19 +18,18 @@ from autobrrr.roofline.roofline_records import (
 MACHINE = Machine(name="Made-up CPU", cores=2, last_cache_bytes=8 << 20)
 ELEMENTS = 1 << 25
 
-# An interpreter of our own making: tells its torch's version, and answers any measuring script.
+# An interpreter of our own making: answers any measuring script.
 INTERPRETER = """#!/bin/sh
-if [ "$1" = "-c" ]; then echo "{torch}"; exit 0; fi
 echo called >> "{calls}"
 echo '{answer}'
 exit {status}
 """
 
 
-def interpreter(folder: Path, answer: str, *, torch: str = "2.9.1", status: int = 0) -> str:
+def interpreter(folder: Path, answer: str, *, status: int = 0) -> str:
     """A program that takes the place of `python`; it notes its measurements in `calls`."""
     file = folder / "python"
-    text = INTERPRETER.format(torch=torch, calls=folder / "calls", answer=answer, status=status)
+    text = INTERPRETER.format(calls=folder / "calls", answer=answer, status=status)
     file.write_text(text)
     file.chmod(0o755)
     return str(file)

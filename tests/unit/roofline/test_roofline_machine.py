@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from autobrrr.roofline.machine_identity import accelerators, cached_file, read_machine
+from autobrrr.roofline.machine_identity import ASSUMED_CACHE_BYTES, accelerators, cached_file, read_machine
 
 
 def caches(root: Path, **sizes: str) -> None:
@@ -21,15 +22,16 @@ def test_a_machine_has_a_name_cores_and_a_last_cache(tmp_path: Path) -> None:
         "processor : 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n"
     )
     caches(tmp_path, l1="32K", l2="2M", l3="33M")
-    found = read_machine(tmp_path, cores=lambda: 4)
-    assert (found.name, found.cores, found.last_cache_bytes) == ("Some CPU @ 2 GHz", 4, 33 << 20)
-    assert found.title == "Some CPU @ 2 GHz, 4 cores"
+    found = read_machine(tmp_path)
+    cores = len(os.sched_getaffinity(0))
+    assert (found.name, found.cores, found.last_cache_bytes) == ("Some CPU @ 2 GHz", cores, 33 << 20)
+    assert found.title == f"Some CPU @ 2 GHz, {cores} cores"
 
 
-def test_what_the_kernel_does_not_tell_is_not_made_up(tmp_path: Path) -> None:
-    found = read_machine(tmp_path, cores=lambda: 1)
+def test_where_the_kernel_does_not_tell_a_large_cache_is_assumed(tmp_path: Path) -> None:
+    found = read_machine(tmp_path)
     assert found.name
-    assert found.last_cache_bytes is None
+    assert found.last_cache_bytes == ASSUMED_CACHE_BYTES
 
 
 def test_drivers_name_their_devices(tmp_path: Path) -> None:
