@@ -9,8 +9,9 @@ by that line, so that the causes sum to it exactly.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TypeVar, cast
 
 import numpy as np
 from msgspec import Struct
@@ -46,6 +47,7 @@ from autobrrr.trace.timeline.intervals import joined
 from autobrrr.trace.timeline.launches import NO_LAUNCH, LaunchCalls, first_operations
 from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
+T = TypeVar("T")
 Marks = NDArray[np.int8]
 NOT_FOUND = -1
 
@@ -74,6 +76,19 @@ class LateCauses(Struct, frozen=True, kw_only=True):
         return {cause: int(ns) for cause, ns in zip(CAUSES, self.shown_ns().sum(axis=0), strict=True)}
 
 
+def _per_thread(make: Callable[[HostTimeline, int], T]) -> Callable[[HostTimeline, int], T]:
+    """Works a method out once for each thread. Bound caches would hold the trace until a collection."""
+
+    @wraps(make)
+    def known(timeline: HostTimeline, thread: int) -> T:
+        key = (make.__name__, thread)
+        if key not in timeline._known:
+            timeline._known[key] = make(timeline, thread)
+        return cast(T, timeline._known[key])
+
+    return known
+
+
 class HostTimeline:
     """The host side of one trace: nesting and causes of each thread, made when first asked for."""
 
@@ -84,23 +99,22 @@ class HostTimeline:
         self._own = _own_causes(trace, self._launching)
         self._by_thread = np.argsort(host.thread, kind="stable").astype(np.int32)
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
-        self.nesting = cache(self._nesting)
-        self.owners = cache(self._owners)
-        self.causes = cache(self._complete_line)
-        self._causes_of = cache(self._own_line)
+        self._known: dict[tuple[str, int], object] = {}
         self._captured_until = _captured_until(trace, self._launching)
         self._overhead = self._overheads()
         self._main = _main_threads(trace)
         self.has_stacks = bool((host.kind == PYTHON).any())
         self.has_operators = bool((host.kind == OPERATOR).any())
 
-    def _nesting(self, thread: int) -> Nesting:
+    @_per_thread
+    def nesting(self, thread: int) -> Nesting:
         """All events of a thread but the profiler's own overhead, which lies on a lane of its own."""
         host, rows = self._trace.host, self._rows(thread)
         rows = rows[host.kind[rows] != OVERHEAD]
         return nest(rows, host.start[rows], host.end[rows])
 
-    def _owners(self, thread: int) -> ThreadLine:
+    @_per_thread
+    def owners(self, thread: int) -> ThreadLine:
         """The innermost event of a thread at every moment, an index into its nesting."""
         return self.nesting(thread).owners()
 
@@ -125,7 +139,8 @@ class HostTimeline:
         """The thread that runs the training loop in the process of this one."""
         return self._main.get(self._trace.threads[thread].pid, thread)
 
-    def _complete_line(self, thread: int) -> ThreadLine:
+    @_per_thread
+    def causes(self, thread: int) -> ThreadLine:
         """The cause on a launching thread at every moment."""
         own = self._causes_of(thread)
         main = self.main_thread(thread)
@@ -221,7 +236,8 @@ class HostTimeline:
         begun, ended = np.sort(host.start[begins]), np.sort(host.end[ends])
         return np.searchsorted(begun, times, "right") > np.searchsorted(ended, times, "right")
 
-    def _own_line(self, thread: int) -> ThreadLine:
+    @_per_thread
+    def _causes_of(self, thread: int) -> ThreadLine:
         """The cause that a thread's own events give; 0 where there are none."""
         nesting = self.nesting(thread)
         marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])

@@ -8,8 +8,9 @@ idle, and one of a few microseconds is latency whatever its grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import prod
 
 import msgspec
 import numpy as np
@@ -81,7 +82,8 @@ def kernel_work(
     length = gpu.end - gpu.start
     blocks, threads = _blocks(trace, gpu.grid), _blocks(trace, gpu.block)
     communicates = _are_of(class_, [kernel_classes.COMMUNICATION])
-    small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < _half_of(properties)))
+    half = (properties.sms or 0) // 2 if properties is not None else 0
+    small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < half))
     streamed = _streamed(trace, gpu, blocks, threads)
     contracts = np.flatnonzero(_are_of(class_, CONTRACTIONS))
     flops, counted, ideal = _counted(trace, gpu, shaped, contracts, peaks)
@@ -101,10 +103,6 @@ def _are_of(class_: NDArray[np.int8], classes: Sequence[str]) -> Flags:
     return np.isin(class_, [CLASSES.index(each) for each in classes])
 
 
-def _half_of(properties: DeviceProperties | None) -> int:
-    return 0 if properties is None or not properties.sms else max(1, properties.sms // 2)
-
-
 def _blocks(trace: Trace, codes: NDArray[np.int32]) -> NDArray[np.int64]:
     table = np.array([*(_product(text) for text in trace.grids), 0], np.int64)
     return table[codes]  # code -1 is the last, 0: not recorded
@@ -116,52 +114,45 @@ def _product(text: bytes) -> int:
         sizes = msgspec.json.decode(text, type=list[int])
     except msgspec.DecodeError:
         return 0
-    total = 1
-    for size in sizes:
-        total *= max(size, 0)
-    return min(total, 2**40)
+    return min(prod(max(size, 0) for size in sizes), 2**40)
 
 
 def _counted(
     trace: Trace, gpu: GpuColumns, shaped: Rows, contracts: Rows, peaks: SpecPeaks | None
 ) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64]]:
-    flops = np.zeros(len(gpu))
-    ideal = np.zeros(len(gpu))
-    counted = np.zeros(len(gpu), np.bool_)
+    flops, ideal, counted = np.zeros(len(gpu)), np.zeros(len(gpu)), np.zeros(len(gpu), np.bool_)
     rows = contracts[shaped[contracts] != NOT_FOUND]
-    if len(rows) == 0:
-        return flops, counted, ideal
-    operators = shaped[rows]
-    order = np.lexsort((gpu.start[rows] - gpu.end[rows], operators))  # of each operator the longest first
-    rows, operators = rows[order], operators[order]
-    first = np.concatenate(([True], operators[1:] != operators[:-1]))
-    host = trace.host
-    known: dict[tuple[int, int], int] = {}
-    work = np.zeros(int(first.sum()))
-    for place, operator in enumerate(operators[first].tolist()):
-        key = (int(host.name[operator]), int(host.shape[operator]))
-        if key not in known:
-            recorded = trace.shapes[key[1]]
-            # Spec sheets have another peak for doubles.
-            work_of_one = operator_flops(trace.names[key[0]], recorded) or 0
-            known[key] = 0 if inputs_are(recorded) == "fp64" else work_of_one
-        work[place] = known[key]
+    rows = rows[np.lexsort((gpu.start[rows] - gpu.end[rows], shaped[rows]))]  # the longest first
+    first = np.diff(shaped[rows], prepend=NOT_FOUND) != 0  # of each operator
     longest = rows[first]
-    flops[longest] = work
-    counted[rows] = (work > 0)[np.cumsum(first) - 1]
+    names, shapes = trace.host.name[shaped[longest]], trace.host.shape[shaped[longest]]
+
+    def work(name: int, shape: int) -> int:
+        """Nothing for doubles: spec sheets have another peak for them."""
+        recorded = trace.shapes[shape]
+        return 0 if inputs_are(recorded) == "fp64" else operator_flops(trace.names[name], recorded) or 0
+
+    flops[longest] = _by_pair(names, shapes, work)
+    counted[rows] = (flops[longest] > 0)[np.cumsum(first) - 1]
     if peaks is not None:
-        roofs: dict[tuple[int, int], float] = {}
-        shapes = host.shape[shaped[longest]].tolist()
-        for row, shape in zip(longest.tolist(), shapes, strict=True):
-            roof = (int(gpu.name[row]), shape)
-            if roof not in roofs:
-                roofs[roof] = _peak(trace.names[roof[0]], trace, shape, peaks)
-            ideal[row] = flops[row] / roofs[roof] * 1e9
+        roofs = _by_pair(gpu.name[longest], shapes, lambda name, shape: _peak(name, trace, shape, peaks))
+        ideal[longest] = flops[longest] / roofs * 1e9
     return flops, counted, ideal
 
 
-def _peak(name: str, trace: Trace, shape: int, peaks: SpecPeaks) -> float:
-    tensor_cores, inputs = kernel_classes.uses_tensor_cores(name), inputs_are(trace.shapes[shape])
+def _by_pair(
+    names: NDArray[np.integer], shapes: NDArray[np.integer], found: Callable[[int, int], float]
+) -> NDArray[np.float64]:
+    """What is found for each name and shape, by their numbers (-1: no shape); each pair is asked once."""
+    pairs, which = np.unique(names.astype(np.int64) << 32 | shapes.astype(np.int64) + 1, return_inverse=True)
+    return np.array([found(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in pairs.tolist()], np.float64)[
+        which
+    ]
+
+
+def _peak(kernel: int, trace: Trace, shape: int, peaks: SpecPeaks) -> float:
+    name, inputs = trace.names[kernel], inputs_are(trace.shapes[shape])
+    tensor_cores = kernel_classes.uses_tensor_cores(name)
     if inputs == "fp8":
         return 2 * peaks.half_flops
     if inputs == "fp32":
@@ -175,9 +166,7 @@ def _fp32_plain(trace: Trace, gpu: GpuColumns, shaped: Rows, rows: Rows) -> Flag
     by = shaped[rows]
     shapes = np.full(len(rows), -1, np.int64)
     shapes[by != NOT_FOUND] = trace.host.shape[by[by != NOT_FOUND]]  # a file may hold no event of the host
-    pairs, which = np.unique(gpu.name[rows].astype(np.int64) << 32 | shapes + 1, return_inverse=True)
-    plain = [_is_fp32_plain(trace, pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in pairs.tolist()]
-    found[rows] = np.array(plain, np.bool_)[which]
+    found[rows] = _by_pair(gpu.name[rows], shapes, partial(_is_fp32_plain, trace)) > 0
     return found
 
 

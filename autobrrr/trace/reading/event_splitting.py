@@ -7,6 +7,7 @@ A stretch that the decoder refuses goes a slow way, event by event, by the plain
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Generator, Iterable, Iterator
@@ -27,6 +28,7 @@ _BETWEEN = b" \t\r\n,"
 _AROUND_LIMIT_BYTES = 64 << 20
 _EVENT_LIMIT_BYTES = 32 << 20
 _MAGIC_BYTES = 1 << 12
+_NOT_UTF8 = "a byte that is no UTF-8"
 
 _GAP = re.compile(r"[ \t\r\n,]*")
 _OBJECT = re.compile(r'\{[ \t\r\n]*"')  # with a member: a parser's error costs a walk through all before it
@@ -116,12 +118,28 @@ class Splitter:
             if block and len(text) < enough:
                 continue
             final = not block or len(text) > _EVENT_LIMIT_BYTES
-            events, used = _proven(text) or self._one_by_one(text, final=final)
+            events, used = self._proven(text) or self._one_by_one(text, final=final)
             if events:
                 yield events
             enough = 0 if used else 2 * len(text)
             self.offset += used
             text = text[used:]
+
+    def _proven(self, text: bytes) -> tuple[list[object], int] | None:
+        """The events up to one of the last boundaries, and their bytes; None where none proves right."""
+        found = _BOUNDARY.finditer(text, max(0, len(text) - _LOOKED_THROUGH))
+        for cut in reversed([each.start() + 1 for each in found][-_TRIES:]):
+            piece = memoryview(text)[:cut]
+            try:
+                events = EVENTS.decode(b"".join((b"[", piece, b"]")))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            try:  # the decoder does not look at what it skips, such as the key that another one has become
+                codecs.utf_8_decode(piece)
+            except UnicodeDecodeError as error:
+                self.mended.add(self.offset + error.start, _NOT_UTF8)
+            return events, cut
+        return None
 
     def _after_list(self, rest: bytes, source: Iterator[bytes]) -> None:
         """Reads on to the end of the document."""
@@ -184,7 +202,7 @@ class Splitter:
             text.decode()
             return EVENT.decode(text)
         except UnicodeDecodeError as error:
-            at, odd = at + error.start, "a byte that is no UTF-8"
+            at, odd = at + error.start, _NOT_UTF8
         except (msgspec.DecodeError, RecursionError):
             pass
         value = _PLAIN.decode(text.decode("utf-8", "replace"))
@@ -192,17 +210,6 @@ class Splitter:
         event = EVENT.decode(written.encode())
         self.mended.add(at, odd)
         return event
-
-
-def _proven(text: bytes) -> tuple[list[object], int] | None:
-    """The events up to one of the last boundaries, and their bytes; None where none proves right."""
-    found = _BOUNDARY.finditer(text, max(0, len(text) - _LOOKED_THROUGH))
-    for cut in reversed([each.start() + 1 for each in found][-_TRIES:]):
-        try:
-            return EVENTS.decode(b"".join((b"[", memoryview(text)[:cut], b"]"))), cut
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-    return None
 
 
 def _next_event(text: str, at: int) -> int:
