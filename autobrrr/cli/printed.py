@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.readable import readable
-from autobrrr.report.text_table import fitted
+from autobrrr.report.text_rows import fitted
 
 if TYPE_CHECKING:
     import argparse

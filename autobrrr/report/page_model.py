@@ -72,7 +72,7 @@ class PageTable:
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     most: int | None = None  # rows in a terminal
-    tall: int = 3  # lines of a sentence, on a screen
+    tall: int | None = None  # lines of a cell: 1 in a list; None: as many as it needs
     keys: Sequence[str] = ()  # of each row, where rows can be chosen
     more: Mapping[str, Sequence[Line]] = field(default_factory=dict)  # by key: what else is known of a row
 

@@ -19,9 +19,9 @@ from autobrrr.report.html.page_template import page_html
 from autobrrr.report.pages.session_page import session_page
 from autobrrr.report.past_session import past_session
 from autobrrr.report.text.verdict_text import live_line, verdict_text
+from autobrrr.report.text_rows import plain, row, wrapped
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.socket_frames import AgentLink
-from autobrrr_tui.text_rows import plain, row, wrapped
 from support.pages import read_page
 from support.screens import tui
 

@@ -23,17 +23,16 @@ from autobrrr.cli.printed import NARRATOR, columns, narrate, show
 from autobrrr.errors import AutobrrrError
 from autobrrr.machine import kernel_text, procfs
 from autobrrr.quantities import duration_words
-from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
+from autobrrr.report.page_model import PageTable, cells
+from autobrrr.report.page_text import table_text
 from autobrrr.report.text.next_step import after_listing
-from autobrrr.report.text_table import text_table
 from autobrrr.sidecar.sockets.session_socket import find_target, is_under_way, passed_over
 
 USER_OF = "AUTOBRRR_USER_OF"  # in the environment of such an `ls`: a job of the user that it becomes
 ANSWER_S = 15.0
 AT_ONCE = 8
-HEADINGS = ("PID", "USER", "RANK", "TORCH", "CPU", "RSS", "AGE", "STATE", "SCRIPT")
-RIGHT = (4, 5, 6)  # columns of figures
+HEADS = ("PID", "USER", "RANK", "TORCH", "#CPU", "#RSS", "#AGE", "STATE", "SCRIPT")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +73,7 @@ def table(lines: list[JobLine], width: int | None = None) -> str:
     """The list for people; CPU is the mean since the start, of one core."""
     if not lines:
         return "no training job runs on this machine, or none that you may read"
-    rows = [HEADINGS, *map(_cells, lines)]
-    return "\n".join(text_table(rows, width=width, right=RIGHT, wrap=(len(HEADINGS) - 1,)))
+    return table_text(PageTable(title="", heads=HEADS, rows=[cells(*_cells(each)) for each in lines]), width)
 
 
 def _cells(line: JobLine) -> tuple[str, ...]:
@@ -85,14 +83,14 @@ def _cells(line: JobLine) -> tuple[str, ...]:
     cpu = None if line.cpu_ns is None or not line.age_ns else f"{100 * line.cpu_ns / line.age_ns:.0f} %"
     return (
         str(line.pid),
-        readable(line.user or ""),
+        line.user or "",
         "" if line.rank is None else str(line.rank),
-        readable(line.torch or "?"),
+        line.torch or "?",
         cpu or "",
         "" if line.rss_bytes is None else f"{line.rss_bytes / (1 << 20):.0f} MiB",
         "" if line.age_ns is None else duration_words(line.age_ns),
         state,
-        readable(f"{line.script or '?'} {line.arguments or ''}".rstrip()),
+        f"{line.script or '?'} {line.arguments or ''}".rstrip(),
     )
 
 

@@ -312,6 +312,7 @@ def _trace_caveats(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[str]
 def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> pm.ReportPage:
     """Both beside each other."""
     found = compared.comparison
+    both = [pm.Line(name="before", text=found.before), pm.Line(name="after", text=found.after)]
     words_of = [pm.cells(each.name, each.before, each.after) for each in found.words]
     median = [each for each in found.figures if each.group == "step" and each.name == "median"]
     groups = dict.fromkeys(each.group for each in found.figures)
@@ -322,8 +323,7 @@ def comparison_page(compared: ComparedSessions | ComparedAnalysis) -> pm.ReportP
         sections=[
             pm.section(
                 "Step",
-                pm.Line(name="before", text=found.before, tone="muted"),
-                pm.Line(name="after", text=found.after, tone="muted"),
+                pm.LineGroup(lines=both, shape="facts"),
                 *map(_head, median),
                 pm.listed(found.caveats),
             ),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.errors import UsageError
-from autobrrr.readable import readable
 from autobrrr.records.gain_words import factor_words
+from autobrrr.report.page_model import PageTable, cells
+from autobrrr.report.page_text import table_text
 from autobrrr.report.past_session import PastSession, past_session
-from autobrrr.report.text_table import text_table
 
 MOST = 15  # each is read whole
 
@@ -33,9 +33,9 @@ def sessions_table(sessions: list[ListedSession], width: int | None = None) -> s
     """A line for each session."""
     if not sessions:
         return "no session yet; autobrrr report demo shows a recorded one"
-    rows = [("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED")]
-    rows += [(each.name, *_cells(each.found)) for each in sessions]
-    return "\n".join(text_table(rows, width=width, wrap=(1, 4)))
+    rows = [cells(each.name, *_cells(each.found)) for each in sessions]
+    heads = ("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED")
+    return table_text(PageTable(title="", heads=heads, rows=rows), width)
 
 
 def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
@@ -45,7 +45,7 @@ def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
     regime = f"{found.data.snapshot.regime} ({found.data.snapshot.confidence})"
     tuned = found.data.tuned
     gain = "-" if tuned is None or tuned.interval is None or not tuned.kept else factor_words(tuned.speedup)
-    return readable(script), regime, gain, readable(found.data.ended) or "still running, or killed"
+    return script, regime, gain, found.data.ended or "still running, or killed"
 
 
 def _read(log: Path) -> PastSession | None:

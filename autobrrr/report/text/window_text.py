@@ -87,6 +87,7 @@ def operators_table(
         most=MOST_OPS,
         keys=[op for op, _, _ in ops],
         more={op: [pm.Line(name="a call", text=text)] for op, text in a_call.items()},
+        tall=1,
     )
 
 

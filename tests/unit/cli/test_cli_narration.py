@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from autobrrr.cli import printed
 from autobrrr.cli.printed import Loudness, Narrator
 from autobrrr.report.text.verdict_text import verdict_text
-from autobrrr.report.text_table import hung
+from autobrrr.report.text_rows import hung
 from support.judged.verdicts import SNAPSHOTS
 
 COLUMNS, LINES = 60, 16

@@ -20,7 +20,7 @@ from autobrrr.errors import UsageError
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.records.proof_records import ProofVerdict, WorkRefusal
 from autobrrr.report.pages.tuning_parts import TRIAL_HEADS
-from autobrrr.report.text_table import fitted
+from autobrrr.report.text_rows import fitted
 from autobrrr.sidecar.process.session_options import State
 from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.trace_records import IdleParts

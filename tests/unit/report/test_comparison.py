@@ -108,7 +108,7 @@ def test_two_sessions_are_compared_by_the_verb(tmp_path: Path, capsys: pytest.Ca
     assert [each.session for each in told.sessions] == ["a", "b"]
     assert "8.00 ms → 4.00 ms" in read_page(page.read_text()).text
     assert main(["report", "--diff", *logs(tmp_path)]) == 0
-    assert "before: a" in capsys.readouterr().out
+    assert "before  a" in capsys.readouterr().out
     assert main(["report", "last", "--diff", *logs(tmp_path)]) == 2
 
 

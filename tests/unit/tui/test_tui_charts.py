@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from autobrrr.records import StepStats
 from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.report import text_bars
 from autobrrr.report.log_scale import LogScale
-from autobrrr_tui import text_bars
+from autobrrr.report.text_bars import whisker
+from autobrrr.report.text_rows import Row, plain
 from autobrrr_tui.panes import glance_parts
-from autobrrr_tui.text_bars import whisker
-from autobrrr_tui.text_rows import Row, plain
 from autobrrr_tui.view_state import Mark, ScreenStanding, View, left_on, take
 from support.screens import tui
 

@@ -12,7 +12,7 @@ import pytest
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import ActiveRemedy
-from autobrrr_tui.page_rows import ScreenPart
+from autobrrr.report.page_rows import ScreenPart
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen, Updated

@@ -12,12 +12,12 @@ from rich.cells import cell_len
 
 from autobrrr import quantities
 from autobrrr.records import RankLine, Reverted, Tuning
-from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import ListChoice, page_rows
+from autobrrr.report import text_bars
+from autobrrr.report.page_rows import ListChoice, page_rows
+from autobrrr.report.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
 from autobrrr_tui.panes.glance_parts import strip
 from autobrrr_tui.panes.mode_panes import PANES
-from autobrrr_tui.text_rows import Row, clipped, padded, plain, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View, take
 from support.screens import tui
 

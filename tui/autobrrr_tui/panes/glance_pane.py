@@ -10,13 +10,10 @@ from typing import NamedTuple
 from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, LateRank
 from autobrrr.records.rank_records import straggler_words
+from autobrrr.report import text_bars
+from autobrrr.report.page_rows import table_rows
 from autobrrr.report.pages.diagnosis_parts import evidence_table, ranks_table
-from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import table_rows
-from autobrrr_tui.panes import glance_parts as parts
-from autobrrr_tui.panes.glance_parts import strip
-from autobrrr_tui.panes.steps_pane import chart, seconds_shown
-from autobrrr_tui.text_rows import (
+from autobrrr.report.text_rows import (
     BLANK,
     EDGES,
     LABEL,
@@ -25,12 +22,15 @@ from autobrrr_tui.text_rows import (
     beside,
     boxed,
     cut,
-    fitted,
     labelled,
     piece,
     row,
+    shortened,
     wrapped,
 )
+from autobrrr_tui.panes import glance_parts as parts
+from autobrrr_tui.panes.glance_parts import strip
+from autobrrr_tui.panes.steps_pane import chart, seconds_shown
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL
@@ -120,8 +120,8 @@ def _after(view: View, width: int, height: int) -> list[Row]:
     safe, tone = parts.safety(view)
     return [
         *_headed("now", parts.now_line(view, room, most)),
-        *_headed("next", [row(piece(line, "strong", action)) for line in fitted(words, room, most)]),
-        *_headed("safe", [row(piece(line, tone)) for line in fitted(safe, room, 1)]),
+        *_headed("next", [row(piece(line, "strong", action)) for line in shortened(words, room, most)]),
+        *_headed("safe", [row(piece(line, tone)) for line in shortened(safe, room, 1)]),
     ]
 
 

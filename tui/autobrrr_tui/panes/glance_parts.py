@@ -15,15 +15,15 @@ from autobrrr.records import Advice, Diagnosis, NoClaim, Phases, RankLine, TuneP
 from autobrrr.records.busy_words import BUSY_AT, busy_words, takers_named, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.rank_records import late_words
+from autobrrr.report import text_bars
 from autobrrr.report.page_model import Bar, Cell, PageTable, Tone
+from autobrrr.report.page_rows import bar_rows, table_rows
 from autobrrr.report.pages.diagnosis_parts import phase_shares, signals_words
 from autobrrr.report.text.next_step import STARTED, at_next_start, to_start_with, to_try
-from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import bar_rows, table_rows
+from autobrrr.report.text_bars import sparkline
+from autobrrr.report.text_rows import Piece, Row, clipped, piece, row, shortened, wrapped
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, lines, table
-from autobrrr_tui.text_bars import sparkline
-from autobrrr_tui.text_rows import Piece, Row, clipped, fitted, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
 ROOMY = 52  # cells from which on advice says its class and when it takes effect
@@ -282,7 +282,7 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
 def now_line(view: View, room: int, most: int = 2) -> list[Row]:
     """What happens right now."""
     tone = "warn" if view.standing is not ScreenStanding.LIVE or view.silent_s >= 5 else "plain"
-    return [row(piece(line, tone)) for line in fitted(activity(view, short=most < 2), room, most)]
+    return [row(piece(line, tone)) for line in shortened(activity(view, short=most < 2), room, most)]
 
 
 def next_step(view: View) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from autobrrr.quantities import clock, duration, share
 from autobrrr.records import Diagnosis, limit_words
 from autobrrr.records.busy_words import busy_words
-from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row, wrapped
+from autobrrr.report.text_rows import Piece, Row, clipped, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
 LEAST_ACTIVITY = 24  # cells

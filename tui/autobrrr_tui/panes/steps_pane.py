@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from autobrrr.quantities import NOT_MEASURED, clock, duration
 from autobrrr.records.wire_answers import SlowStep, StepHistory
+from autobrrr.report import text_bars
 from autobrrr.report.page_model import Cell, Line, PageTable, figure, time
-from autobrrr_tui import text_bars
-from autobrrr_tui.page_rows import Drawn, ScreenPart
-from autobrrr_tui.text_bars import curve, labels
-from autobrrr_tui.text_rows import Row, heading, piece, row
+from autobrrr.report.page_rows import Drawn, ScreenPart
+from autobrrr.report.text_bars import curve, labels
+from autobrrr.report.text_rows import Row, heading, piece, row
 from autobrrr_tui.view_state import View
 
 AXIS = 9  # cells of a figure beside a chart

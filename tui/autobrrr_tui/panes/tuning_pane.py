@@ -11,9 +11,9 @@ from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_w
 from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr.report.page_model import Cell, Gain, Line, PageTable, Tone, factor, figure
+from autobrrr.report.page_rows import ScreenPart
 from autobrrr.report.pages.tuning_parts import label, trial_label, tuned_lines
-from autobrrr_tui.page_rows import ScreenPart
-from autobrrr_tui.text_rows import Row, clipped, piece, row
+from autobrrr.report.text_rows import Row, clipped, piece, row
 from autobrrr_tui.view_state import View
 
 STATES: dict[str, Tone] = {
@@ -125,6 +125,7 @@ def table(found: Sequence[RemedyRow]) -> PageTable:
         rows=[_cells(line) for line in found],
         keys=[line.key for line in found],
         more={line.key: more_of(line) for line in found},
+        tall=1,
     )
 
 

@@ -11,7 +11,9 @@ from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import JobLine
 from autobrrr.records.busy_words import busy_words
 from autobrrr.report.page_model import Cell, PageTable, Tone, figure
-from autobrrr_tui.page_rows import detail_cells, page_rows
+from autobrrr.report.page_rows import detail_cells, page_rows
+from autobrrr.report.text_bars import sparkline
+from autobrrr.report.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, facts, piece, row, wrapped
 from autobrrr_tui.panes import glance_parts as parts
 from autobrrr_tui.screens.key_bar import HELP, keys_line
 from autobrrr_tui.screens.list_screen import ListScreen
@@ -19,8 +21,6 @@ from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import TextScreen
 from autobrrr_tui.sources.rank_sources import JoinedSessions, Joiner
 from autobrrr_tui.sources.view_source import Source
-from autobrrr_tui.text_bars import sparkline
-from autobrrr_tui.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, facts, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from autobrrr.report.text_rows import Piece, Row, piece
 from autobrrr_tui.panes.tuning_pane import RemedyRow
-from autobrrr_tui.text_rows import Piece, Row, piece
 from autobrrr_tui.view_state import View
 
 MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")

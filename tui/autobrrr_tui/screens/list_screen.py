@@ -12,9 +12,9 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from autobrrr.report.page_model import PageTable
-from autobrrr_tui.page_rows import UNCHANGED, ListChoice, sorting
+from autobrrr.report.page_rows import UNCHANGED, ListChoice, sorting
+from autobrrr.report.text_rows import Page, Row
 from autobrrr_tui.screens.key_bar import KEYS
-from autobrrr_tui.text_rows import Page, Row
 from autobrrr_tui.widgets.row_widget import Lines
 
 BOUND = {"Enter": "enter", "/": "slash", "?": "question_mark"}  # as textual calls them

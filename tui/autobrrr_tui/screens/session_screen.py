@@ -13,8 +13,9 @@ from textual.message import Message
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr.report.page_model import PageTable
+from autobrrr.report.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
 from autobrrr.report.pages.tuning_parts import label
-from autobrrr_tui.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
+from autobrrr.report.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, piece, row
 from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.panes.mode_panes import PANES, ModePane
@@ -22,7 +23,6 @@ from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_lin
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
 from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
-from autobrrr_tui.text_rows import BLANK, EDGES, Page, Row, boxed, clipped, piece, row
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 
 from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, plain, row, wrapped
+from autobrrr.report.text_rows import BLANK, LABEL, Page, Row, heading, piece, plain, row, wrapped
 from autobrrr_tui.view_state import View
 from autobrrr_tui.widgets.row_widget import Lines
 

@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from autobrrr.records.palette import COLOURS
-from autobrrr_tui.text_rows import BLANK, Page, Row
+from autobrrr.report.text_rows import BLANK, Page, Row
 
 
 class Lines(Widget, can_focus=False):

@@ -71,7 +71,7 @@ def test_a_cpu_window_is_read_and_its_file_closed(tmp_path: Path) -> None:
     assert window.gaps == []
     assert window.verdict is None
     assert window.by_op[0].self_ns > 0
-    assert "thread: in operators 50 %" in window_text(window)
+    assert "thread  in operators 50 %" in window_text(window)
 
 
 def test_a_gpu_window_brings_idle_time_by_cause_and_a_verdict(tmp_path: Path) -> None:

@@ -1,24 +1,27 @@
 """Parts of the page model as rows: sentences wrapped, bars, tables that can be searched, sorted, chosen from.
 
-A table gives way to little room: columns that can be missed go first, then names are cut in their middle.
+A screen and a text have the same rows. A table gives way to little room: columns that can be missed go first;
+then a list to choose from cuts its names, and any other table becomes paragraphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeAlias
 
 from rich.cells import cell_len
 
-from autobrrr.quantities import share
+from autobrrr.quantities import JOINED, share
 from autobrrr.readable import readable
+from autobrrr.report import text_bars
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.page_model import Bar, Cell, Forest, Line, LineGroup, PageTable, Tone
-from autobrrr_tui import text_bars
-from autobrrr_tui.text_bars import labels, place, whisker
-from autobrrr_tui.text_rows import (
+from autobrrr.report.text_bars import labels, place, whisker
+from autobrrr.report.text_rows import (
     BLANK,
+    LABEL,
     Page,
     Piece,
     Row,
@@ -38,6 +41,9 @@ LEAST, LEAST_BAR, MOST_BAR = 16, 6, 30  # cells of a column of words, of bars
 LEAST_SHARE = 0.0005  # of a part of a bar
 LEAST_AXIS, MOST_AXIS, TICK = 24, 60, 6  # of gains on an axis; of a tick that is not 1x
 NAMES, SHORT_NAMES, LEAST_NAMES = 27, 17, 8  # of names: for which columns give way; that are left
+TITLED = 34  # of a name that stands whole elsewhere
+UNBOUNDED = 1 << 20  # cells where a program reads
+PIPED_BAR = 88  # cells of a whole there
 TONES: Mapping[Tone, str] = {
     "": "plain",
     "head": "regime",
@@ -119,19 +125,32 @@ def _rows(part: Line | LineGroup | Bar | Drawn, width: int) -> Sequence[Row]:
     if isinstance(part, Drawn):
         return part.draw(width)
     if isinstance(part, Bar):
-        return [
-            labelled(part.title if at == 0 else "", *line)
-            for at, line in enumerate(bar_rows(part, width - 12))
-        ]
+        return _bar(part, width)
+    if isinstance(part, Line) and part.tone == "code":
+        named = [row(piece(f"  {part.name.rstrip(':')}:"))] if part.name else []
+        return [*named, *(row(piece(f"    {line}", "accent")) for line in part.text.splitlines())]
     lines = [part] if isinstance(part, Line) else part.lines
-    named = [(each.name, each.text, tone(each.tone)) for each in lines if each.name]
+    named = [(each.name, _noted(each), tone(each.tone)) for each in lines if each.name]
+    mark = "- " if isinstance(part, LineGroup) else ""
     said = [
-        row(piece(f"  {text}", tone(each.tone)))
+        row(piece(f"  {' ' * len(mark) if at else mark}{text}", tone(each.tone)))
         for each in lines
         if not each.name
-        for text in wrapped(each.text, width - 4)
+        for at, text in enumerate(wrapped(_noted(each), width - 4 - len(mark)))
     ]
     return [*said, *(row("  ", *each) for each in facts(named, width - 4))] if named else said
+
+
+def _noted(line: Line) -> str:
+    return f"{line.text} ({line.note})" if line.note else line.text
+
+
+def _bar(part: Bar, width: int) -> list[Row]:
+    """Beside a short title, else below it."""
+    room = (PIPED_BAR if width >= UNBOUNDED else width) - 12
+    if len(part.title) > LABEL - 1:
+        return [heading(part.title), *(row("  ", *line) for line in bar_rows(part, room))]
+    return [labelled("" if at else part.title, *line) for at, line in enumerate(bar_rows(part, room))]
 
 
 def bar_rows(part: Bar, room: int) -> list[Row]:
@@ -185,22 +204,27 @@ def detail_cells(width: int) -> int:
 
 
 def _table(table: PageTable, width: int, choice: ListChoice) -> Iterator[tuple[Row, str]]:
-    """Title, what a search leaves out, heads, rows with their keys."""
+    """Title, what a search leaves out, heads, rows with their keys; nothing of a table without rows."""
     chosen = choice if table.keys else UNCHANGED
-    order, by = _order(table, chosen)
+    found, by = _order(table, chosen)
+    order = found[: table.most]
     columns = _columns(table, order, width - 4, by)
     if table.title:
         for said in wrapped(table.title, width - 4):
             yield heading(said), ""
     if chosen.search:
-        left = f"  {len(order)} of {len(table.rows)} hold {chosen.search!r}"
+        left = f"  {len(found)} of {len(table.rows)} hold {chosen.search!r}"
         yield row(piece(left, "warn"), piece("   Esc shows all", "dim")), ""
+    if not table.keys and sum(columns.values()) + 2 * (len(columns) - 1) > width - 4:
+        for at in order:
+            yield from ((line, "") for line in _paragraph(table, table.rows[at], list(columns), width - 4))
+        return
     if any(map(_name, table.heads)):
         heads = (
             _padded(_title(table, at, cells, by), cells, table.heads[at]) for at, cells in columns.items()
         )
         yield row("  ", piece("  ".join(heads).rstrip(), "dim")), ""
-    for at in order[: table.most]:
+    for at in order:
         key = table.keys[at] if table.keys else ""
         for line in _lines(table, table.rows[at], columns):
             yield line, key
@@ -222,7 +246,7 @@ def _order(table: PageTable, choice: ListChoice) -> tuple[list[int], int | None]
 
 
 def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) -> dict[int, int]:
-    """The columns that are shown, with their cells; the last one takes what is left."""
+    """The columns that are shown, with their cells; those that would take more share what is left."""
     natural: dict[int, int] = {}
     for at, head in enumerate(table.heads):
         cells = [table.rows[index][at] for index in order]
@@ -231,7 +255,8 @@ def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) 
         elif any(cell.bar is not None for cell in cells):
             natural[at] = MOST_BAR
         elif any(cell.text not in ("", "-") for cell in cells) or not cells or at == by:
-            natural[at] = max(cell_len(_head(head, at == by)), *(cell_len(cell.text) for cell in cells), 1)
+            texts = [_text(cell) for cell in cells]
+            natural[at] = max(map(cell_len, (_head(head, at == by), *texts, " ")))
     shown = list(natural)
 
     def least(at: int) -> int:
@@ -258,41 +283,62 @@ def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) 
         if needed(SHORT_NAMES) > room:
             shown.remove(at)
     spare, found = room - needed(), {at: least(at) for at in shown}
-    for at in shown:
-        words = "#" not in table.heads[at][:2]
-        grown = (
-            min(spare, natural[at] - found[at]) if spare > 0 else max(spare, LEAST_NAMES - found[at]) * words
-        )
+    for at in shown if table.keys else ():  # of a list words are cut, names first
+        cut = 0 if "#" in table.heads[at][:2] else min(max(0, -spare), max(0, found[at] - LEAST_NAMES))
+        found[at], spare = found[at] - cut, spare + cut
+    for done, at in enumerate(sorted(shown, key=lambda at: natural[at] - found[at])):
+        grown = min(max(0, spare) // (len(shown) - done), natural[at] - found[at])
         found[at], spare = found[at] + grown, spare - grown
-    return found
+    bars = [at for at in shown if any(table.rows[index][at].bar is not None for index in order)]
+    return found | dict.fromkeys(bars, min((found[at] for at in bars), default=0))  # they are compared
 
 
 def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) -> Iterator[Row]:
-    """A row; sentences in its last column go on below."""
-    last = next(reversed(columns), None)
-    parts: list[Piece] = []
-    rest: list[str] = []
-    for at, room in columns.items():
-        cell, head = cells[at], table.heads[at]
-        text = cell.text if cell_len(cell.text) <= room else cell.short or cell.text
-        if cell.bar is not None:
-            hue = cell.colour or ""
-            drawn = GLYPHS.get(hue, "█") * max(1, round(cell.bar * room))
-            parts.append(piece(padded(drawn, room), hue if hue in GLYPHS else "accent"))
-        elif cell.gain is not None and (scale := _axis(table, at)) is not None:
-            drawn = whisker(cell.gain.achieved, cell.gain.interval, scale, room)
-            parts.append(piece(padded(drawn, room), tone(cell.gain.side)))
-        elif at == last and "#" not in head[:2]:
-            said = [clipped(readable(text), room)] if table.tall == 1 else wrapped(text, room, table.tall)
-            first, *rest = said or [""]
-            parts.append(piece(first, tone(cell.tone)))
-        else:
-            cut = middled(text, room) if at == 0 else clipped(text, room)
-            parts.append(piece(_padded(cut, room, head), tone(cell.tone)))
-    yield tuple(each for part in parts for each in (piece("  "), part))
-    before = sum(columns.values()) - (columns[last] if last is not None else 0) + 2 * len(columns)
-    for text in rest:
-        yield row(" " * before, piece(text, tone(cells[last or 0].tone)))
+    """A row; its words go on below."""
+    drawn = [_drawn(table, cells[at], at, room) for at, room in columns.items()]
+    for lines in list(zip_longest(*drawn, fillvalue=piece(""))) or [()]:
+        parts: list[Piece] = []
+        for (text, of, click), (at, room) in zip(lines, columns.items(), strict=True):
+            parts += [piece("  "), (_padded(text, room, table.heads[at]), of, click)]
+        yield tuple(parts)
+
+
+def _drawn(table: PageTable, cell: Cell, at: int, room: int) -> list[Piece]:
+    """What stands in one column, line by line."""
+    scale = _axis(table, at)
+    if cell.bar is not None:
+        hue = cell.colour if cell.colour in GLYPHS else "accent"
+        return [piece("█" * max(cell.bar > 0, round(cell.bar * room)), hue)]
+    if cell.gain is not None and scale is not None:
+        drawn = whisker(cell.gain.achieved, cell.gain.interval, scale, room)
+        return [piece(padded(drawn, room), tone(cell.gain.side))]
+    text = _text(cell)
+    text = text if cell_len(text) <= room else cell.short or text
+    if table.tall == 1 or "#" in table.heads[at][:2]:
+        lines = [middled(text, room) if at == 0 else clipped(text, room)]
+    else:
+        lines = wrapped(text, room, table.tall) or [""]
+    return [piece(line, tone(cell.tone)) for line in lines]
+
+
+def _text(cell: Cell) -> str:
+    """The words of a cell; of a name that stands whole elsewhere the beginning."""
+    text = readable(cell.text)
+    return clipped(text, TITLED) if cell.title else text
+
+
+def _paragraph(table: PageTable, cells: Sequence[Cell], columns: Sequence[int], room: int) -> Iterator[Row]:
+    """A row by its name, its figures with their heads, its sentences."""
+    told = [at for at in columns if cells[at].bar is None and _text(cells[at]) not in ("", "-")]
+    named, *known = [
+        (_name(table.heads[at]), _text(cells[at]), "#" in table.heads[at] or len(cells[at].text) <= LEAST)
+        for at in told
+    ]
+    figures = [f"{head} {text}".replace(" ", JOINED) for head, text, is_figure in known if is_figure]
+    sentences = [f"{head}: {text}" for head, text, is_figure in known if not is_figure]
+    yield from (row("  ", line) for line in wrapped(" ".join(named[:2]), room))
+    for text in [", ".join(figures)] * bool(figures) + sentences:
+        yield from (row("  ", f"  {line}") for line in wrapped(text, room - 2))
 
 
 def _axis(table: PageTable, at: int) -> LogScale | None:

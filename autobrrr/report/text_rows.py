@@ -1,17 +1,19 @@
-"""Rows of text with tones and clicks, as plain tuples, and boxes of them: panes make, the widget draws.
+"""Rows of text with tones and clicks, as plain tuples, boxes of them, and words over lines.
 
-A tone is a name that the theme turns into colours; without colours the words alone must do.
+A screen turns the name of a tone into colours; a pipe prints the words, which alone must do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 
-from autobrrr.quantities import whole_words
+from autobrrr.quantities import JOINED, joined, whole_words
 from autobrrr.readable import readable
 
 Tone = str
@@ -21,6 +23,8 @@ Row = tuple[Piece, ...]
 BLANK: Row = ()
 LABEL = 9  # cells of the names on the left
 EDGES = 4  # cells that a box takes of its width: two edges, two blanks
+MOST_LABEL = 24  # cells of a name below which the rest of its line stands
+_NAMED = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # a line: a name, and room up to its text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ def padded(text: str, cells: int) -> str:
     return set_cell_size(clipped(text, cells), cells)
 
 
-def fitted(text: str, cells: int, most: int) -> list[str]:
+def shortened(text: str, cells: int, most: int) -> list[str]:
     """Words over at most so many lines; where they don't fit, whole clauses at the end are left out."""
     while len(wrapped(text, cells)) > most:
         shorter = text.rpartition("; ")[0] or text.rpartition(", then: ")[0]
@@ -102,19 +106,52 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
     """Words over lines of at most so many cells; the last line is cut where there are too many."""
     lines: list[str] = []
     line = ""
-    for word in whole_words(readable(text.replace("\n", " "))):
+    for word in _words(text, cells):
         longer = f"{line} {word}" if line else word
         if cell_len(longer) <= cells or not line:
             line = longer
         else:
-            lines.append(clipped(line, cells))
+            lines.append(line)
             line = word
-    if line:
-        lines.append(clipped(line, cells))
+    lines += [line] if line else []
     if most is not None and len(lines) > most:
         rest = " ".join(lines[most - 1 :])
         lines = [*lines[: most - 1], clipped(rest, cells)] if most > 0 else []
     return lines
+
+
+def _words(text: str, cells: int) -> Iterator[str]:
+    """The words of a text, those that fit in no line in parts."""
+    for word in whole_words(readable(text.replace("\n", " "))):
+        rest = word
+        while cell_len(rest) > cells:
+            part = set_cell_size(rest, max(2, cells)).rstrip() or rest[:1]
+            yield part
+            rest = rest[len(part) :]
+        yield rest
+
+
+def fitted(text: str, width: int) -> str:
+    """Every line of a text within that many cells."""
+    return "\n".join(part for line in text.split("\n") for part in hung(line, width))
+
+
+def hung(line: str, width: int) -> list[str]:
+    """A line that is too long, wrapped between words; what follows stands below its text, not its name."""
+    if cell_len(line) <= width:
+        return [line]
+    label = _NAMED.match(line)
+    named = label is not None and len(label.group(1)) <= MOST_LABEL
+    indent = len(label.group(1)) if label and named else len(line) - len(line.lstrip()) + 2
+    parts = textwrap.wrap(
+        joined(line),
+        width,
+        subsequent_indent=" " * min(indent, width // 3),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
+    return [part.replace(JOINED, " ") for part in parts]
 
 
 def filled(line: Row, cells: int) -> Row:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from autobrrr.report.log_scale import LogScale
-from autobrrr_tui.text_rows import Piece, Row, piece
+from autobrrr.report.text_rows import Piece, Row, piece
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))  # of one cell: left and right, from below
