@@ -34,13 +34,13 @@ class LogScale:
         found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
         return [value for value in found if self.low <= value <= self.high]
 
-    def factors(self) -> list[float]:
-        """Round factors on an axis of gains, 1 first, far enough from each other to be read."""
+    def factors(self, apart: float = APART) -> list[float]:
+        """Round factors on an axis of gains, 1 first; no two nearer than that share of the axis."""
         kept: list[float] = []
         for tick in sorted(
             (each for each in TICKS if self.low <= each <= self.high), key=lambda one: one != 1
         ):
-            if all(abs(self.share(tick) - self.share(other)) > APART for other in kept):
+            if all(abs(self.share(tick) - self.share(other)) > apart for other in kept):
                 kept.append(tick)
         return kept
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias
 from autobrrr.quantities import duration, size
 from autobrrr.quantities import share as percent
 from autobrrr.records import Record
-from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.gain_words import factor_words
 from autobrrr.report.log_scale import LogScale, gain_scale
 
 Tone = Literal["", "head", "title", "strong", "muted", "better", "worse", "warn", "accent", "code"]
@@ -49,6 +49,22 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """A gain with its interval; None is "not measured"."""
+
+    achieved: float | None
+    interval: Sequence[float] | None
+    predicted: float | None = None
+
+    @property
+    def side(self) -> Tone:
+        """Better or worse; "" where the interval holds 1."""
+        if self.interval is None or self.interval[0] <= 1 <= self.interval[1]:
+            return ""
+        return "better" if self.interval[0] > 1 else "worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One cell of a table."""
 
@@ -60,7 +76,11 @@ class Cell:
     tone: Tone = ""
     short: str = ""  # the same where there is little room
     jump: tuple[str, int, int] | None = None  # into a timeline: its name, from and to in ns
-    gain: Gain | None = None  # drawn on the axis of all gains of its column, on a screen
+    gain: Gain | None = None  # drawn on the axis of all gains of its column
+
+    @property
+    def is_empty(self) -> bool:
+        return self.text in ("", "-") and self.bar is None and self.gain is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +95,22 @@ class PageTable:
     tall: int | None = None  # lines of a cell: 1 in a list; None: as many as it needs
     keys: Sequence[str] = ()  # of each row, where rows can be chosen
     more: Mapping[str, Sequence[Line]] = field(default_factory=dict)  # by key: what else is known of a row
+
+    @property
+    def used(self) -> list[int]:
+        """The columns that hold something in any row."""
+        every = range(len(self.heads))
+        return [at for at in every if not self.rows or any(not cells[at].is_empty for cells in self.rows)]
+
+    @property
+    def axes(self) -> dict[int, LogScale]:
+        """By column that holds gains: what all of them are drawn on, logarithmic, around 1x."""
+        found: dict[int, list[float | None]] = {}
+        for at, cell in ((at, cell) for cells in self.rows for at, cell in enumerate(cells)):
+            if cell.gain is not None:
+                values = (cell.gain.achieved, cell.gain.predicted, *(cell.gain.interval or ()))
+                found.setdefault(at, []).extend(values)
+        return {at: gain_scale(each for each in values if each is not None) for at, values in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,43 +159,6 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """A gain with its interval; None is "not measured"."""
-
-    name: str
-    achieved: float | None
-    interval: Sequence[float] | None
-    predicted: float | None = None
-    outcome: str = ""  # in words
-    is_kept: bool = False
-    is_total: bool = False
-
-    @property
-    def words(self) -> str:
-        return "not measured" if self.achieved is None else gain_words(self.achieved, self.interval)
-
-    @property
-    def side(self) -> Tone:
-        """Better or worse; "" where the interval holds 1."""
-        if self.interval is None or self.interval[0] <= 1 <= self.interval[1]:
-            return ""
-        return "better" if self.interval[0] > 1 else "worse"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forest:
-    """Gains on one logarithmic axis around 1x."""
-
-    kind: ClassVar = "forest"
-    rows: Sequence[Gain]
-
-    @property
-    def scale(self) -> LogScale:
-        found = (value for row in self.rows for value in (row.achieved, row.predicted, *(row.interval or ())))
-        return gain_scale(value for value in found if value is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """What the page's own script draws from `data`, JSON; a terminal leaves it out."""
 
@@ -182,7 +181,7 @@ class Section:
     fold: Literal["", "open", "closed"] = ""
 
 
-Part: TypeAlias = Line | LineGroup | Bar | PageTable | Chart | Forest | Drawing | Section
+Part: TypeAlias = Line | LineGroup | Bar | PageTable | Chart | Drawing | Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

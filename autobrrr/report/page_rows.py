@@ -6,7 +6,7 @@ then a list to choose from cuts its names, and any other table becomes paragraph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeAlias
@@ -16,8 +16,7 @@ from rich.cells import cell_len
 from autobrrr.quantities import JOINED, share
 from autobrrr.readable import readable
 from autobrrr.report import text_bars
-from autobrrr.report.log_scale import LogScale
-from autobrrr.report.page_model import Bar, Cell, Forest, Line, LineGroup, PageTable, Tone
+from autobrrr.report.page_model import Bar, Cell, Line, LineGroup, PageTable, Tone
 from autobrrr.report.text_bars import labels, place, whisker
 from autobrrr.report.text_rows import (
     BLANK,
@@ -247,38 +246,33 @@ def _order(table: PageTable, choice: ListChoice) -> tuple[list[int], int | None]
 
 def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) -> dict[int, int]:
     """The columns that are shown, with their cells; those that would take more share what is left."""
-    natural: dict[int, int] = {}
-    for at, head in enumerate(table.heads):
-        cells = [table.rows[index][at] for index in order]
-        if any(cell.gain is not None for cell in cells):
-            natural[at] = MOST_AXIS
-        elif any(cell.bar is not None for cell in cells):
-            natural[at] = MOST_BAR
-        elif any(cell.text not in ("", "-") for cell in cells) or not cells or at == by:
-            texts = [_text(cell) for cell in cells]
-            natural[at] = max(map(cell_len, (_head(head, at == by), *texts, " ")))
-    shown = list(natural)
+    rows, axes = [table.rows[index] for index in order], table.axes
+    bars = [at for at in table.used if any(cells[at].bar is not None for cells in rows)]
+    drawn = dict.fromkeys(bars, (LEAST_BAR, MOST_BAR)) | dict.fromkeys(axes, (LEAST_AXIS, MOST_AXIS))
+
+    def widest(at: int, texts: Iterable[str]) -> int:
+        return max(map(cell_len, (_head(table.heads[at], at == by), *texts, " ")))
+
+    shown = [at for at in range(len(table.heads)) if at in table.used or at == by]
+    natural = {
+        at: drawn[at][1] if at in drawn else widest(at, (_text(cells[at]) for cells in rows)) for at in shown
+    }
 
     def least(at: int) -> int:
-        if _axis(table, at) is not None:
-            return LEAST_AXIS
-        if any(table.rows[index][at].bar is not None for index in order):
-            return LEAST_BAR
-        if "#" in table.heads[at][:2]:
-            return natural[at]
+        if at in drawn or "#" in table.heads[at][:2]:
+            return drawn.get(at, (natural[at],))[0]
         return min(natural[at], LEAST if at else NAMES)
 
     def needed(names: int = NAMES) -> int:
         return sum(min(names, least(at)) if at == 0 else least(at) for at in shown) + 2 * (len(shown) - 1)
 
-    shorter = [at for at in shown if any(table.rows[index][at].short for index in order)]
+    shorter = [at for at in shown if any(cells[at].short for cells in rows)]
     missed = [at for at in reversed(shown) if "~" in table.heads[at] and at != by]
     for at in (each for each in missed if each not in shorter):
         if needed() > room:
             shown.remove(at)
     for at in shorter if needed() > room else ():
-        said = [table.rows[index][at].short or table.rows[index][at].text for index in order]
-        natural[at] = max(map(cell_len, (_head(table.heads[at], at == by), *said)))
+        natural[at] = widest(at, (cells[at].short or cells[at].text for cells in rows))
     for at in (each for each in missed if each in shorter):
         if needed(SHORT_NAMES) > room:
             shown.remove(at)
@@ -289,8 +283,8 @@ def _columns(table: PageTable, order: Sequence[int], room: int, by: int | None) 
     for done, at in enumerate(sorted(shown, key=lambda at: natural[at] - found[at])):
         grown = min(max(0, spare) // (len(shown) - done), natural[at] - found[at])
         found[at], spare = found[at] + grown, spare - grown
-    bars = [at for at in shown if any(table.rows[index][at].bar is not None for index in order)]
-    return found | dict.fromkeys(bars, min((found[at] for at in bars), default=0))  # they are compared
+    compared = [at for at in bars if at in shown]
+    return found | dict.fromkeys(compared, min((found[at] for at in compared), default=0))
 
 
 def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) -> Iterator[Row]:
@@ -305,7 +299,7 @@ def _lines(table: PageTable, cells: Sequence[Cell], columns: Mapping[int, int]) 
 
 def _drawn(table: PageTable, cell: Cell, at: int, room: int) -> list[Piece]:
     """What stands in one column, line by line."""
-    scale = _axis(table, at)
+    scale = table.axes.get(at)
     if cell.bar is not None:
         hue = cell.colour if cell.colour in GLYPHS else "accent"
         return [piece("█" * max(cell.bar > 0, round(cell.bar * room)), hue)]
@@ -341,16 +335,9 @@ def _paragraph(table: PageTable, cells: Sequence[Cell], columns: Sequence[int], 
         yield from (row("  ", f"  {line}") for line in wrapped(text, room - 2))
 
 
-def _axis(table: PageTable, at: int) -> LogScale | None:
-    """What all gains of a column are drawn on, where it holds any."""
-    gains = [cells[at].gain for cells in table.rows]
-    known = [gain for gain in gains if gain is not None]
-    return Forest(rows=known).scale if known else None
-
-
 def _title(table: PageTable, at: int, cells: int, by: int | None) -> str:
     """The head of a column; of an axis its round factors."""
-    scale = _axis(table, at)
+    scale = table.axes.get(at)
     if scale is None:
         return _head(table.heads[at], at == by)
     even = place(1.0, scale, cells)

@@ -1,6 +1,6 @@
 """A page as text for a terminal or a pipe: the rows of a screen, without colours and whole.
 
-Gains on an axis and drawings that move are left to the page; its tables hold their figures.
+Drawings that move are left to the page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from autobrrr.report.page_model import (
     Cell,
     Chart,
     Drawing,
-    Forest,
     Line,
     PageTable,
     Part,
@@ -63,7 +62,7 @@ def _shown(part: Part) -> list[ScreenPart]:
         return list(_parts(part))
     if isinstance(part, Chart):
         return [_points(part)] if part.places is None else []
-    return [] if isinstance(part, Drawing | Forest) else [part]
+    return [] if isinstance(part, Drawing) else [part]
 
 
 def _points(chart: Chart) -> PageTable:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from autobrrr.machine.kernel_text import number
 from autobrrr.quantities import share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.report import page_model as pm
 from autobrrr.report.log_scale import gain_scale
-from autobrrr.report.pages.tuning_parts import interval_of
+from autobrrr.report.pages.tuning_parts import trials_table
 
 UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}
 OBJECTIVES = {
@@ -19,7 +21,8 @@ OBJECTIVES = {
     "samples_per_s": "samples a second",
     "tokens_per_s": "tokens a second",
 }
-OUTCOMES = {"kept": "kept", "undone": "tried", "refused": "not possible"}
+TITLE = "Every trial against the command as given, the fastest first."
+OUTCOMES = {"undone": "tried", "refused": "not possible"}
 LEAST_TRIALS = 4  # that were measured, before an importance is said
 MOST_LEVELS = 24  # of a parameter, in a slice
 WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
@@ -27,7 +30,8 @@ WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
 
 def study_page(tuning: Tuning) -> pm.ReportPage:
     """The page."""
-    ranked = sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0))
+    named = [msgspec.structs.replace(each, options={}) for each in tuning.trials]  # its name holds them
+    ranked = sorted(named, key=lambda each: -(each.achieved or 0.0))
     measured = [each for each in tuning.trials if each.achieved]
     return pm.ReportPage(
         kind="tune",
@@ -38,13 +42,10 @@ def study_page(tuning: Tuning) -> pm.ReportPage:
         ],
         sections=pm.filled(
             _result(tuning),
-            pm.section(
-                "Trials against the command as given", _gains(tuning, ranked) if measured else None, on="page"
-            ),
             pm.section("What made the difference", _importance(importance(tuning.trials))),
             pm.section("By parameter", *_slices(measured), on="page"),
             pm.section("History", _history(tuning.trials) if measured else None, on="page"),
-            pm.section("All trials", _table(ranked)),
+            pm.section("All trials", trials_table(TITLE, ranked, tuning if tuning.kept else None, OUTCOMES)),
         ),
         data=tuning,
         file="study.json",
@@ -129,14 +130,6 @@ def _importance(weights: Mapping[str, float]) -> pm.PageTable:
     )
 
 
-def _gains(tuning: Tuning, ranked: Sequence[Trial]) -> pm.Forest:
-    rows = [interval_of(each, each.remedy, outcome(each)) for each in ranked if each.achieved]
-    if tuning.kept and tuning.interval is not None:
-        confirmed = f"{', '.join(tuning.kept)}: fresh starts"
-        rows.append(pm.Gain(name=confirmed, achieved=tuning.speedup, interval=tuning.interval, is_total=True))
-    return pm.Forest(rows=rows)
-
-
 def _history(trials: Sequence[Trial]) -> pm.Chart:
     """Every trial in its order, and the best so far."""
     points, best, path = [], 1.0, []
@@ -194,22 +187,3 @@ def _speeds(
         strong=1.0,
         size=size,
     )
-
-
-def _table(trials: Sequence[Trial]) -> pm.PageTable:
-    return pm.PageTable(
-        title="Every trial, the fastest first.",
-        heads=("trial", "#speed", "class", "outcome", "#memory", "~#predicted memory", "~#took", "why"),
-        rows=[
-            pm.cells(
-                *(each.remedy, pm.figure(gain_words(each.achieved, each.interval), each.achieved)),
-                *(each.class_, outcome(each), pm.amount(each.memory_bytes)),
-                *(pm.amount(each.predicted_memory_bytes), pm.time(each.duration_ns), each.why),
-            )
-            for each in trials
-        ],
-    )
-
-
-def outcome(trial: Trial) -> str:
-    return OUTCOMES.get(trial.outcome, trial.outcome)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from autobrrr.quantities import size
 from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.tuning_records import NO_PEAKS
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_text import section_text
 from autobrrr.report.text.next_step import proving
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 TRIAL_HEADS = (
-    *("remedy", "#predicted", "#achieved", "~#A/B pairs", "~#steps", "~#took"),
-    *("memory", "class", "outcome", "why"),
+    *("remedy", "~-", "#predicted", "#achieved", "~#A/B pairs", "~#steps", "~#took"),
+    *("memory", "~#predicted memory", "class", "outcome", "why"),
 )
 
 
@@ -38,12 +41,10 @@ def tuning_section(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Section:
     ran = [each for each in trials if each.outcome not in ("refused", "skipped")]
     others = [*_refusals(trials), *_skipped(trials)]
     ends = [] if tuned is None else tuned_lines(tuned)
-    drawn = pm.section("", _gains(trials, tuned), on="page")
     return pm.section(
         "Trials",
         *ends,
-        drawn if drawn.parts else None,
-        _table(ran),
+        trials_table("Every remedy that was tried, in its order.", ran, tuned) if ran else None,
         pm.listed(others) if others else None,
         None if tuned is None or not tuned.recipe else pm.Line(name="recipe", text=tuned.recipe),
     )
@@ -59,45 +60,37 @@ def tuned_lines(tuned: Tuning) -> list[pm.Line]:
     ]
 
 
-def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> pm.Forest | None:
-    gains = [
-        interval_of(each, trial_label(each), each.outcome_word)
+def trials_table(
+    title: str, trials: Sequence[Trial], tuned: Tuning | None, words: Mapping[str, str] = MappingProxyType({})
+) -> pm.PageTable:
+    """Every trial, what was predicted against what it achieved, and what was confirmed of all that is kept.
+
+    Args:
+        words: By outcome: its word, where that is not the usual one.
+    """
+    rows = [
+        pm.cells(
+            *(trial_label(each), _gain(each.achieved, each.interval, each.predicted)),
+            pm.factor(each.predicted),
+            pm.figure(gain_words(each.achieved, each.interval), each.achieved),
+            *(pm.count(each.blocks // 2), pm.count(each.steps), pm.time(each.duration_ns)),
+            size(each.memory_bytes) if each.peaks == NO_PEAKS else each.peaks.words,
+            *(pm.amount(each.predicted_memory_bytes), f"{each.class_}{_doubt(each)}"),
+            *(words.get(each.outcome, each.outcome_word), each.why),
+        )
         for each in trials
-        if each.achieved is not None or each.predicted is not None
     ]
     if tuned is not None and tuned.interval is not None:
-        gains.append(
-            pm.Gain(name="all together", achieved=tuned.speedup, interval=tuned.interval, is_total=True)
-        )
-    return pm.Forest(rows=gains) if gains else None
+        sure = (_gain(tuned.speedup, tuned.interval), "", gain_words(tuned.speedup, tuned.interval))
+        rows.append(pm.cells("all together", *sure, *[""] * 7, "from a confirmation run"))
+    return pm.PageTable(title=title, heads=TRIAL_HEADS, rows=rows)
 
 
-def interval_of(trial: Trial, name: str, said: str) -> pm.Gain:
-    """A trial's gain on an axis."""
-    return pm.Gain(
-        name=name,
-        achieved=trial.achieved,
-        interval=trial.interval,
-        predicted=trial.predicted,
-        outcome=said,
-        is_kept=trial.outcome == "kept",
-    )
-
-
-def _table(trials: Sequence[Trial]) -> pm.PageTable:
-    return pm.PageTable(
-        title="Every remedy that was tried, in its order.",
-        heads=TRIAL_HEADS,
-        rows=[
-            pm.cells(
-                *(trial_label(each), pm.factor(each.predicted)),
-                pm.figure(gain_words(each.achieved, each.interval), each.achieved),
-                *(pm.count(each.blocks // 2), pm.count(each.steps), pm.time(each.duration_ns)),
-                *(each.peaks.words, f"{each.class_}{_doubt(each)}", each.outcome_word, each.why),
-            )
-            for each in trials
-        ],
-    )
+def _gain(
+    achieved: float | None, interval: Sequence[float] | None, predicted: float | None = None
+) -> pm.Cell:
+    known = achieved is not None or predicted is not None
+    return pm.Cell(gain=pm.Gain(achieved=achieved, interval=interval, predicted=predicted) if known else None)
 
 
 def _refusals(trials: Sequence[Trial]) -> list[str]:

@@ -142,7 +142,7 @@ def _keys(view: View) -> str:
 
 def _cells(line: RemedyRow) -> list[Cell]:
     said, short = gain_words(line.achieved, line.interval), factor_words(line.achieved)
-    gain = Gain(name=line.key, achieved=line.achieved, interval=line.interval)
+    gain = Gain(achieved=line.achieved, interval=line.interval)
     predicted, took_ns = line.remedy.predicted, line.trial.duration_ns if line.trial is not None else 0
     if line.achieved is None and predicted is not None and not line.why:  # no use after a trial
         said, short = f"{factor_words(predicted)} predicted", "-"
