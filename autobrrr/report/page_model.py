@@ -133,7 +133,7 @@ class Series:
     is_joined: bool = True
     is_dotted: bool = True  # the points themselves are drawn
     is_dashed: bool = False
-    label: str = ""  # beside its end; in a narrow picture below it
+    label: str = ""  # beside its end; in a narrow window below the picture
 
     @property
     def shape(self) -> str:
@@ -155,7 +155,7 @@ class Chart:
     up_ticks: Sequence[float] | None = None
     strong: float | None = None  # a value of the vertical axis whose line is set off
     uprights: Sequence[tuple[float, str]] = ()
-    size: tuple[float, float] = (640.0, 320.0)
+    height: float = 320.0  # pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 In: a page of the model. Out: HTML that stands alone. Its policy
 (Content-Security-Policy) allows only the scripts of this package, by their hashes: what a job, a trace or a
-log brings can't run, even where an escape were forgotten. A chart becomes two `Picture`s, for a wide window
-and for a narrow one, which answer for every value with a place in pixels.
+log brings can't run, even where an escape were forgotten.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -101,7 +100,7 @@ def _environment() -> Environment:
         factor=factor_words,
         breakable=_breakable,
         inline=inline_json,
-        pictures=pictures,
+        picture=picture,
         runs=_runs,
     )
     return found
@@ -141,40 +140,24 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-LEFT, RIGHT, TOP, BOTTOM = 98.0, 16.0, 12.0, 44.0
-NARROW = (330.0, 300.0)  # of the picture for a telephone
-LEAST_APART = 30.0  # between the labels of two ticks
-LETTER = 6.6  # a letter's width
-LABEL_HEIGHT = 14.0
+LETTER, LEAST_APART = 3.0, 9.0  # percent of the narrowest picture: of a letter, between two ticks
+LABEL_HEIGHT = 14.0  # pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A chart in its frame."""
+    """A chart with its axes; every place is in percent of its width or height, so it fits any window."""
 
     chart: Chart
-    left: float
-    right: float
-    width: float
-    height: float
     up: LogScale
     across: LogScale | None  # None: named places
-    top: float = TOP
-
-    @property
-    def bottom(self) -> float:
-        return self.height - BOTTOM
 
     def x(self, value: float) -> float:
         places = len(self.chart.places or ())
-        share = (value + 0.5) / max(1, places) if self.across is None else self.across.share(value)
-        return round(self.left + share * (self.right - self.left), 1)
+        return 100 * ((value + 0.5) / max(1, places) if self.across is None else self.across.share(value))
 
     def y(self, value: float) -> float:
-        return round(self.bottom - self.up.within(value) * (self.bottom - self.top), 1)
-
-    def path(self, line: Series) -> str:
-        return " ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in line.points)
+        return 100 - 100 * self.up.within(value)
 
     def ticks_up(self) -> Sequence[float]:
         return self.chart.up_ticks if self.chart.up_ticks is not None else self.up.marks()
@@ -182,69 +165,43 @@ class Picture:
     def ticks_across(self) -> list[tuple[float, str]]:
         """As many as can be read beside each other."""
         if self.across is None:
-            return _apart((self.x(i), name) for i, name in enumerate(self.chart.places or ()))
-        return _apart((self.x(value), f"{value:g}") for value in self.across.marks())
+            named = [(self.x(i), name) for i, name in enumerate(self.chart.places or ())]
+        else:
+            named = [(self.x(value), f"{value:g}") for value in self.across.marks()]
+        kept: list[tuple[float, str]] = []
+        for at, label in named:
+            room = LETTER * (len(label) + len(kept[-1][1])) / 2 + LETTER if kept else 0.0
+            if not kept or at - kept[-1][0] >= max(LEAST_APART, room):
+                kept.append((at, label))
+        return kept
 
     def uprights(self) -> list[tuple[float, str]]:
-        return [
-            (self.x(value), label)
-            for value, label in self.chart.uprights
-            if self.across is None or self.across.low <= value <= self.across.high
-        ]
+        found = [(self.x(value), label) for value, label in self.chart.uprights]
+        return [(at, label) for at, label in found if 0 <= at <= 100]
 
-    def label_heights(self) -> list[float]:
-        """Of each series; labels that would lie on each other move down, at the bottom all move up."""
-        lines = self.chart.lines
-        wanted = [self.y(line.points[-1].y) + 4 if line.points else 4.0 for line in lines]
-        named = sorted((i for i, line in enumerate(lines) if line.label), key=lambda i: wanted[i])
-        above = -LABEL_HEIGHT
-        for at in named:
-            above = wanted[at] = max(wanted[at], above + LABEL_HEIGHT)
-        limit = self.bottom
-        for at in reversed(named):
-            wanted[at] = min(wanted[at], limit)
-            limit = wanted[at] - LABEL_HEIGHT
-        return wanted
-
-    def legend(self) -> list[tuple[str, str, str]]:
-        """Name, colour and shape of each series, once."""
-        return list(
-            dict.fromkeys((each.name, each.colour, each.shape) for each in self.chart.lines if each.name)
-        )
+    def labels(self) -> list[tuple[float, Series]]:
+        """The labels at the ends of lines; those that would lie on each other move down, or all up."""
+        room = 100 * LABEL_HEIGHT / self.chart.height
+        found = [(self.y(line.points[-1].y), line) for line in self.chart.lines if line.label and line.points]
+        found.sort(key=lambda each: each[0])
+        for at in range(1, len(found)):
+            found[at] = (max(found[at][0], found[at - 1][0] + room), found[at][1])
+        for at in range(len(found) - 1, -1, -1):
+            limit = 100.0 if at == len(found) - 1 else found[at + 1][0] - room
+            found[at] = (min(found[at][0], limit), found[at][1])
+        return found
 
 
-def pictures(chart: Chart) -> tuple[Picture, Picture]:
-    """For a wide window and for a narrow one; at least one series with at least one point, all above nothing.
+def picture(chart: Chart) -> Picture:
+    """At least one series with at least one point, all above nothing.
 
     Raises:
         ValueError: a value has no logarithm.
     """
-    ends = max((len(line.label) for line in chart.lines), default=0)
-    wide = _picture(chart, LEFT, LETTER * ends + 12 if ends else RIGHT)
-    left = LETTER * max((len(chart.name_y(tick)) for tick in wide.ticks_up()), default=0) + 12
-    keyed = [replace(line, name=line.name or line.label, label="") for line in chart.lines]
-    return wide, _picture(replace(chart, size=NARROW, lines=keyed), left, RIGHT)
-
-
-def _picture(chart: Chart, left: float, beside: float) -> Picture:
-    """One picture with so much room left of its axes, and beside them."""
     points = [point for line in chart.lines for point in line.points]
     ends = [bound for point in points for bound in (point.interval or ()) if bound > 0]
     return Picture(
         chart=chart,
-        left=left,
-        right=chart.size[0] - beside,
-        width=chart.size[0],
-        height=chart.size[1],
         up=chart.up or around([*(point.y for point in points), *ends]),
         across=around((point.x for point in points), 1.0001) if chart.places is None else None,
     )
-
-
-def _apart(ticks: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
-    kept: list[tuple[float, str]] = []
-    for at, label in ticks:
-        room = max(LEAST_APART, LETTER * (len(label) + (len(kept[-1][1]) if kept else 0)) / 2 + 8)
-        if not kept or at - kept[-1][0] >= room:
-            kept.append((at, label))
-    return kept

@@ -13,7 +13,7 @@ from autobrrr.report import page_model as pm
 from autobrrr.roofline.roofline_records import FlameBox, Roofline, SweepPoint
 
 COLOURS = ("memory", "overhead", "sync", "input", "communication", "host")
-SIZE = (900.0, 430.0)
+HEIGHT = 430.0
 MEANS = (
     "How fast a kernel can be at most, by how many operations it makes for each byte it moves. "
     "Under the slope memory is the limit, under the flat part computing."
@@ -63,17 +63,17 @@ def _roofline(found: Roofline) -> pm.Section:
     every = roofs(found)
     if not every:
         return pm.section("Roofline")
-    points = [kernel for run in runs(found) for kernel in under_roof(run)]
+    points = [each for run in runs(found) for each in under_roof(run)]
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(dict.fromkeys(r.name for r in every))}
-    low = min([roof.ridge / 16 for roof in every] + [kernel.intensity for kernel in points])
-    high = max([roof.ridge * 16 for roof in every] + [kernel.intensity for kernel in points])
+    low = min([roof.ridge / 16 for roof in every] + [point.x for _, point in points])
+    high = max([roof.ridge * 16 for roof in every] + [point.x for _, point in points])
     lines = [_roof(roof, colours[roof.name], low, high, roof.threads < found.threads) for roof in every]
-    for run in runs(found):
-        for group in dict.fromkeys(kernel.group for kernel in under_roof(run)):
-            marks = [_mark(kernel, run) for kernel in under_roof(run) if kernel.group == group]
-            name = "x * 2, repeated" if group == "pointwise" else f"matmuls, {group}"
-            colour = colours.get(group, "compute")
-            lines.append(pm.Series(name=name, colour=colour, points=marks, is_joined=False))
+    for group in dict.fromkeys(group for group, _ in points):
+        marks = [point for its, point in points if its == group]
+        name = POINTWISE if group == POINTWISE else f"matmuls, {group}"
+        lines.append(
+            pm.Series(name=name, colour=colours.get(group, "compute"), points=marks, is_joined=False)
+        )
     best = max(every, key=lambda roof: roof.flops)
     drawn = pm.Chart(
         title="",
@@ -83,17 +83,11 @@ def _roofline(found: Roofline) -> pm.Section:
         name_y=_flops,
         name_x="arithmetic intensity, FLOP/byte",
         uprights=[(roof.ridge, f"ridge {roof.ridge:.3g}") for roof in every if roof.threads == found.threads],
-        size=SIZE,
+        height=HEIGHT,
     )
     return pm.section(
         "Roofline", pm.Line(text=MEANS), drawn, pm.Line(text=POINTS, tone="muted"), _ridges(every), on="page"
     )
-
-
-def _mark(kernel: KernelPoint, run: Roofline) -> pm.Point:
-    reached = f"{_flops(kernel.flops)} at {kernel.intensity:.3g} FLOP/byte"
-    said = f"{kernel.name}, {_threads(run.threads)}: {reached}"
-    return pm.Point(x=kernel.intensity, y=kernel.flops, words=said)
 
 
 def _roof(roof: Roof, colour: str, low: float, high: float, is_dashed: bool) -> pm.Series:
@@ -204,7 +198,7 @@ def _threads(threads: int) -> str:
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}
 SWEEP_BYTES = 8  # of an element of the repeated pass: read and written once, in fp32
-VECTOR = "vector units, float32"
+VECTOR, POINTWISE = "vector units, float32", "x * 2, repeated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,16 +214,6 @@ class Roof:
     def ridge(self) -> float:
         """FLOP/byte from which on memory is no longer the limit."""
         return self.flops / self.bytes_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelPoint:
-    """A kernel that was measured, where it lies under the roofs."""
-
-    name: str
-    group: str  # a dtype, or "pointwise"
-    intensity: float  # FLOP/byte
-    flops: float  # FLOP/s
 
 
 def roofs(found: Roofline) -> list[Roof]:
@@ -248,30 +232,22 @@ def box_time(ns: float) -> str:
     return f"{ns:.2f} ns" if 0 < ns < 1 else duration(ns)
 
 
-def under_roof(run: Roofline) -> list[KernelPoint]:
-    """The kernels that were measured, with the bytes that they must move at least.
+def under_roof(run: Roofline) -> Iterator[tuple[str, pm.Point]]:
+    """The kernels that were measured, by dtype or `POINTWISE`: FLOP/byte of the least bytes, and FLOP/s.
 
     A square matmul of n makes 2 n^3 FLOPs on three matrices of n^2 numbers.
     """
-    swept = [
-        KernelPoint(
-            name=f"x * 2, {point.repeat} times",
-            group="pointwise",
-            intensity=point.repeat / SWEEP_BYTES,
-            flops=point.flops,
-        )
-        for point in run.sweep
-    ]
-    return swept + [
-        KernelPoint(
-            name=f"matmul of {point.n}, {point.dtype}",
-            group=point.dtype,
-            intensity=2 * point.n / (3 * ITEM_BYTES[point.dtype]),
-            flops=point.flops,
-        )
-        for point in run.matmul
-        if point.dtype in ITEM_BYTES
-    ]
+    for each in run.sweep:
+        yield POINTWISE, _kernel(run, f"x * 2, {each.repeat} times", each.repeat / SWEEP_BYTES, each.flops)
+    for one in run.matmul:
+        if one.dtype in ITEM_BYTES:
+            intensity = 2 * one.n / (3 * ITEM_BYTES[one.dtype])
+            yield one.dtype, _kernel(run, f"matmul of {one.n}, {one.dtype}", intensity, one.flops)
+
+
+def _kernel(run: Roofline, name: str, intensity: float, flops: float) -> pm.Point:
+    said = f"{name}, {_threads(run.threads)}: {_flops(flops)} at {intensity:.3g} FLOP/byte"
+    return pm.Point(x=intensity, y=flops, words=said)
 
 
 def rate(value: float | None, unit: str) -> str:

@@ -25,7 +25,7 @@ TITLE = "Every trial against the command as given, the fastest first."
 OUTCOMES = {"undone": "tried", "refused": "not possible"}
 LEAST_TRIALS = 4  # that were measured, before an importance is said
 MOST_LEVELS = 24  # of a parameter, in a slice
-WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
+SLICE_HEIGHT = 260.0
 
 
 def study_page(tuning: Tuning) -> pm.ReportPage:
@@ -143,7 +143,7 @@ def _history(trials: Sequence[Trial]) -> pm.Chart:
         pm.Series(name="trial, with its interval", colour="memory", points=points, is_joined=False),
     ]
     says = f"Speed of {len(points)} trials in their order; the best reaches {factor_words(best)}."
-    return _speeds("", says, [str(i + 1) for i in range(len(trials))], lines, WIDE)
+    return _speeds("", says, [str(i + 1) for i in range(len(trials))], lines)
 
 
 def _slices(measured: Sequence[Trial]) -> Iterator[pm.Chart]:
@@ -161,7 +161,7 @@ def _slices(measured: Sequence[Trial]) -> Iterator[pm.Chart]:
                 _point(each, place + apart * (i - (len(at_level) - 1) / 2)) for i, each in enumerate(at_level)
             ]
         line = pm.Series(name="", colour="memory", points=points, is_joined=False)
-        yield _speeds(name, f"Speed of the trials by {name}", levels, [line], SLICE)
+        yield _speeds(name, f"Speed of the trials by {name}", levels, [line], SLICE_HEIGHT)
 
 
 def _point(trial: Trial, at: float) -> pm.Point:
@@ -170,7 +170,7 @@ def _point(trial: Trial, at: float) -> pm.Point:
 
 
 def _speeds(
-    title: str, says: str, places: Sequence[str], lines: Sequence[pm.Series], size: tuple[float, float]
+    title: str, says: str, places: Sequence[str], lines: Sequence[pm.Series], height: float = 320.0
 ) -> pm.Chart:
     """Speeds over named places, logarithmic around 1x; every interval is held whole."""
     points = [point for line in lines for point in line.points]
@@ -185,5 +185,5 @@ def _speeds(
         up=scale,
         up_ticks=scale.factors(),
         strong=1.0,
-        size=size,
+        height=height,
     )

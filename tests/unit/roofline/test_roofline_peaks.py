@@ -71,10 +71,9 @@ def test_the_report_keeps_to_80_columns_and_says_every_figure() -> None:
 
 def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
     page = read_page(page_html(roofline_page(both())))
-    # The roofline, runtime, FLOP/s, bandwidth and matmuls for a wide and for a narrow window.
-    assert page.seen.count("svg") == 2 * 5
+    assert page.seen.count("figure") == 5  # the roofline, runtime, FLOP/s, bandwidth and matmuls
     # Roofs: two dtypes and the vector units, at two numbers of threads.
-    assert page.seen.count("polyline") == 2 * (2 * 3 + 3 * 2 + 2)
+    assert page.seen.count("polyline") == 2 * 3 + 3 * 2 + 2
     assert json.loads(page.data["data"])["single_thread"]["threads"] == 1
     for part in ("a + b", "└ Python", "└ below", "└─ the addition"):  # the flame
         assert page.text.count(part) == 1
@@ -89,12 +88,12 @@ def test_a_roof_bends_where_memory_stops_being_the_limit() -> None:
 
 
 def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
-    points = {each.name: each for each in figures.under_roof(both())}
-    assert points["x * 2, 64 times"].intensity == pytest.approx(8.0)
-    assert points["matmul of 256, float32"].intensity == pytest.approx(2 * 256**3 / (3 * 256**2 * 4))
+    points = {each.words.partition(", 2 threads")[0]: each for _, each in figures.under_roof(both())}
+    assert points["x * 2, 64 times"].x == pytest.approx(8.0)
+    assert points["matmul of 256, float32"].x == pytest.approx(2 * 256**3 / (3 * 256**2 * 4))
     roofs = figures.roofs(both())
     best = max(roof.flops for roof in roofs)
-    assert all(point.flops <= best for point in points.values())
+    assert all(point.y <= best for point in points.values())
 
 
 def test_logarithmic_marks_are_round_and_within() -> None:

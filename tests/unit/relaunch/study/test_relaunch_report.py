@@ -17,7 +17,7 @@ from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_launch import variables, walls
-from autobrrr.report.html.page_template import page_html, pictures
+from autobrrr.report.html.page_template import page_html, picture
 from autobrrr.report.page_text import page_text
 from autobrrr.report.pages.study_page import _slices, importance, study_page
 from support.pages import read_page
@@ -104,12 +104,12 @@ def test_a_study_without_any_measured_trial_has_its_page_too() -> None:
 def test_every_parameter_has_a_slice_with_all_its_levels() -> None:
     drawn = list(_slices([each for each in TRIALS if each.achieved]))
     assert [each.title for each in drawn] == ["--workers", "env:T"]
-    assert [label for _, label in pictures(drawn[0])[0].ticks_across()] == ["1", "2"]
+    assert [label for _, label in picture(drawn[0]).ticks_across()] == ["1", "2"]
     (line,) = drawn[0].lines
     assert len({point.x for point in line.points}) == 4  # of one level they stand side by side
     wide = msgspec.structs.replace(trial(1, "1", 1.0), interval=[0.3, 2.36])
-    picture, _ = pictures(next(_slices([wide, trial(2, "1", 1.0)])))
-    assert picture.y(0.3) > picture.y(1.0)  # the interval is held whole
+    shown = picture(next(_slices([wide, trial(2, "1", 1.0)])))
+    assert shown.y(0.3) > shown.y(1.0)  # the interval is held whole
 
 
 def test_what_made_the_difference_is_the_parameter_that_did() -> None:
