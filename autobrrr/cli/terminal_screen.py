@@ -48,11 +48,10 @@ def past_session(name: str, *, speed: float | None = None) -> ReplaySource:
     Raises:
         UsageError: it can't be read.
     """
-    from autobrrr.diagnosis.glossary import explained
     from autobrrr_tui.sources.replay_source import ReplaySource, read
 
     path = session_file(name)
-    return ReplaySource(read(path), title=path.name, speed=speed, explain=explained)
+    return ReplaySource(read(path), title=path.name, speed=speed)
 
 
 def session_file(name: str) -> Path:

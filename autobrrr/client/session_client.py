@@ -28,7 +28,6 @@ from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
-    Explained,
     LogTail,
     RemedyChoice,
     RemedyOutcome,
@@ -187,12 +186,6 @@ class Client:
     def details(self) -> Details:
         """What a screen shows beside the snapshot."""
         return _typed(self._ask("details").get("details"), Details)
-
-    def explain(self, name: str) -> Explained:
-        """What a signal, a regime or a figure means."""
-        from autobrrr.diagnosis.glossary import explained
-
-        return explained(name)
 
     def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
         """Have steps timed, while other clients have those of the other ranks timed.

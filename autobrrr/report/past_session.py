@@ -240,15 +240,8 @@ def past_session(path: Path) -> PastSession:
     tuned: Tuning | None = None
     trials: list[Trial] = []
     ended, course = "", TimelineReader()
-    lines = LogLines(_opened(path))
-    for line in lines:
-        try:
-            found = from_entry(line.kind, line.body)
-        except msgspec.ValidationError as error:
-            lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
-            continue
-        if line.at_s is None:
-            lines.pass_over(line.number, NO_MOMENT)
+    lines = open_log(path)
+    for line, found in entries(lines):
         course.take(line, found)
         if isinstance(found, Diagnosis):
             last = found
@@ -281,10 +274,24 @@ def past_session(path: Path) -> PastSession:
     return PastSession(data=data, judged=judged)
 
 
-def _opened(path: Path) -> Iterator[bytes]:
-    """The lines of the log; raises UsageError where there is none."""
+def open_log(path: Path) -> LogLines:
+    """The lines of a session log or a recording (`.gz`); raises UsageError where there is none."""
     try:
         os.close(open_plain(path))
     except OSError as error:
-        raise UsageError(f"{path} can't be read: {error}") from None
-    return lines_of(path)
+        raise UsageError(f"{path} can't be read: {error}", "autobrrr report lists sessions") from None
+    return LogLines(lines_of(path))
+
+
+def entries(lines: LogLines) -> Iterator[tuple[LogLine, Record | None]]:
+    """The lines that have a moment, and what each holds; those that this version can't read are counted."""
+    for line in lines:
+        try:
+            found = from_entry(line.kind, line.body)
+        except msgspec.ValidationError as error:
+            lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
+            continue
+        if line.at_s is None:
+            lines.pass_over(line.number, NO_MOMENT)
+        else:
+            yield line, found

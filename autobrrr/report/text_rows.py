@@ -123,9 +123,9 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
 def _words(text: str, cells: int) -> Iterator[str]:
     """The words of a text, those that fit in no line in parts."""
     for word in whole_words(readable(text.replace("\n", " "))):
-        rest = word
-        while cell_len(rest) > cells:
-            part = set_cell_size(rest, max(2, cells)).rstrip() or rest[:1]
+        rest, room = word, max(2, cells)
+        while cell_len(rest) > room:
+            part = set_cell_size(rest, room).rstrip() or rest[:1]
             yield part
             rest = rest[len(part) :]
         yield rest

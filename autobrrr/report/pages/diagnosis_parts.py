@@ -24,6 +24,7 @@ from autobrrr.records import (
 )
 from autobrrr.records.rank_records import cause_words, straggler_words
 from autobrrr.records.verdict_records import in_phase
+from autobrrr.records.wire_answers import Explained
 from autobrrr.report import page_model as pm
 from autobrrr.report.page_model import Tone
 from autobrrr.report.text.window_text import sweep_parts
@@ -53,6 +54,13 @@ def diagnosis_sections(found: Diagnosis) -> list[pm.Section]:
         pm.section("Other sizes", *(() if found.sweep is None else sweep_parts(found.sweep))),
         pm.section("Remedies", _advice(found.advice), decide),
     )
+
+
+def meaning(name: str) -> Explained | None:
+    """What a signal, a regime, a remedy or another word means."""
+    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for a first paint: it brings numpy
+
+    return EXPLANATIONS.get(name)
 
 
 def verdict_lines(found: Diagnosis) -> Iterator[pm.Line]:

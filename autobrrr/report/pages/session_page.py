@@ -17,7 +17,7 @@ from autobrrr.records import Diagnosis, Tuning, limited_by
 from autobrrr.records.busy_words import busy_words
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.report import page_model as pm
-from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, signals_words
+from autobrrr.report.pages.diagnosis_parts import diagnosis_sections, meaning, signals_words
 from autobrrr.report.pages.tuning_parts import tuning_section
 from autobrrr.report.past_session import PastSession, SessionData, SlowMoment, TimelineBand
 from autobrrr.report.text.next_step import proving, started_with, to_start_with, to_try
@@ -125,15 +125,13 @@ def _gained(data: SessionData) -> tuple[str, str]:
 
 def _verdict(found: Diagnosis, verdict: pm.Section) -> pm.Section:
     """With what the regime means, folded."""
-    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
-
-    word = EXPLANATIONS.get(found.regime)
+    word = meaning(found.regime)
     verdict = replace(verdict, title="Verdict at the end")
     if word is None:
         return verdict
     asked = f"What does “{found.regime}” mean?"
-    meaning = pm.section(asked, pm.Line(text=word.meaning), fold="closed")
-    return replace(verdict, parts=[*verdict.parts[:2], meaning, *verdict.parts[2:]])
+    told = pm.section(asked, pm.Line(text=word.meaning), fold="closed")
+    return replace(verdict, parts=[*verdict.parts[:2], told, *verdict.parts[2:]])
 
 
 def _muted(text: str) -> pm.Line:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
-from autobrrr.diagnosis.glossary import explained
 from autobrrr.records import (
     Advice,
     Attach,
@@ -37,13 +35,12 @@ from autobrrr.records.gain_words import gain_words
 from autobrrr.records.wire_answers import (
     ActiveRemedy,
     Details,
-    Explained,
     RecipeNow,
     RemedyLine,
     SlowStep,
     StepHistory,
 )
-from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
+from autobrrr_tui.sources.view_source import Publish, Tell, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View, take
 
 MS = 1_000_000
@@ -438,8 +435,6 @@ class FakeSource:
     def __init__(self, first: View) -> None:
         self.first = first
         self.requests: list[ViewRequest] = []
-        self.asked: list[str] = []
-        self.known: dict[str, Explained] = {}  # else the glossary's
         self.closed = False
         self.publish: Publish = lambda view: None
         self.tell: Tell = lambda text: None
@@ -451,11 +446,6 @@ class FakeSource:
     def request(self, request: ViewRequest, tell: Tell) -> None:
         self.requests.append(request)
         self.tell = tell
-
-    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
-        self.asked += names
-        for name in names:
-            tell(self.known.get(name) or explained(name))
 
     def close(self) -> None:
         self.closed = True

@@ -14,7 +14,6 @@ from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
-    Explained,
     LogTail,
     RemedyChoice,
     RemedyOutcome,
@@ -70,9 +69,6 @@ class FakeClient:
 
     def snapshot(self) -> object:
         return tui.snapshot()
-
-    def explain(self, name: str) -> Explained:
-        return Explained(name=name, kind="signal", meaning="m", source="s")
 
     def apply(self, remedies: list[RemedyChoice]) -> list[RemedyOutcome]:
         self._note("apply", (remedies[0].remedy, remedies[0].options))

@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.message import Message
 
 from autobrrr.records import verdict_line
-from autobrrr.records.wire_answers import Explained
 from autobrrr.report.page_model import PageTable
 from autobrrr.report.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
 from autobrrr.report.pages.tuning_parts import label
@@ -117,15 +116,15 @@ class SessionScreen(ListScreen):
         if self.mode == "glance":
             self.action_mode("diagnosis")
         elif picked is not None:
-            page = TextScreen(
-                picked, lead=lambda width: details(parts(self.view, self.size.height), picked, width)
-            )
-            self.app.push_screen(page)
-            if self._pane.explained:
-                line = self._line()
-                name = picked if line is None else line.remedy.remedy
-                known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
-                self._explain([name], page, lambda found: meaning_of(found, known))
+            line = self._line()
+            name = picked if line is None else line.remedy.remedy
+            known = {each.remedy.doc for each in tuning_pane.lines(self.view)}  # in the details already
+            said = meaning_of(name, known) if self._pane.explained else []
+
+            def lead(width: int) -> list[Row]:
+                return details(parts(self.view, self.size.height), picked, width)
+
+            self.app.push_screen(TextScreen(picked, said, lead))
 
     def action_copy(self) -> None:
         text = self._copied()
@@ -270,20 +269,11 @@ class SessionScreen(ListScreen):
 
     def _help_on_words(self) -> None:
         """What the words mean that stand on this page."""
-        page, detail = TextScreen("Words on this page"), self.query_one("#detail", Lines)
+        detail = self.query_one("#detail", Lines)
         shown = [*self.query_one("#head", Lines).rows, *self._body.rows]
         shown += detail.rows if detail.size.width else []
-        self.app.push_screen(page)
-        self._explain(words_of(self.view, shown), page, word_of)
-
-    def _explain(
-        self, names: Sequence[str], page: TextScreen, said: Callable[[Explained | str], list[tuple[str, str]]]
-    ) -> None:
-        def add(paragraphs: list[tuple[str, str]]) -> None:
-            if page is self.app.screen:  # else it has been closed meanwhile
-                page.add(paragraphs)
-
-        self.source.explain(names, lambda found: self.call_later(add, said(found)))
+        said = [each for name in words_of(self.view, shown) for each in word_of(name)]
+        self.app.push_screen(TextScreen("Words on this page", said))
 
     def draw(self) -> None:
         if not self.is_mounted:

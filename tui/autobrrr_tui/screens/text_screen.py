@@ -1,6 +1,6 @@
 """What stands over a screen: a page to read (help, details, what words mean), a question to answer.
 
-The glossary is the session's: names go out, explanations come in.
+What words mean is looked up in the glossary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr.records.record_base import Limit, Regime
-from autobrrr.records.wire_answers import Explained
+from autobrrr.report.pages.diagnosis_parts import meaning
 from autobrrr.report.text_rows import BLANK, LABEL, Page, Row, heading, piece, plain, row, wrapped
 from autobrrr_tui.view_state import View
 from autobrrr_tui.widgets.row_widget import Lines
@@ -61,12 +61,6 @@ class TextScreen(ModalScreen[None]):
     def action_scroll(self, by: int) -> None:
         self.query_one("#page", Lines).scroll_rows(by)
 
-    def add(self, paragraphs: list[tuple[str, str]]) -> None:
-        """More to read, below what stands there."""
-        self._paragraphs = [*self._paragraphs, *paragraphs]
-        if self.query("#page"):  # else it is about to be mounted
-            self._fill()
-
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)
 
@@ -89,10 +83,11 @@ class TextScreen(ModalScreen[None]):
         self.query_one("#page", Lines).show(Page(rows=rows))
 
 
-def meaning_of(found: Explained | str, known: Set[str]) -> list[tuple[str, str]]:
-    """The paragraphs of an explanation that are not known yet, or the sentence why there is none."""
-    if isinstance(found, str):
-        return [("", found)]
+def meaning_of(name: str, known: Set[str]) -> list[tuple[str, str]]:
+    """The paragraphs of an explanation that are not known yet; none of what the glossary does not hold."""
+    found = meaning(name)
+    if found is None:
+        return []
     guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
     means = [] if found.meaning in known else [("means", found.meaning)]
     return [*means, ("from", found.source), *guards]
@@ -177,8 +172,9 @@ def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys([*named, *shown]))
 
 
-def word_of(found: Explained | str) -> list[tuple[str, str]]:
+def word_of(name: str) -> list[tuple[str, str]]:
     """A word with the first sentence of what it means."""
-    if isinstance(found, str):
-        return [("", found)]
+    found = meaning(name)
+    if found is None:
+        return []
     return [(found.name.replace("_", " "), found.meaning.split(". ")[0].rstrip(".") + ".")]

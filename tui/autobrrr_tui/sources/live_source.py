@@ -20,7 +20,7 @@ from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.replay_source import ViewReader
-from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
+from autobrrr_tui.sources.view_source import Do, Publish, Tell, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View, left_on, said, take
 
 OnText = Callable[[str], None]
@@ -72,13 +72,6 @@ class LiveSource:
             threading.Thread(target=work, daemon=True).start()
         else:
             self._requests.put(work)
-
-    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
-        def explain(client: Client) -> None:
-            for name in names:
-                tell(client.explain(name))
-
-        self._requests.put(partial(self._do, explain, tell))
 
     def close(self) -> None:
         """Leave; the session goes on."""

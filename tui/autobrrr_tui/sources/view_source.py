@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.view_state import View
 
 Publish = Callable[[View], None]
 Tell = Callable[[str], object]
-TellMeaning = Callable[[Explained | str], object]
 
 
 class Do(Enum):
@@ -50,9 +48,6 @@ class Source(Protocol):
 
     def request(self, request: ViewRequest, tell: Tell) -> None:
         """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
-
-    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
-        """Look up what words mean, one after the other; `tell` gets each, or a sentence why not."""
 
     def close(self) -> None:
         """Leave. The session goes on."""
