@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -37,10 +38,12 @@ from autobrrr.records.wire_answers import (
     Details,
     RecipeNow,
     RemedyLine,
+    RemedyOutcome,
+    SessionEnding,
     SlowStep,
     StepHistory,
 )
-from autobrrr_tui.sources.view_source import Publish, Tell, ViewRequest
+from autobrrr_tui.sources.view_source import Publish, Tell, Work
 from autobrrr_tui.view_state import ScreenStanding, View, take
 
 MS = 1_000_000
@@ -429,12 +432,27 @@ def ranks() -> View:
     return take(judged(), snapshot(job=job(rank=0, world_size=8), ranks=lines, straggler=late))
 
 
+class FakeClient:
+    """Keeps what it is asked: the name of the method, and its arguments."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, tuple[object, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def ask(*given: object) -> object:
+            self.asked.append((name, given))
+            ending = SessionEnding(kind="detached", why="detached")
+            return {"apply": [RemedyOutcome(remedy="", why=None)], "detach": ending}.get(name)
+
+        return ask
+
+
 class FakeSource:
     """Publishes what the test hands it; keeps the requests."""
 
     def __init__(self, first: View) -> None:
         self.first = first
-        self.requests: list[ViewRequest] = []
+        self.client = FakeClient()
         self.closed = False
         self.publish: Publish = lambda view: None
         self.tell: Tell = lambda text: None
@@ -443,8 +461,12 @@ class FakeSource:
         self.publish = publish
         publish(self.first)
 
-    def request(self, request: ViewRequest, tell: Tell) -> None:
-        self.requests.append(request)
+    @property
+    def requests(self) -> list[tuple[str, tuple[object, ...]]]:
+        return self.client.asked
+
+    def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:
+        work(self.client)  # type: ignore[arg-type]
         self.tell = tell
 
     def close(self) -> None:

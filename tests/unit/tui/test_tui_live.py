@@ -8,21 +8,17 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from autobrrr.client.session_client import Event
+from autobrrr.client.session_client import Client, Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
     LogTail,
-    RemedyChoice,
-    RemedyOutcome,
     SessionEnding,
     SessionFacts,
 )
 from autobrrr_tui.sources import live_source
 from autobrrr_tui.sources.live_source import LiveSource
-from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 
@@ -70,16 +66,9 @@ class FakeClient:
     def snapshot(self) -> object:
         return tui.snapshot()
 
-    def apply(self, remedies: list[RemedyChoice]) -> list[RemedyOutcome]:
-        self._note("apply", (remedies[0].remedy, remedies[0].options))
-        return [RemedyOutcome(remedy=remedies[0].remedy, why=None)]
-
     def undo(self, token: int) -> str | None:
         self._note("undo", token)
         return "the agent is busy"
-
-    def begin_tuning(self, asked: TuneRequest) -> None:
-        self._note("tune", asked.only)
 
     def detach(self) -> SessionEnding:
         self._note("detach", None)
@@ -87,11 +76,6 @@ class FakeClient:
 
     def diagnose(self, probing: str) -> None:
         self._note("diagnose", probing)
-
-    def cancel(self) -> None:
-        self._note("cancel", None)
-
-    pause = resume = window = cancel
 
     def close(self) -> None:
         self.left.set()
@@ -235,30 +219,23 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
     watcher.source.close()
 
 
-@pytest.mark.parametrize(
-    ("asked", "call", "said"),
-    [
-        (ViewRequest(do=Do.APPLY, remedy="gc.freeze"), ("apply", ("gc.freeze", {})), "gc.freeze is on"),
-        (
-            ViewRequest(do=Do.UNDO, remedy="gc.freeze", token=7),
-            ("undo", 7),
-            "gc.freeze is still on: the agent is busy",
-        ),
-        (ViewRequest(do=Do.TUNE), ("tune", None), "tuning"),
-        (ViewRequest(do=Do.PROBE), ("diagnose", "on"), "measuring again"),
-        (ViewRequest(do=Do.DETACH), ("detach", None), "detached"),
-        (ViewRequest(do=Do.CANCEL), ("cancel", None), "the tuner stops"),
-    ],
-    ids=lambda each: each.do.value if isinstance(each, ViewRequest) else "",
-)
-def test_a_request_is_done_on_a_connection_of_its_own(asked: ViewRequest, call: object, said: str) -> None:
+def measure(client: Client) -> str:
+    client.diagnose("on")
+    return "measuring"
+
+
+def revert(client: Client) -> str:
+    return f"still on: {client.undo(7)}"
+
+
+def test_a_request_is_done_on_a_connection_of_its_own() -> None:
     listener, hand = FakeClient(), FakeClient()
     watcher = Watcher(listener, hand).start()
     watcher.until(lambda view: view.why == "waiting for the interpreter")
     told = watcher.live(listener)
-    watcher.source.request(asked, told.put)
-    assert told.get(timeout=PATIENCE_S) == said
-    assert hand.calls == [call]
+    watcher.source.request(revert, told.put)
+    assert told.get(timeout=PATIENCE_S) == "still on: the agent is busy"
+    assert hand.calls == [("undo", 7)]
     assert hand.left.wait(PATIENCE_S)
     assert listener.calls == []
     watcher.end(listener)
@@ -269,20 +246,18 @@ def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
     first.refusal = AutobrrrError("the job is being tuned", "cancel the tuning first")
     watcher = Watcher(listener, first, second).start()
     told = watcher.live(listener)
-    watcher.source.request(ViewRequest(do=Do.APPLY, remedy="x"), told.put)
-    watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
-    watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
+    for work in (revert, measure, measure):
+        watcher.source.request(work, told.put)
     said = [told.get(timeout=PATIENCE_S) for _ in range(3)]
     assert said == [
         "the job is being tuned; cancel the tuning first",
-        "measuring again",
+        "measuring",
         "there is no session of this job any more",
     ]
     watcher.end(listener)
 
 
-@pytest.mark.parametrize(("do", "call"), [(Do.DETACH, "detach"), (Do.CANCEL, "cancel")])
-def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: str) -> None:
+def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow() -> None:
     listener, slow, hand = FakeClient(), FakeClient(), FakeClient()
     asked, go = threading.Event(), threading.Event()
 
@@ -294,11 +269,11 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
     slow.undo = hang  # type: ignore[method-assign]
     watcher = Watcher(listener, slow, hand).start()
     told = watcher.live(listener)
-    watcher.source.request(ViewRequest(do=Do.UNDO, remedy="x", token=1), told.put)
+    watcher.source.request(revert, told.put)
     assert asked.wait(PATIENCE_S)
-    watcher.source.request(ViewRequest(do=do), told.put)
-    assert told.get(timeout=PATIENCE_S) != "x is off"
-    assert hand.calls == [(call, None)]
+    watcher.source.request(lambda client: str(client.detach().why), told.put, at_once=True)
+    assert told.get(timeout=PATIENCE_S) == "detached"
+    assert hand.calls == [("detach", None)]
     go.set()
-    assert told.get(timeout=PATIENCE_S) == "x is off"
+    assert told.get(timeout=PATIENCE_S) == "still on: None"
     watcher.end(listener)

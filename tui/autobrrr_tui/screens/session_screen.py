@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 
 from textual.binding import Binding
 from textual.message import Message
 
+from autobrrr.client.session_client import Client
 from autobrrr.records import verdict_line
+from autobrrr.records.tuning_records import TuneRequest
+from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.report.page_model import PageTable
 from autobrrr.report.page_rows import ScreenPart, chosen_table, detail_cells, details, page_rows
 from autobrrr.report.pages.tuning_parts import label
@@ -21,7 +24,7 @@ from autobrrr_tui.panes.mode_panes import PANES, ModePane
 from autobrrr_tui.screens.key_bar import HELP, MODES, able, keys_line, modes_line
 from autobrrr_tui.screens.list_screen import ListScreen
 from autobrrr_tui.screens.text_screen import Ask, TextScreen, meaning_of, word_of, words_of
-from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
+from autobrrr_tui.sources.view_source import Source, Work
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -141,19 +144,19 @@ class SessionScreen(ListScreen):
     def action_tune(self) -> None:
         if self.view.tuning:
             asked = "Stop the tuning? The current trial is reverted; what was kept stays applied."
-            self._confirm(asked, "stop it", ViewRequest(do=Do.CANCEL))
+            self._confirm(asked, "stop it", lambda client: client.cancel(), at_once=True)
         else:
             self.action_mode("tuning")
-            self._request(ViewRequest(do=Do.TUNE), "tuning begins")
+            self._request(lambda client: client.begin_tuning(TuneRequest(stays=True)), "tuning begins")
 
     @touching
     def action_pause(self) -> None:
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
-            self._request(ViewRequest(do=Do.RESUME), "the tuner continues")
+            self._request(lambda client: client.resume(), "the tuner continues")
         else:
-            self._request(ViewRequest(do=Do.PAUSE), "the tuner pauses after this A/B pair")
+            self._request(lambda client: client.pause(), "the tuner pauses after this A/B pair")
 
     @touching
     def action_apply(self) -> None:
@@ -166,13 +169,13 @@ class SessionScreen(ListScreen):
         elif not line.is_live:
             self.tell(f"{line.key} can't be applied now ({line.remedy.reach}): autobrrr run --recipe FILE")
         else:
-            request = ViewRequest(do=Do.APPLY, remedy=line.remedy.remedy, options=line.remedy.options)
+            work = partial(_apply, RemedyChoice(remedy=line.remedy.remedy, options=line.remedy.options))
             if line.class_tone == "warn":
                 class_ = line.remedy.class_
                 does = "draws other random numbers" if class_ == "stream" else "changes the training"
-                self._confirm(f"{line.key} is of class {class_}: it {does}. Apply it?", "apply it", request)
+                self._confirm(f"{line.key} is of class {class_}: it {does}. Apply it?", "apply it", work)
             else:
-                self._request(request, f"{line.key} will be applied at the next step boundary")
+                self._request(work, f"{line.key} will be applied at the next step boundary")
 
     @touching
     def action_undo(self) -> None:
@@ -184,24 +187,26 @@ class SessionScreen(ListScreen):
         else:
             self.tell("no remedy is on")
             return
-        self._request(ViewRequest(do=Do.UNDO, remedy=name, token=token), f"reverting {key}")
+        self._request(partial(_undo, name, token), f"reverting {key}")
 
     @touching
     def action_probe(self) -> None:
-        self._request(ViewRequest(do=Do.PROBE), "measuring again")
+        self._request(lambda client: client.diagnose("on"), "measuring again")
 
     @touching
     def action_window(self) -> None:
-        self._request(ViewRequest(do=Do.WINDOW), "asked for a window")
+        self._request(lambda client: client.window(), "asked for a window")
 
     @touching
     def action_detach(self) -> None:
-        on, request = self.view.active, ViewRequest(do=Do.DETACH)
+        on = self.view.active
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"
-            self._confirm(f"Detach? This reverts {what} and ends the session.", "detach", request)
+            self._confirm(
+                f"Detach? This reverts {what} and ends the session.", "detach", _detach, at_once=True
+            )
         else:
-            self._request(request, "detaching")
+            self._request(_detach, "detaching", at_once=True)
 
     def action_export(self) -> None:
         recipe_now = self.view.details.recipe if self.view.details is not None else None
@@ -251,18 +256,18 @@ class SessionScreen(ListScreen):
             return "not attached yet"
         return f"the session is not there: {self.view.why}"
 
-    def _confirm(self, question: str, yes: str, request: ViewRequest) -> None:
+    def _confirm(self, question: str, yes: str, work: Work, *, at_once: bool = False) -> None:
         def answered(sure: bool | None) -> None:
             if sure:
-                self._request(request, f"{yes} ...")
+                self._request(work, f"{yes} ...", at_once=at_once)
             else:
                 self.tell("left as it is")
 
         self.app.push_screen(Ask(question, yes), answered)
 
-    def _request(self, request: ViewRequest, said: str) -> None:
+    def _request(self, work: Work, said: str, *, at_once: bool = False) -> None:
         self.tell(said)
-        self.source.request(request, lambda text: self.call_later(self.tell, text))
+        self.source.request(work, lambda text: self.call_later(self.tell, text), at_once=at_once)
 
     def _publish(self, view: View) -> None:
         self.post_message(Updated(view))
@@ -318,6 +323,21 @@ class SessionScreen(ListScreen):
             return row(piece(clipped(f" {self._told}", width), "warn"))
         line = self._line()
         return tuning_pane.note(line, width) if line is not None and not detail_cells(width) else ()
+
+
+def _apply(remedy: RemedyChoice, client: Client) -> str:
+    (outcome,) = client.apply([remedy])
+    return f"{remedy.remedy} is {'on' if outcome.why is None else f'not on: {outcome.why}'}"
+
+
+def _undo(remedy: str, token: int, client: Client) -> str:
+    why = client.undo(token)
+    return f"{remedy} is off" if why is None else f"{remedy} is still on: {why}"
+
+
+def _detach(client: Client) -> str:
+    left = client.detach().left
+    return "detached" if not left else f"detached; left behind: {', '.join(left)}"
 
 
 def _free_name(folder: Path, pid: int | None) -> Path:

@@ -16,11 +16,10 @@ from queue import SimpleQueue
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records.tuning_records import TuneRequest
-from autobrrr.records.wire_answers import ActivityLine, RemedyChoice, SessionEnding
+from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.replay_source import ViewReader
-from autobrrr_tui.sources.view_source import Do, Publish, Tell, ViewRequest
+from autobrrr_tui.sources.view_source import Publish, Tell, Work
 from autobrrr_tui.view_state import ScreenStanding, View, left_on, said, take
 
 OnText = Callable[[str], None]
@@ -29,7 +28,6 @@ EVERY_S = 0.1
 DETAILS_S = 1.0
 REJOIN_S = 1.0
 LOG_LINES = 500
-ENDING = (Do.DETACH, Do.CANCEL)
 
 
 class LiveSource:
@@ -66,12 +64,12 @@ class LiveSource:
         for work in (self._listen, self._serve):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
-    def request(self, request: ViewRequest, tell: Tell) -> None:
-        work = partial(self._do, lambda client: tell(_grant(client, request)), tell)
-        if request.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
-            threading.Thread(target=work, daemon=True).start()
+    def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:
+        done = partial(self._do, work, tell)
+        if at_once:  # the sidecar sorts out what is under way, also when this screen leaves
+            threading.Thread(target=done, daemon=True).start()
         else:
-            self._requests.put(work)
+            self._requests.put(done)
 
     def close(self) -> None:
         """Leave; the session goes on."""
@@ -183,7 +181,7 @@ class LiveSource:
         while (work := self._requests.get()) is not None:
             work()
 
-    def _do(self, work: Callable[[Client], object], tell: Tell) -> None:
+    def _do(self, work: Work, tell: Tell) -> None:
         """On a connection of its own; `tell` gets why it can't be."""
         try:
             client = self._rejoin(self._pid)
@@ -191,30 +189,8 @@ class LiveSource:
                 tell("there is no session of this job any more")
                 return
             with client:
-                work(client)
+                said = work(client)
+            if said is not None:
+                tell(said)
         except AutobrrrError as error:
             tell(f"{error.message}; {error.hint}" if error.hint else error.message)
-
-
-def _grant(client: Client, request: ViewRequest) -> str:
-    """Do one request; returns what became of it."""
-    if request.do is Do.APPLY:
-        (outcome,) = client.apply([RemedyChoice(remedy=request.remedy, options=request.options)])
-        return f"{request.remedy} is {'on' if outcome.why is None else f'not on: {outcome.why}'}"
-    if request.do is Do.UNDO:
-        why = client.undo(request.token)
-        return f"{request.remedy} is off" if why is None else f"{request.remedy} is still on: {why}"
-    if request.do is Do.DETACH:
-        left = client.detach().left
-        return "detached" if not left else f"detached; left behind: {', '.join(left)}"
-    simple: dict[Do, tuple[Callable[[], object], str]] = {
-        Do.TUNE: (lambda: client.begin_tuning(TuneRequest(stays=True)), "tuning"),
-        Do.PROBE: (lambda: client.diagnose("on"), "measuring again"),
-        Do.CANCEL: (client.cancel, "the tuner stops"),
-        Do.PAUSE: (client.pause, "paused"),
-        Do.RESUME: (client.resume, "the tuner continues"),
-        Do.WINDOW: (client.window, "the next steps run under the profiler"),
-    }
-    act, done = simple[request.do]
-    act()
-    return done

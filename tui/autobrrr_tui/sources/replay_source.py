@@ -18,7 +18,7 @@ from autobrrr.records.events import Told
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr.report.past_session import entries, open_log
-from autobrrr_tui.sources.view_source import Publish, Tell, ViewRequest
+from autobrrr_tui.sources.view_source import Publish, Tell, Work
 from autobrrr_tui.view_state import ScreenStanding, View, heard, left_on, retuned, said, take
 
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
@@ -51,7 +51,7 @@ class ReplaySource:
     def start(self, publish: Publish) -> None:
         threading.Thread(target=self._play, args=(publish,), name="replay", daemon=True).start()
 
-    def request(self, request: ViewRequest, tell: Tell) -> None:
+    def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:
         tell("this is a recorded session: there is no job")
 
     def close(self) -> None:

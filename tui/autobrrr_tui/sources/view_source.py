@@ -6,38 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
+from autobrrr.client.session_client import Client
 from autobrrr_tui.view_state import View
 
 Publish = Callable[[View], None]
 Tell = Callable[[str], object]
-
-
-class Do(Enum):
-    """What a screen may request of a session."""
-
-    TUNE = "tune"
-    CANCEL = "cancel"
-    APPLY = "apply"
-    UNDO = "undo"
-    PAUSE = "pause"
-    RESUME = "resume"
-    PROBE = "probe"
-    WINDOW = "window"
-    DETACH = "detach"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewRequest:
-    """One thing to do."""
-
-    do: Do
-    remedy: str = ""
-    options: dict[str, object] = field(default_factory=dict)
-    token: int = 0
+Work = Callable[[Client], str | None]  # does one thing to a session; returns what became of it
 
 
 class Source(Protocol):
@@ -46,8 +22,12 @@ class Source(Protocol):
     def start(self, publish: Publish) -> None:
         """Begin to publish views, from a thread of its own."""
 
-    def request(self, request: ViewRequest, tell: Tell) -> None:
-        """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
+    def request(self, work: Work, tell: Tell, *, at_once: bool = False) -> None:
+        """Do something to the job, on a thread of its own; `tell` gets what became of it, and a refusal.
+
+        Args:
+            at_once: Waits for no other request.
+        """
 
     def close(self) -> None:
         """Leave. The session goes on."""
