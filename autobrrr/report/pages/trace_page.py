@@ -15,7 +15,7 @@ from autobrrr.records import limit_words
 from autobrrr.records.verdict_records import NAMES_NOBODY, limit_name
 from autobrrr.report import page_model as pm
 from autobrrr.report.pages.diagnosis_parts import evidence_table, parts
-from autobrrr.report.pages.trace_flops import FOOTNOTE, fine_share, flops_rows, note
+from autobrrr.report.pages.trace_flops import flops_table, teraflops
 from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.step_view import StepView
 from autobrrr.trace.trace_records import (
@@ -174,7 +174,7 @@ def _device(device: DeviceAnalysis, several: bool, view: str | None) -> list[pm.
             pm.section("", _kernels(device), beside=True),
             pm.section("", pm.Line(text=communication) if device.communication_ns else None),
             pm.section("", _stalls(device, view)),
-            pm.section("", _flops(device)),
+            pm.section("", flops_table(device)),
             pm.section("", _waits(device)),
             pm.section("", _python(device)),
             pm.section("", _alike(device)),
@@ -202,16 +202,12 @@ def _kernels(device: DeviceAnalysis) -> pm.PageTable:
         rate = each.flops / each.counted_ns if each.flops and each.counted_ns else None
         told = (pm.swatch(name, name), pm.time(each.ns), pm.part_of(each.share), pm.count(each.count))
         note = pm.Cell(text=_of_class(name, each), tone="muted")
-        rows.append([*told, _teraflops(rate), pm.bar(each.share, name), note])
+        rows.append([*told, teraflops(rate), pm.bar(each.share, name), note])
     return pm.PageTable(
         title=f"Kernels by class: {device.kernel_count} from {device.launches} launches",
         heads=("class", "#time", "#share", "#count", "#TFLOP/s", "-", "note"),
         rows=rows,
     )
-
-
-def _teraflops(flops_per_ns: float | None) -> pm.Cell:
-    return pm.figure("" if flops_per_ns is None else f"{flops_per_ns / 1e3:.3g}", flops_per_ns)
 
 
 def _of_class(name: str, found: KernelClass) -> str:
@@ -222,24 +218,6 @@ def _of_class(name: str, found: KernelClass) -> str:
     if found.underfilled_ns and found.underfilled_ns > 0.1 * found.ns and name != "communication":
         said.append(f"{percent(found.underfilled_ns / found.ns)} underfilled")
     return ", ".join(said)
-
-
-def _flops(device: DeviceAnalysis) -> pm.PageTable:
-    rows = []
-    for row in flops_rows(device):
-        share, slower = row.flops_share, row.times_slower
-        made = pm.figure("" if share is None else fine_share(share), share)
-        drawn = pm.Cell() if share is None else pm.bar(share, row.name)
-        took = (pm.part_of(row.time_share), pm.bar(row.time_share, row.name))
-        times = pm.figure("" if slower is None else f"{slower:.3g}x", slower)
-        rate = _teraflops(None if row.flops_per_s is None else row.flops_per_s / 1e9)
-        told = pm.Cell(text=note(row), tone="muted")
-        rows.append([pm.swatch(row.name, row.name), made, drawn, *took, rate, times, told])
-    return pm.PageTable(
-        title=f"FLOPs against time, of what could be counted. {FOOTNOTE}",
-        heads=("class", "#FLOPs", "-", "#kernel time", "-", "#TFLOP/s", "#slower", "note"),
-        rows=rows,
-    )
 
 
 def _waits(device: DeviceAnalysis) -> pm.PageTable:

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.report.html.page_template import page_html
 from autobrrr.report.page_text import page_text
-from autobrrr.report.pages.trace_flops import flops_rows
+from autobrrr.report.pages.trace_flops import flops_table
 from autobrrr.report.pages.trace_page import trace_page
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
@@ -53,13 +53,18 @@ def bert(analysis: Analysis) -> Analysis:
 
 
 def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> None:
-    matmul, pointwise, norms = flops_rows(device_of(bert))
-    assert (matmul.name, pointwise.name, norms.name) == ("matmul", "pointwise", "normalisation")
-    assert matmul.flops_share == pytest.approx(60_000 / 60_020)
-    assert (matmul.time_share, pointwise.time_share) == (0.6, 0.25)
-    assert matmul.flops_per_s == pytest.approx(100e12)
-    assert pointwise.times_slower == pytest.approx(100e12 / 0.16e12)
-    assert (norms.flops_share, norms.flops_per_s, norms.times_slower) == (None, None, None)
+    table = flops_table(device_of(bert))
+    matmul, pointwise, norms = (dict(zip(table.heads, row, strict=True)) for row in table.rows)
+    assert [each["class"].text for each in (matmul, pointwise, norms)] == [
+        "matmul",
+        "pointwise",
+        "normalisation",
+    ]
+    assert matmul["#FLOPs"].sort == pytest.approx(60_000 / 60_020)
+    assert (matmul["#kernel time"].sort, pointwise["#kernel time"].sort) == (0.6, 0.25)
+    assert matmul["#TFLOP/s"].text == "100"
+    assert pointwise["#slower"].sort == pytest.approx(100e12 / 0.16e12)
+    assert [norms[head].sort for head in ("#FLOPs", "#TFLOP/s", "#slower")] == [None, None, None]
 
 
 def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:
