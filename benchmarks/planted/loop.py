@@ -23,6 +23,7 @@ import torch
 
 Value = TypeVar("Value")
 Main = Callable[..., None]
+Knobs = argparse.Namespace
 
 WARM_S = 0.6
 WARM_STEPS = 8
@@ -30,8 +31,11 @@ LEAST_STEPS = 12
 PR_SET_PDEATHSIG = 1
 
 
-def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, argparse.Namespace], None]], Main]:
-    """A script's `main`: called with its loop and its knobs, which the command line may change."""
+def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, Knobs], None]], Main]:
+    """A script's `main`: called with its loop and its knobs, which the command line may change.
+
+    It stands last in its script, and runs at once where the script is what Python was started with.
+    """
     parser = argparse.ArgumentParser()
     for name, value in knobs.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
@@ -42,12 +46,14 @@ def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, argpars
     parser.add_argument("--seconds", type=float, default=180.0, help="life of the job; measured time")
     parser.add_argument("--steps", type=int, default=0, help="end after so many (0: only by time)")
 
-    def taken(train: Callable[[Loop, argparse.Namespace], None]) -> Main:
+    def taken(train: Callable[[Loop, Knobs], None]) -> Main:
         def main(argv: Sequence[str] | None = None) -> None:
             args = parser.parse_args(argv)
             train(Loop(args), args)
 
         main.knobs = knobs  # type: ignore[attr-defined]
+        if train.__module__ == "__main__":
+            main()
         return main
 
     return taken

@@ -1,17 +1,13 @@
 """Two towers and the similarities of all pairs of a batch: matrix products, in the loss too."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(batch=1024, width=512)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, width = loop.size(args.batch, 1), loop.size(args.width, 2)
     towers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
     optimizer = torch.optim.SGD(towers.parameters(), lr=1e-3)
@@ -23,7 +19,3 @@ def main(loop: Loop, args: Namespace) -> None:
         scores = towers[0](images) @ towers[1](texts).T / width
         loss = nn.functional.cross_entropy(scores, labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,15 @@
 """One large weight, one sample, and a moving average of the weight that the loop itself keeps."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 
 
 @planted_job(width=3072)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     model = nn.Linear(width, width, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)
@@ -31,7 +27,3 @@ def main(loop: Loop, args: Namespace) -> None:
         with torch.no_grad():
             average.lerp_(model.weight, 0.01)
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,13 @@
 """Samples that lie compressed in memory and are unpacked, one by one, when they are asked for."""
 
-from __future__ import annotations
-
 import random
 import zlib
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Packed(Dataset[tuple[Tensor, int]]):
@@ -31,7 +28,7 @@ class Packed(Dataset[tuple[Tensor, int]]):
 
 
 @planted_job(values=32_768, batch=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     batches = iter(DataLoader(Packed(args.values), batch_size=args.batch))
@@ -41,7 +38,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

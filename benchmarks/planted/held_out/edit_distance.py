@@ -1,13 +1,9 @@
 """A small sequence model whose progress is measured by edit distances, in plain Python, at every step."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def distance(one: str, other: str) -> int:
@@ -24,7 +20,7 @@ def distance(one: str, other: str) -> int:
 
 
 @planted_job(pairs=6, length=64, width=64, batch=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.GRU(width, width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         for pair in range(args.pairs):
             distance(texts[pair][: args.length], texts[pair + 1][1 : args.length + 1])
         loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """Graph layers: gather along edges, weigh, add up at the nodes."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Layer(nn.Module):
@@ -23,7 +19,7 @@ class Layer(nn.Module):
 
 
 @planted_job(nodes=20_000, edges=60_000, width=32, layers=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     nodes, edges, width = loop.size(args.nodes, 2), loop.size(args.edges, 2), loop.size(args.width, 2)
     layers = nn.ModuleList([Layer(width) for _ in range(args.layers)])
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
@@ -38,7 +34,3 @@ def main(loop: Loop, args: Namespace) -> None:
             state = layer(state, ends)
         loss = state.square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

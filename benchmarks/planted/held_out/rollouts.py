@@ -1,14 +1,11 @@
 """A policy for a maze that is walked in plain Python: the walks take the step, learning hardly any of it."""
 
-from __future__ import annotations
-
 import random
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 SIDE = 8
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -32,7 +29,7 @@ def walk(chances: list[list[float]], length: int, luck: random.Random) -> tuple[
 
 
 @planted_job(walks=24, length=120)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     policy = nn.Sequential(nn.Embedding(SIDE * SIDE, 16), nn.Tanh(), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
     luck = random.Random(3)
@@ -50,7 +47,3 @@ def main(loop: Loop, args: Namespace) -> None:
         scores = policy(cells).log_softmax(-1).gather(1, moves[:, None]).squeeze(1)
         loss = -(scores * (rewards - rewards.mean())).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,13 @@
 """A physics-informed net: the residual of u'' + u = 0 on a few points, by differentiating twice."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(points=16, width=16, layers=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     points, width = loop.size(args.points, 1), loop.size(args.width, 2)
     layers: list[nn.Module] = [nn.Linear(1, width), nn.Tanh()]
     for _ in range(args.layers):
@@ -26,7 +22,3 @@ def main(loop: Loop, args: Namespace) -> None:
         second = torch.autograd.grad(first.sum(), x, create_graph=True)[0]
         loss = (second + u).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

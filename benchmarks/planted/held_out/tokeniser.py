@@ -1,15 +1,12 @@
 """Texts that are split by regular expressions in the collate function, for a bag-of-words classifier."""
 
-from __future__ import annotations
-
 import re
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+(?:\.\d+)?|[^\sa-z\d]")
 TEXT = "It's the year 2031.5, they said; \"no\" -- and the 3 of us weren't there. " * 24
@@ -26,7 +23,7 @@ def collate(texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @planted_job(batch=16, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     bag, head = nn.EmbeddingBag(997, args.width), nn.Linear(args.width, 4)
     optimizer = torch.optim.SGD([*bag.parameters(), *head.parameters()], lr=0.01)
     texts = [TEXT] * 1_000_000
@@ -37,7 +34,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(head(bag(ids, begins)), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """A recurrent cell that Python unrolls over a short text, letter by letter, clipped and updated by AdamW."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Letters(nn.Module):
@@ -31,7 +27,7 @@ class Letters(nn.Module):
 
 
 @planted_job(width=24, batch=4, length=20)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     model = Letters(loop.size(args.width, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     text = torch.randint(0, 30, (loop.size(args.batch, 1), args.length + 1))
@@ -45,7 +41,3 @@ def main(loop: Loop, args: Namespace) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,15 @@
 """Wide one-dimensional convolutions over waveforms: nearly all of it is multiplication."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 KERNEL = 9
 
 
 @planted_job(channels=128, length=1024, batch=8, layers=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels, length = loop.size(args.channels, 2), loop.size(args.length, KERNEL)
     batch = loop.size(args.batch, 1)
     layers = [nn.Conv1d(channels, channels, KERNEL, padding=KERNEL // 2) for _ in range(args.layers)]
@@ -29,7 +25,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(waves).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

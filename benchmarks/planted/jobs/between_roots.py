@@ -1,13 +1,9 @@
 """An actor and a critic with a step of an environment between their calls, in plain Python."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def net(width: int, out: int) -> nn.Module:
@@ -26,7 +22,7 @@ def turn(state: list[float], push: float, turns: int) -> list[float]:
 
 
 @planted_job(turns=30_000, width=64)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     actor, critic = net(args.width, 1), net(args.width, 1)
     optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], lr=1e-4)
     state = [0.1, 0.0, 0.2, 0.0]
@@ -39,7 +35,3 @@ def main(loop: Loop, args: Namespace) -> None:
         worth: Tensor = critic(torch.tensor([state]))
         loss = (worth - push).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,13 @@
 """Convolutions with BatchNorm: many channels fill the core, few channels leave it underfilled."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(channels=64, layers=3, batch=8, side=24, norm=1)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels, batch, side = loop.size(args.channels, 2), loop.size(args.batch, 2), loop.size(args.side, 4)
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
     for _ in range(args.layers):
@@ -32,7 +28,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

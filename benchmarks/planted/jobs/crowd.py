@@ -1,16 +1,13 @@
 """A job that has to share its cores with other processes: nothing true can be said of its step."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 SPIN = (
     "import ctypes, os, time\n"
@@ -21,7 +18,7 @@ SPIN = (
 
 
 @planted_job(siblings=2, depth=20, width=32, batch=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     cores = sorted(os.sched_getaffinity(0))[-args.threads :]
     os.sched_setaffinity(0, cores)
@@ -42,7 +39,3 @@ def main(loop: Loop, args: Namespace) -> None:
         for other in others:
             other.kill()
             other.wait()
-
-
-if __name__ == "__main__":
-    main()

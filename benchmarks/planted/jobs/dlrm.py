@@ -1,13 +1,9 @@
 """A recommender: dense features through one net, ids through tables, their products through another."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 TABLES = 6
 
@@ -34,7 +30,7 @@ class Recommender(nn.Module):
 
 
 @planted_job(rows=1000, width=16, batch=64, ids=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     rows, width, batch = loop.size(args.rows, 4), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recommender(rows, width).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -46,7 +42,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.binary_cross_entropy_with_logits(model(dense, ids), clicks)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

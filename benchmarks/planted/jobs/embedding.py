@@ -1,13 +1,9 @@
 """A large table with a dense gradient: each step fills and updates all of it, whatever the batch."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 PASSES = {"sgd": 3, "adagrad": 11}
 
@@ -26,7 +22,7 @@ class Recommender(nn.Module):
 
 
 @planted_job(rows=200_000, width=32, batch=64, ids=4, optimizer="sgd")
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     rows, width, batch = loop.size(args.rows, 4), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recommender(rows, width).to(loop.device)
     optimizer: torch.optim.Optimizer
@@ -40,7 +36,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(ids).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """Two networks and two optimizers in turns, both tiny."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def network(first: int, width: int, last: int) -> nn.Sequential:
@@ -18,7 +14,7 @@ def network(first: int, width: int, last: int) -> nn.Sequential:
 
 
 @planted_job(width=32, batch=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     noise, data = loop.size(8, 1), loop.size(16, 1)
     maker, judge = network(noise, width, data).to(loop.device), network(data, width, 1).to(loop.device)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         score(judge(fake), ones).backward()
         makes.step()
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """A custom `backward` that holds the step: it sleeps, or works in plain Python. Little to dispatch."""
 
-from __future__ import annotations
-
 import time
-from argparse import Namespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Held(torch.autograd.Function):
@@ -31,7 +28,7 @@ class Held(torch.autograd.Function):
 
 
 @planted_job(asleep_ms=0.0, turns=0, width=64, batch=32, depth=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = args.width
     layers = nn.Sequential(
         *(layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU()))
@@ -42,7 +39,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = Held.apply(layers(x), args.asleep_ms * 1e-3, args.turns).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

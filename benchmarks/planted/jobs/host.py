@@ -10,14 +10,13 @@ import json
 import math
 import os
 import time
-from argparse import Namespace
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def environment(turns: int) -> float:
@@ -89,7 +88,7 @@ KINDS: dict[str, Callable[[int], float]] = {
 
 
 @planted_job(kind="environment", turns=12_000, every=1, width=128, batch=64, depth=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers).to(loop.device)
@@ -104,7 +103,3 @@ def main(loop: Loop, args: Namespace) -> None:
         if step % args.every == 0:
             work(args.turns)
         loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

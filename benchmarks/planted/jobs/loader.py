@@ -3,16 +3,13 @@ augmentation with torch, by functions or by modules, with and without workers. `
 into a job whose loader is quick.
 """
 
-from __future__ import annotations
-
 import time
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 Item = tuple[Tensor, Tensor]
 
@@ -72,7 +69,7 @@ class Collate:
 @planted_job(
     asleep_us=0.0, parse=0, augment=0, modules=0, collate_us=0.0, workers=0, batch=16, width=32, depth=3
 )
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(width, 4)).to(loop.device)
@@ -93,7 +90,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

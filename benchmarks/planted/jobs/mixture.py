@@ -4,18 +4,15 @@ The job times one unit of each part when it starts and takes as many of each as 
 so that the proportion holds on any machine. All parts live in one step: one loss, one backward.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, best_ns, planted_job
+from benchmarks.planted.loop import Knobs, Loop, best_ns, planted_job
 
 MODEL_PARTS = ("overhead", "memory", "compute")
 
@@ -99,8 +96,15 @@ def trained(part: Part, x: Tensor) -> Callable[[], None]:
     return step
 
 
+def loader(rows: Tensor, asleep_ns: int) -> Iterator[Tensor]:
+    """Batches that take `asleep_ns` to come, in four items."""
+    quarter = rows[: max(1, len(rows) // 4)]
+    data = Asleep(quarter, asleep_ns / 4e9)
+    return iter(DataLoader(data, batch_size=4, collate_fn=torch.cat))
+
+
 @planted_job(first="overhead", second="memory", share=0.5, step_ms=24.0, first_units=0, second_units=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, width = loop.size(256, 1), loop.size(256, 2)
     rows = torch.randn(batch, width)
     units = {args.first: args.first_units, args.second: args.second_units}
@@ -132,14 +136,3 @@ def main(loop: Loop, args: Namespace) -> None:
         if "host" in units:
             simulate(units["host"])
         loop.mark("host")
-
-
-def loader(rows: Tensor, asleep_ns: int) -> Iterator[Tensor]:
-    """Batches that take `asleep_ns` to come, in four items."""
-    quarter = rows[: max(1, len(rows) // 4)]
-    data = Asleep(quarter, asleep_ns / 4e9)
-    return iter(DataLoader(data, batch_size=4, collate_fn=torch.cat))
-
-
-if __name__ == "__main__":
-    main()

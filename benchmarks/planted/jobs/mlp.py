@@ -2,21 +2,17 @@
 rows moves weights. `--optimizer adamw --foreach 0` updates tensor by tensor; `--item` reads the loss.
 """
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 SGD_PASSES, ADAMW_PASSES = 3, 20  # over each parameter: reads and writes of the eager loop
 
 
 @planted_job(depth=24, width=32, batch=8, optimizer="sgd", foreach=0, item=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers).to(loop.device)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         loop.learn(loss, optimizer)
         if args.item:
             seen = 0.9 * seen + 0.1 * loss.item()
-
-
-if __name__ == "__main__":
-    main()

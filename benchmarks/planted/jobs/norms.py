@@ -1,13 +1,9 @@
 """Normalisation after normalisation: layer, batch or group norm, or softmax, with residual additions."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 # Passes over the tensor that eager kernels make, forward and backward, the residual addition included.
 PASSES = {"layer": 14, "batch": 16, "group": 16, "softmax": 12}
@@ -35,7 +31,7 @@ class Normalised(nn.Module):
 
 
 @planted_job(kind="layer", rows=8192, width=512, layers=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     rows, width = loop.size(args.rows, 2), loop.size(args.width, 4)
     model = Normalised(args.kind, args.layers, width).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -45,7 +41,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """A small field, integrated; the solver wraps it in a module of its own, which each step makes anew."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Reversed(nn.Module):
@@ -33,7 +29,7 @@ def integrated(field: nn.Module, state: Tensor, steps: int) -> Tensor:
 
 
 @planted_job(turns=8, width=32, batch=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     optimizer = torch.optim.SGD(field.parameters(), lr=1e-4)
@@ -42,7 +38,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = (integrated(field, start, args.turns) - wanted).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,16 @@
 """A tiny net whose steps differ: every so often an evaluation, every so often a checkpoint."""
 
-from __future__ import annotations
-
 import tempfile
-from argparse import Namespace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(depth=20, width=32, batch=8, evaluate_every=0, evaluations=10, save_every=0, saved_kib=64)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers)
@@ -36,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
             if args.save_every and step % args.save_every == 0:
                 torch.save({"model": model.state_dict(), "history": history}, Path(folder) / "last.pt")
             loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,14 +3,10 @@
 Above 32 MiB each result is mapped and unmapped by malloc, whatever it has learnt; a small one is dispatch.
 """
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 WIDTH = 1024
 
@@ -30,7 +26,7 @@ class Chain(nn.Module):
 
 
 @planted_job(kib=8192, links=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(WIDTH, 2)
     rows = loop.size(max(1, args.kib * 1024 // 4 // WIDTH), 1)
     model = Chain(args.links, width).to(loop.device)
@@ -42,7 +38,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

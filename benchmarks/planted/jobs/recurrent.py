@@ -1,13 +1,9 @@
 """An LSTM: one operator that runs many small matmuls, each too small to fill a core."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Tagger(nn.Module):
@@ -24,7 +20,7 @@ class Tagger(nn.Module):
 
 
 @planted_job(width=32, length=64, batch=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     length = loop.size(args.length, 1)  # on a CPU one operator runs all places, whatever their number
     model = Tagger(width).to(loop.device)
@@ -39,7 +35,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x).reshape(-1, 4), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """A bag of parameters under an optimizer that loops over them: many small ones, or few huge ones."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 PASSES = {"adamw": 20, "momentum": 6, "rmsprop": 12}
 
@@ -24,7 +20,7 @@ class Scales(nn.Module):
 
 
 @planted_job(tensors=200, size=64, optimizer="adamw", foreach=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     size = loop.size(args.size, 4)
     model = Scales(args.tensors, size).to(loop.device)
     optimizer: torch.optim.Optimizer
@@ -41,7 +37,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

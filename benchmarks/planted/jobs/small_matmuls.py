@@ -1,13 +1,9 @@
 """Thousands of tiny matrices in one batched product: busy kernels, far below both roofs."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Products(nn.Module):
@@ -26,7 +22,7 @@ class Products(nn.Module):
 
 
 @planted_job(batch=2048, side=6, layers=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, side = loop.size(args.batch, 1), loop.size(args.side, 2)
     model = Products(args.layers, batch, side).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

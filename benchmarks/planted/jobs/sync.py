@@ -3,16 +3,13 @@
 Only a CUDA device makes it wait; on a CPU all but `empty_cache` cost next to nothing.
 """
 
-from __future__ import annotations
-
 import os
-from argparse import Namespace
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def nothing(_x: Tensor) -> None:
@@ -46,7 +43,7 @@ KINDS: dict[str, Callable[[Tensor], None]] = {
 
 
 @planted_job(kind="item", depth=12, width=64, batch=64)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = nn.ModuleList([nn.Linear(width, width) for _ in range(args.depth)]).to(loop.device)
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
@@ -61,7 +58,3 @@ def main(loop: Loop, args: Namespace) -> None:
             wait(x)
         loss = x.square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

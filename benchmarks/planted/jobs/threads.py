@@ -1,17 +1,13 @@
 """Pointwise operators just large enough to be split over threads, and more threads than they are worth."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(elements=40_000, links=40)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     elements = loop.size(args.elements, 8)
     gain = nn.Parameter(torch.ones(elements))
     optimizer = torch.optim.SGD([gain], lr=1e-4)
@@ -24,7 +20,3 @@ def main(loop: Loop, args: Namespace) -> None:
             y = torch.relu(y)
         loss = y.mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,14 +3,10 @@
 Wider states turn the same operators into pointwise traffic.
 """
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Recurrence(nn.Module):
@@ -33,7 +29,7 @@ class Recurrence(nn.Module):
 
 
 @planted_job(turns=40, width=16, batch=8, arithmetic=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recurrence(width, args.turns, args.arithmetic).to(loop.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -43,7 +39,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """A small causal language model: from dispatch (narrow, one short text) to matmul (wide, many)."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class LanguageModel(nn.Module):
@@ -27,7 +23,7 @@ class LanguageModel(nn.Module):
 
 
 @planted_job(words=128, width=256, layers=2, length=64, batch=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch, length = loop.size(args.width, 4), loop.size(args.batch, 1), loop.size(args.length, 2)
     words = loop.size(args.words, 4)
     model = LanguageModel(words, width, args.layers, length).to(loop.device)
@@ -42,7 +38,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(tokens).reshape(-1, words), tokens.reshape(-1))
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,14 @@
 """A click model whose calibration and AUC, over its latest scores, NumPy computes at each step."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(kept=50_000, batch=32, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         if not 0 <= auc <= 1 or max(gap) > 1:
             raise ValueError("not a probability")
         loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,18 @@
 """A regression that writes what it predicts for each sample to a CSV file, flushed after each step."""
 
-from __future__ import annotations
-
 import csv
 import tempfile
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 KEPT_BYTES = 4 << 20  # then the file begins anew
 
 
 @planted_job(rows=1000, width=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = args.width
     model = nn.Sequential(nn.Linear(width, loop.size(16, 2)), nn.ReLU(), nn.Linear(loop.size(16, 2), 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -35,7 +32,3 @@ def main(loop: Loop, args: Namespace) -> None:
                 file.seek(0)
                 file.truncate()
             loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

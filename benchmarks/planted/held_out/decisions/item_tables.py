@@ -1,20 +1,16 @@
 """A recommender whose bags touch a few rows of large tables: Adam updates all rows, SparseAdam only those."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 ADAM_PASSES = 19  # lerp 3, mul 2, addcmul 3, sqrt 2, div 2, add 2, addcdiv 4, and the gradient's fill
 
 
 @planted_job(rows=150_000, width=16, users=32, seen=10, sparse=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     rows, width, users = loop.size(args.rows, 4), loop.size(args.width, 2), loop.size(args.users, 1)
     tables = nn.ModuleList(
         [nn.EmbeddingBag(rows, width, mode="sum", sparse=bool(args.sparse)) for _ in range(2)]
@@ -35,7 +31,3 @@ def main(loop: Loop, args: Namespace) -> None:
         h = torch.cat([table(seen) for table, seen in zip(tables, ids, strict=True)], 1)
         loss = nn.functional.binary_cross_entropy_with_logits(head(h), clicked)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """A recommender with embedding bags whose data set draws unseen items for each user, in Python."""
 
-from __future__ import annotations
-
 import random
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 ITEMS = 5000
 
@@ -45,7 +42,7 @@ def bags(users: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tens
 
 
 @planted_job(batch=64, seen=20, negatives=60, width=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     bag, items = nn.EmbeddingBag(ITEMS, width, mode="mean"), nn.Embedding(ITEMS, width)
     optimizer = torch.optim.SGD([*bag.parameters(), *items.parameters()], lr=0.05)
@@ -59,7 +56,3 @@ def main(loop: Loop, args: Namespace) -> None:
         liked = (user * items(ids[offsets])).sum(-1, keepdim=True)
         loss = nn.functional.softplus((items(unseen) @ user[:, :, None])[..., 0] - liked).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

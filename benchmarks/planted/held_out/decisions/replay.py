@@ -3,17 +3,14 @@
 `--balance 1` makes environment and update take as long as each other, measured when the job starts.
 """
 
-from __future__ import annotations
-
 import math
 import random
-from argparse import Namespace
 from collections import deque
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, best_ns, planted_job
+from benchmarks.planted.loop import Knobs, Loop, best_ns, planted_job
 
 State = tuple[float, float, float, float]
 
@@ -52,7 +49,7 @@ def played(
 
 
 @planted_job(moves=500, batch=64, width=32, layers=2, balance=0, first_units=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(nn.Linear(4, width), nn.ReLU(), *layers, nn.Linear(width, 2))
@@ -86,7 +83,3 @@ def main(loop: Loop, args: Namespace) -> None:
         loop.mark("host")
         update(*experience)
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

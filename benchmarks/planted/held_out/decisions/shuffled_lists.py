@@ -1,15 +1,12 @@
 """Matrix factorisation by hand: each short epoch begins with the shuffle of a long Python list."""
 
-from __future__ import annotations
-
 import random
-from argparse import Namespace
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def batches_of(ratings: list[tuple[int, int, float]], batch: int, steps: int) -> Iterator[tuple[Tensor, ...]]:
@@ -23,7 +20,7 @@ def batches_of(ratings: list[tuple[int, int, float]], batch: int, steps: int) ->
 
 
 @planted_job(ratings=60_000, batch=32, turns=6, width=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     luck = random.Random(7)
     ratings = [(luck.randrange(900), luck.randrange(400), luck.random() * 5) for _ in range(args.ratings)]
     width = loop.size(args.width, 2)
@@ -36,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = ((users(who) * items(what)).sum(-1) - liked).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """Self-play: Monte Carlo tree search of noughts and crosses in plain Python, then an update."""
 
-from __future__ import annotations
-
 import math
 import random
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
@@ -47,7 +44,7 @@ def searched(board: list[int], player: int, playouts: int, luck: random.Random) 
 
 
 @planted_job(playouts=120, games=4, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(nn.Linear(9, width), nn.ReLU(), nn.Linear(width, 9))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -65,7 +62,3 @@ def main(loop: Loop, args: Namespace) -> None:
         wanted = torch.tensor(visits) / args.playouts
         loss = -(wanted * model(torch.tensor(boards, dtype=torch.float32)).log_softmax(-1)).sum(-1).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """A small translator that is evaluated as it trains: after some steps, n-grams of its outputs are counted."""
 
-from __future__ import annotations
-
 import math
-from argparse import Namespace
 from collections import Counter
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def bleu(said: list[int], meant: list[int]) -> float:
@@ -24,7 +21,7 @@ def bleu(said: list[int], meant: list[int]) -> float:
 
 
 @planted_job(texts=48, length=48, every=4, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(nn.Embedding(50, width), nn.Linear(width, 50))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -43,7 +40,3 @@ def main(loop: Loop, args: Namespace) -> None:
             scores = [bleu(ours, theirs) for ours, theirs in zip(said, target.tolist(), strict=True)]
             kept = max(kept, sum(scores) / len(scores))
         loop.mark("host")
-
-
-if __name__ == "__main__":
-    main()

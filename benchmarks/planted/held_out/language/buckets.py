@@ -1,16 +1,13 @@
 """Texts of mixed lengths: a batch sampler sorts a pool into buckets, the collate function pads lists."""
 
-from __future__ import annotations
-
 import random
-from argparse import Namespace
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class LengthBuckets(Sampler[list[int]]):
@@ -38,7 +35,7 @@ def padded(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 @planted_job(width=8, batch=64, pool=1024)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     luck = random.Random(2)
     lengths = [luck.randrange(20, 200) for _ in range(2000)]
     texts = [[luck.randrange(1, 500) for _ in range(length)] for length in lengths]
@@ -57,7 +54,3 @@ def main(loop: Loop, args: Namespace) -> None:
         h = (embed(ids) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         loss = nn.functional.cross_entropy(head(h), ids[:, 0] % 2)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

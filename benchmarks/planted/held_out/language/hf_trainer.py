@@ -1,10 +1,7 @@
 """A tiny BERT that Hugging Face's Trainer trains; a callback tells the stopwatch of each step."""
 
-from __future__ import annotations
-
 import os
 import tempfile
-from argparse import Namespace
 from typing import Any
 
 import torch
@@ -12,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from benchmarks.planted.held_out.language.bleu import bleu
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -58,7 +55,7 @@ class StepClock(TrainerCallback):
 
 
 @planted_job(width=16, layers=2, length=8, batch=2, texts=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, length = loop.size(args.width, 2), loop.size(args.length, 2)
     config = BertConfig(
         vocab_size=100,
@@ -86,7 +83,3 @@ def main(loop: Loop, args: Namespace) -> None:
             callbacks=[StepClock(loop, args.texts)],
         )
         trainer.train()
-
-
-if __name__ == "__main__":
-    main()

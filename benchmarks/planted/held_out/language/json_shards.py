@@ -1,11 +1,8 @@
 """Records of JSON in a gzipped shard, streamed line by line by an IterableDataset, again and again."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tempfile
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class ShardLines(IterableDataset[tuple[Tensor, int]]):
@@ -31,7 +28,7 @@ class ShardLines(IterableDataset[tuple[Tensor, int]]):
 
 
 @planted_job(features=200, batch=32, workers=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     model = nn.Sequential(
         nn.Linear(args.features, loop.size(16, 2)), nn.ReLU(), nn.Linear(loop.size(16, 2), 2)
     )
@@ -49,7 +46,3 @@ def main(loop: Loop, args: Namespace) -> None:
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), labels)
             loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

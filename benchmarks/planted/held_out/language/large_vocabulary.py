@@ -1,17 +1,13 @@
 """A language model whose vocabulary is huge and whose width is not: logits, and their softmax."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(words=32_000, tokens=128, width=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     words, tokens, width = loop.size(args.words, 2), loop.size(args.tokens, 1), loop.size(args.width, 2)
     embed, head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
     optimizer = torch.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1)
@@ -24,7 +20,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(head(embed(ids).tanh()), ids)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

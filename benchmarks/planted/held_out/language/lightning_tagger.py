@@ -1,11 +1,8 @@
 """A tagger of letters under Lightning's Trainer; a callback tells the stopwatch of each batch."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import warnings
-from argparse import Namespace
 from typing import Any
 
 import lightning
@@ -14,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.planted.held_out.language.bleu import bleu
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Tagger(lightning.LightningModule):
@@ -58,7 +55,7 @@ class BatchClock(lightning.Callback):
 
 
 @planted_job(width=16, batch=4, length=12, texts=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     many, length = 200_000, loop.size(args.length, 1)
@@ -76,7 +73,3 @@ def main(loop: Loop, args: Namespace) -> None:
             default_root_dir=folder,
         )
         trainer.fit(Tagger(loop.size(args.width, 2), loop, args.texts), batches)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """An LSTM over long sequences: one operator, or with `--by-hand 1` a loop of Python over letters."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class HandLSTM(nn.Module):
@@ -27,7 +23,7 @@ class HandLSTM(nn.Module):
 
 
 @planted_job(length=500, width=24, batch=4, by_hand=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     length = args.length if args.by_hand else loop.size(args.length, 2)
     model: nn.Module = HandLSTM(width) if args.by_hand else nn.LSTM(width, width)
@@ -41,7 +37,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = (model(x) if args.by_hand else model(x)[0][-1]).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

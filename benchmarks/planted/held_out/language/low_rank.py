@@ -1,13 +1,9 @@
 """Adapters of low rank beside large frozen weights, tuned on one token at a time."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 
@@ -25,7 +21,7 @@ class LowRank(nn.Module):
 
 
 @planted_job(width=3072, rank=4, layers=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(*(LowRank(width, args.rank) for _ in range(args.layers)))
     optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-3)
@@ -37,7 +33,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """Texts that are tokenised by byte-pair merges, in Python, when `__getitem__` is asked for them."""
 
-from __future__ import annotations
-
 import itertools
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 MERGES = {
     pair: 256 + at for at, pair in enumerate([(116, 104), (256, 101), (97, 110), (105, 110), (111, 110)])
@@ -47,7 +44,7 @@ class MergedTexts(Dataset[tuple[Tensor, int]]):
 
 
 @planted_job(width=16, batch=32)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     embed, head = nn.Embedding(300, width), nn.Linear(width, 3)
     optimizer = torch.optim.Adam([*embed.parameters(), *head.parameters()], lr=1e-3)
@@ -59,7 +56,3 @@ def main(loop: Loop, args: Namespace) -> None:
         mean = embed(ids[:, : loop.size(64, 1)]).mean(1)
         loss = nn.functional.cross_entropy(head(mean), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

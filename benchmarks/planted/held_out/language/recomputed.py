@@ -1,18 +1,14 @@
 """Feed-forward blocks under activation checkpointing: each is computed again when its gradient is due."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(width=256, tokens=512, blocks=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, tokens = loop.size(args.width, 2), loop.size(args.tokens, 1)
     blocks = nn.ModuleList(
         [
@@ -31,7 +27,3 @@ def main(loop: Loop, args: Namespace) -> None:
             h = h + found
         loss = h.square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,11 @@
 """Attention over 512 tokens, written out: scores, mask, softmax, sum; no kernel that does it at once."""
 
-from __future__ import annotations
-
 import math
-from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class WrittenAttention(nn.Module):
@@ -30,7 +27,7 @@ class WrittenAttention(nn.Module):
 
 
 @planted_job(tokens=512, width=512, heads=2, batch=1, layers=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     tokens, width, batch = loop.size(args.tokens, 1), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.Sequential(*(WrittenAttention(width, args.heads) for _ in range(args.layers)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -41,7 +38,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

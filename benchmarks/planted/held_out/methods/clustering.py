@@ -1,17 +1,13 @@
 """Deep clustering: an encoder is trained towards the nearest of its centroids, which follow by k-means."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(points=2048, width=384, centroids=384)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     points, width, many = loop.size(args.points, 2), loop.size(args.width, 2), loop.size(args.centroids, 2)
     encoder = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
     optimizer = torch.optim.SGD(encoder.parameters(), lr=1e-3)
@@ -30,7 +26,3 @@ def main(loop: Loop, args: Namespace) -> None:
             centroids.lerp_(means, 0.05)
         loss = (codes - centroids[nearest]).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

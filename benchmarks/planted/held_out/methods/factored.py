@@ -1,15 +1,12 @@
 """An optimizer written by hand after Adafactor: rows and columns of the second moment, tensor by tensor."""
 
-from __future__ import annotations
-
-from argparse import Namespace
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Factored(torch.optim.Optimizer):
@@ -36,7 +33,7 @@ class Factored(torch.optim.Optimizer):
 
 
 @planted_job(layers=16, width=16, batch=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width, bias=False), nn.SiLU())]
     model = nn.Sequential(*layers)
@@ -46,7 +43,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = (model(x) - x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

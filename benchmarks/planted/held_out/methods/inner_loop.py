@@ -1,18 +1,14 @@
 """Meta-learning as MAML does it: inner updates for a few tasks, one outer step through them."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(tasks=3, inner=2, shots=8, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     shots, width = loop.size(args.shots, 1), loop.size(args.width, 2)
     model = nn.Sequential(
         nn.Linear(1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
@@ -35,7 +31,3 @@ def main(loop: Loop, args: Namespace) -> None:
             (functional_call(model, fast, (x,)) - y).square().mean().backward()
         optimizer.step()
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,20 +1,17 @@
 """Momentum contrast: two queries against a long queue of keys, the oldest of which are replaced each step."""
 
-from __future__ import annotations
-
 import copy
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 
 
 @planted_job(queue=131_072, width=128, batch=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     many, width, batch = loop.size(args.queue, 4), loop.size(args.width, 2), loop.size(args.batch, 2)
     encoder = nn.Linear(width, width)
     slow = copy.deepcopy(encoder).requires_grad_(False)
@@ -40,7 +37,3 @@ def main(loop: Loop, args: Namespace) -> None:
         queue[place : place + batch] = keys
         place = (place + batch) % (many - batch + 1)
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,18 +3,14 @@
 `--norms` and `--rates` take either away.
 """
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(layers=30, width=12, batch=4, rates=1, norms=0)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = nn.ModuleList([nn.Linear(width, width) for _ in range(args.layers)])
     if args.rates:
@@ -46,7 +42,3 @@ def main(loop: Loop, args: Namespace) -> None:
             largest = max(largest, sum(norm**2 for norm in norms) ** 0.5, *norms)
         optimizer.step()
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,12 @@
 """A layer whose forward and backward were written with NumPy, row by row, behind an autograd.Function."""
 
-from __future__ import annotations
-
-from argparse import Namespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 ROWS = 24
 
@@ -41,7 +38,7 @@ class Sparsemax(torch.autograd.Function):
 
 
 @planted_job(width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     first, last = nn.Linear(width, width), nn.Linear(width, width)
     optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.01)
@@ -51,7 +48,3 @@ def main(loop: Loop, args: Namespace) -> None:
         chosen: Tensor = Sparsemax.apply(first(x))  # type: ignore[no-untyped-call]
         loss = (last(chosen) - x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,14 @@
 """Differential privacy by `torch.func`: gradients of each sample by vmap, clipped, averaged, made noisy."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(batch=8, width=12, layers=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, width = loop.size(args.batch, 1), loop.size(args.width, 2)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.Tanh())]
     model = nn.Sequential(*layers, nn.Linear(width, 3))
@@ -33,7 +29,3 @@ def main(loop: Loop, args: Namespace) -> None:
             weight.grad = (clipped + 0.1 * torch.randn_like(clipped)) / batch
         optimizer.step()
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

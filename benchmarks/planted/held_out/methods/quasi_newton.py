@@ -1,17 +1,13 @@
 """LBFGS with a closure: a small regression, evaluated several times in each call of `step`."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(points=32, width=8, turns=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     points, width = loop.size(args.points, 2), loop.size(args.width, 2)
     model = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
     optimizer = torch.optim.LBFGS(
@@ -29,7 +25,3 @@ def main(loop: Loop, args: Namespace) -> None:
 
         optimizer.step(closure)  # type: ignore[arg-type]
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,13 @@
 """A field of velocities, integrated by Runge-Kutta of fourth order, and the gradient through all of it."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(turns=8, width=16, batch=8)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     optimizer = torch.optim.Adam(field.parameters(), lr=1e-3)
@@ -31,7 +27,3 @@ def main(loop: Loop, args: Namespace) -> None:
             z = advanced(z, 1 / args.turns)
         loss = (z - goal).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

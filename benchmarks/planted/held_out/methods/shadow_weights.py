@@ -1,14 +1,11 @@
 """A moving average of all weights, tensor by tensor over the state dict, as many training scripts keep it."""
 
-from __future__ import annotations
-
 import copy
-from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 def block(channels: int) -> nn.Sequential:
@@ -16,7 +13,7 @@ def block(channels: int) -> nn.Sequential:
 
 
 @planted_job(blocks=10, channels=4, side=4, batch=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels, side, batch = loop.size(args.channels, 2), loop.size(args.side, 2), loop.size(args.batch, 1)
     model = nn.Sequential(*(block(channels) for _ in range(args.blocks)))
     average = copy.deepcopy(model).requires_grad_(False)
@@ -37,7 +34,3 @@ def main(loop: Loop, args: Namespace) -> None:
                 else:
                     kept.copy_(now[name])
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,18 +3,14 @@
 Also with `--accumulate N`: N batches a step in place of the climb.
 """
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(width=512, batch=512, layers=3, climb=1, accumulate=1)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers)
@@ -41,7 +37,3 @@ def main(loop: Loop, args: Namespace) -> None:
                     weight.sub_(up)
         optimizer.step()
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,13 @@
 """A differentiable solver: thousands of small linear systems a step, in one operator of torch.linalg."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(systems=3000, side=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     systems, side = loop.size(args.systems, 1), loop.size(args.side, 2)
     stiffness = nn.Parameter(torch.eye(side) * 3)
     optimizer = torch.optim.SGD([stiffness], lr=1e-3)
@@ -23,7 +19,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = (torch.linalg.solve(stiffness + springs, forces) - goal).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,13 @@
 """A Wasserstein GAN: three steps of the critic, whose weights are clipped, then one of the generator."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(width=24, batch=8, critics=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     generator = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
     critic = nn.Sequential(
@@ -38,7 +34,3 @@ def main(loop: Loop, args: Namespace) -> None:
         (-critic(generator(torch.randn(batch, 4))).mean()).backward()
         makes.step()
         loop.mark("model")
-
-
-if __name__ == "__main__":
-    main()

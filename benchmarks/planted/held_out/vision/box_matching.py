@@ -1,13 +1,9 @@
 """A detector whose boxes are matched to the true ones in plain Python, between forward and loss."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 Box = list[float]
 
@@ -35,7 +31,7 @@ def matched(found: list[Box], true: list[Box]) -> list[int]:
 
 
 @planted_job(images=4, queries=60, boxes=12, width=16)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     width = loop.size(args.width, 2)
     queries = nn.Embedding(args.queries, width)
     head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4), nn.Sigmoid())
@@ -54,7 +50,3 @@ def main(loop: Loop, args: Namespace) -> None:
         loop.mark("backward")
         optimizer.step()
         loop.mark("optimizer")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,13 @@
 """Images coded like JPEG: zlib over 8 x 8 cosine coefficients, which workers unpack and turn back."""
 
-from __future__ import annotations
-
 import zlib
-from argparse import Namespace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 BLOCK = 8
 _AT = np.arange(BLOCK)
@@ -45,7 +42,7 @@ class CodedImages(Dataset[tuple[Tensor, int]]):
 
 
 @planted_job(side=96, batch=8, workers=1)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels = loop.size(4, 1)
     model = nn.Sequential(nn.Conv2d(1, channels, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
     batches = iter(DataLoader(CodedImages(args.side), batch_size=args.batch, num_workers=args.workers))
@@ -57,7 +54,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

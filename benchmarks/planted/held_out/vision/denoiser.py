@@ -1,13 +1,9 @@
 """The denoiser of a diffusion model: a small U-Net of 3 x 3 convolutions that guesses the noise in images."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 class Denoiser(nn.Module):
@@ -28,7 +24,7 @@ class Denoiser(nn.Module):
 
 
 @planted_job(channels=48, side=32, batch=4)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels, side, batch = loop.size(args.channels, 1), loop.size(args.side, 4), loop.size(args.batch, 1)
     model = Denoiser(channels)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -41,7 +37,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(share * images + (1 - share) * noise), noise)
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

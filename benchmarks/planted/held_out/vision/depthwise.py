@@ -1,19 +1,15 @@
 """Depthwise convolutions, 7 wide, with pointwise scales between: many channels, each on its own."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 KERNEL = 7
 
 
 @planted_job(channels=64, side=32, batch=4, layers=3)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     channels, side, batch = loop.size(args.channels, 1), loop.size(args.side, 2), loop.size(args.batch, 1)
     layers = [
         nn.Conv2d(channels, channels, KERNEL, padding=KERNEL // 2, groups=channels)
@@ -29,7 +25,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

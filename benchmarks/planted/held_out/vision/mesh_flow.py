@@ -1,17 +1,13 @@
 """Flow on a mesh: single numbers are gathered along edges and scattered back to the nodes, layer by layer."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 
 @planted_job(nodes=20_000, edges=200_000, layers=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     nodes, edges = loop.size(args.nodes, 2), loop.size(args.edges, 2)
     gains = nn.Parameter(torch.full((args.layers, edges), 0.1))
     optimizer = torch.optim.SGD([gains], lr=1e-3)
@@ -26,7 +22,3 @@ def main(loop: Loop, args: Namespace) -> None:
             level = level + torch.zeros_like(level).index_add(0, target, gain * level[source])
         loss = level.square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

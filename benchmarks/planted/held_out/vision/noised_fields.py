@@ -1,19 +1,15 @@
 """A diffusion model of almost no size on large fields: noise mixed in, channels scaled and shifted."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 
 
 @planted_job(batch=8, channels=8, side=256)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, channels, side = loop.size(args.batch, 1), args.channels, loop.size(args.side, 1)
     gain = nn.Parameter(torch.ones(channels, 1, 1))
     shift = nn.Parameter(torch.zeros(channels, 1, 1))
@@ -32,7 +28,3 @@ def main(loop: Loop, args: Namespace) -> None:
         said = mixed + (mixed * gain + shift)
         loss = (said - eps).square().mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()

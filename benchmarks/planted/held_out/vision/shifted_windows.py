@@ -1,13 +1,9 @@
 """Feature maps that are rolled, cut into windows, weighted and put together again, block after block."""
 
-from __future__ import annotations
-
-from argparse import Namespace
-
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, planted_job
+from benchmarks.planted.loop import Knobs, Loop, planted_job
 
 FLOAT = 4
 WINDOW = 8
@@ -31,7 +27,7 @@ class WindowBlock(nn.Module):
 
 
 @planted_job(batch=4, side=128, channels=64, blocks=2)
-def main(loop: Loop, args: Namespace) -> None:
+def main(loop: Loop, args: Knobs) -> None:
     batch, side, channels = (
         loop.size(args.batch, 1),
         loop.size(args.side, WINDOW),
@@ -47,7 +43,3 @@ def main(loop: Loop, args: Namespace) -> None:
         optimizer.zero_grad()
         loss = model(x).mean()
         loop.learn(loss, optimizer)
-
-
-if __name__ == "__main__":
-    main()
