@@ -3,24 +3,21 @@
     python -m benchmarks.attach.after_detach [--threads N] [--only REMEDY]… [--jobs KIND]…
         [--blocks N] [--block-s S]
 
-Every remedy that can be applied to a running job on a CPU, on twelve kinds of jobs. Two processes of one
+Every remedy that can be applied to a running job on a CPU, on twelve planted jobs. Two processes of one
 job take turns on the same cores, block by block; in one of them the remedy is switched on and off three
 times, and undone as at the end of a session. Ratio: how much longer (in wall time, in CPU time) its steps
 are than the twin's after, over the same before; 95 % interval from the blocks. The heap's limits are fixed:
 glibc moves them while a job runs. Rows are appended to `results/after-detach.jsonl`, and what stands there
-is not measured again. What can be counted (hooks, threads, files) is in `contract/test_after_detach.py`.
+is not measured again. What can be counted (hooks, threads, files) is in `contract/test_visible_state.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
@@ -28,8 +25,10 @@ from scipy import stats
 
 from autobrrr.agent.remedies.families import REGISTRY
 from benchmarks import ROOT
-from benchmarks.detached.job import KINDS
+from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.results import append, read
+from benchmarks.planted.stepped import SteppedJob
+from benchmarks.planted.tables.cases import CASES
 
 RESULTS = ROOT / "benchmarks" / "results" / "after-detach.jsonl"
 OPTIONS: dict[str, dict[str, object]] = {
@@ -37,10 +36,16 @@ OPTIONS: dict[str, dict[str, object]] = {
     "attention.sdpa": {"kernel": "math"},
     "loader.workers": {"workers": 2},
 }
+JOBS = {case.name: case for case in (*CASES, *HELD_OUT)}
+USUAL = (
+    *("deep-tiny-mlp", "wide-mlp", "convolutions", "pointwise-8-mib", "above-mmap-threshold", "layer-norms"),
+    *("wide-transformer", "small-lstm", "dense-embedding-sgd", "parsing-items", "parsing-items-1-worker"),
+    "length-buckets",  # no batch is as long as another
+)
 SETTLE_STEPS = 6
 CYCLES = 3
 WITHIN = 0.02
-FIXED_HEAP = {f"MALLOC_{name}_THRESHOLD_": str(1 << 30) for name in ("MMAP", "TRIM")}
+FIXED_HEAP = {**os.environ, **{f"MALLOC_{name}_THRESHOLD_": str(1 << 30) for name in ("MMAP", "TRIM")}}
 CALM = 1.2  # load of a core up to which times are compared: the benchmark alone makes 1.0 at most
 
 
@@ -58,37 +63,6 @@ class Row:
     cpu: tuple[float, float, float] | None = None
 
 
-class Process:
-    """A job that does what it is told."""
-
-    def __init__(self, job: str, threads: int, environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.detached.job", job, str(threads)],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-        )
-
-    def ask(self, **what: object) -> object:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def steps(self, count: int) -> dict[str, list[int]]:
-        found = self.ask(steps=count)
-        assert isinstance(found, dict)
-        return found
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
     """Neighbouring blocks of both: log-ratio of their median steps."""
@@ -97,7 +71,7 @@ class Blocks:
     cpu: list[float]
 
 
-def blocks(touched: Process, twin: Process, count: int, steps: int) -> Blocks:
+def blocks(touched: SteppedJob, twin: SteppedJob, count: int, steps: int) -> Blocks:
     """Both in turn, and the first of the next pair is who was second."""
     mine, others = [], []
     for number in range(count):
@@ -121,8 +95,8 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
 
 def measured(remedy: str, job: str, threads: int, count: int, block_s: float) -> Row:
     """One row."""
-    touched, twin = (Process(job, threads, FIXED_HEAP) for _ in range(2))
-    try:
+    touched, twin = (SteppedJob(JOBS[job], FIXED_HEAP, {"threads": threads}) for _ in range(2))
+    with touched, twin:
         for process in (touched, twin):
             process.steps(20)
         step_ns = statistics.median(touched.steps(10)["wall_ns"])
@@ -139,9 +113,6 @@ def measured(remedy: str, job: str, threads: int, count: int, block_s: float) ->
             for process in (touched, twin):
                 process.steps(SETTLE_STEPS)
         after = blocks(touched, twin, count, steps)
-    finally:
-        touched.end()
-        twin.end()
     return Row(
         remedy=remedy,
         job=job,
@@ -185,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", action="append")
-    parser.add_argument("--jobs", action="append", choices=list(KINDS))
+    parser.add_argument("--jobs", action="append", choices=list(JOBS))
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--block-s", type=float, default=0.2)
     args = parser.parse_args()
@@ -194,7 +165,7 @@ def main() -> None:
     rows = [Row(**{key: value for key, value in each.items() if key in known}) for each in read(RESULTS)]
     done = {(row.remedy, row.job, row.threads) for row in rows}
     for remedy in args.only or live:
-        for job in args.jobs or KINDS:
+        for job in args.jobs or USUAL:
             if (remedy, job, args.threads) in done:
                 continue
             row = measured(remedy, job, args.threads, args.blocks, args.block_s)

@@ -10,12 +10,16 @@ A shard that is cut off goes on where it stood.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.planted.results import RESULTS, ROOT
+from benchmarks import ROOT
+from benchmarks.planted import results
 
 WITHIN_S = 500.0
 OWN = ("facts", "truth", "end-to-end", "harmless")
@@ -25,7 +29,7 @@ SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("shards", nargs="+", metavar="SHARD", choices=SHARDS)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=results.RESULTS)
     parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="begin nothing later")
     args = parser.parse_args()
     return max(shard(name, args.out.resolve(), args.within) for name in args.shards)
@@ -55,8 +59,8 @@ def own(name: str, out: Path, within_s: float) -> int:
     from benchmarks.gpu.emulated_limits import LIMITS, table
     from benchmarks.gpu.end_to_end import RUNS
     from benchmarks.gpu.facts import FACTS
-    from benchmarks.gpu.findings import Findings, Measure
     from benchmarks.gpu.harmless import HARMS
+    from benchmarks.gpu.live_session import Measure
 
     shards: dict[str, Mapping[str, Measure]] = {
         "facts": FACTS,
@@ -65,14 +69,35 @@ def own(name: str, out: Path, within_s: float) -> int:
         "harmless": HARMS,
         "limits": LIMITS,
     }
-    measures = shards[name]
-    findings = Findings(out / f"gpu-{name}.json", within_s)
-    left = findings.measure(measures)
+    path = out / f"gpu-{name}.jsonl"
+    left = measured(path, shards[name], within_s)
     if name == "limits":
-        (out / f"gpu-{name}-emulated.md").write_text(table(findings.found), encoding="utf-8")
+        found = {row["case"]: row for row in results.latest(results.read(path), results.revision())}
+        (out / f"gpu-{name}-emulated.md").write_text(table(found), encoding="utf-8")
     if left:
         print(f"{left} not measured: out of time; the same command goes on", file=sys.stderr)
     return 0
+
+
+def measured(path: Path, wanted: Mapping[str, Callable[[], object]], within_s: float) -> int:
+    """Measure what has no row of this revision, or one that says why it failed; how many had no time left."""
+    until, left = time.monotonic() + within_s, 0
+    about = {**results.machine(), "revision": results.revision()}
+    known = {row["case"] for row in results.latest(results.read(path), about["revision"]) if "is" in row}
+    for name in (each for each in wanted if each not in known):
+        if time.monotonic() > until:
+            left += 1
+            continue
+        began = time.monotonic()
+        try:
+            row: dict[str, object] = {"case": name, "is": wanted[name]()}
+        except Exception as error:  # noqa: BLE001 - one figure less
+            why = f"{type(error).__name__}: {error}"
+            row = {"case": name, "failed": why, "where": traceback.format_exc()[-600:]}
+        row |= {"took_s": round(time.monotonic() - began, 2), **about}
+        results.append(path, row)
+        print(json.dumps(row, default=str)[:400], flush=True)
+    return left
 
 
 if __name__ == "__main__":

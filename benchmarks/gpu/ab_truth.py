@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.gpu.findings import Measure
-from benchmarks.gpu.live_session import folders, job, product, said
+from benchmarks.gpu.live_session import Measure, job, said
+from benchmarks.planted.job_process import own_folders, product
 
 FOR_S = 25
 CASES = {
@@ -43,9 +43,9 @@ CASES = {
 def compare(layers: int, sleep_us: int, every: int) -> dict[str, object]:
     words = ["benchmarks/gpu/gain_job.py", "--layers", str(layers), "--sleep-us", str(sleep_us)]
     words += ["--read-every", str(every), "--seconds", str(4 * FOR_S)]
-    with folders() as environment, job(words, environment) as running:
+    with own_folders() as environment, job(words, environment) as running:
         _, truth, _, step_ms = said(running, "truth")
-        asked = ["--only", "optimizer.fused", "--for", f"{FOR_S}s", "--json"]
+        asked = ["--only", "optimizer.fused", "--for", f"{FOR_S}s"]
         tuned = product(environment, "tune", str(running.pid), *asked)
         (trial,) = tuned["trials"] or [{}]  # type: ignore[misc]
         kept, claimed = bool(tuned["kept"]), trial.get("achieved")

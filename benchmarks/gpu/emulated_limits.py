@@ -7,17 +7,17 @@ where another is named; else silent.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu.findings import Measure
-from benchmarks.gpu.live_session import ROOT, folders, job, product, said
+from benchmarks import ROOT
+from benchmarks.gpu.live_session import Measure, job, said
+from benchmarks.planted.case import UNDECIDED as SILENT
+from benchmarks.planted.diagnosed import seconds_until
+from benchmarks.planted.job_process import own_folders, product
 
 FOR_S = 15
 CACHE = ROOT / "build" / "limits-cache"  # this machine's peaks are measured once
-SILENT = ("mixed", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +83,15 @@ JOBS = (
 
 
 def name_limit(one: Limited) -> dict[str, object]:
-    with folders(CACHE) as environment:
+    with own_folders(cache=CACHE) as environment:
         words = ["benchmarks/gpu/planted_job.py", *one.words.split()]
         with job(words, environment) as running:
             said(running, "trains")
-            found = product(environment, "diagnose", str(running.pid), "--json", "--for", f"{FOR_S}s")
-        times = _seconds(Path(environment["XDG_STATE_HOME"]), running.pid)
+            found = product(environment, "diagnose", str(running.pid), "--for", f"{FOR_S}s")
+        named_s = seconds_until(
+            environment, running.pid, lambda said: said.get("limit", "unknown") not in SILENT
+        )
+        sure_s = seconds_until(environment, running.pid, lambda said: said.get("limit_confidence") == "high")
     limit, regime = str(found["limit"]), str(found["regime"])
     cost, steps = found.get("cost"), found.get("step_ns")
     return {
@@ -98,7 +101,8 @@ def name_limit(one: Limited) -> dict[str, object]:
         "regime": regime,
         "confidence": found["confidence"],
         "score": score(one, limit, regime),
-        **times,
+        "named_s": named_s,
+        "sure_s": sure_s,
         "own_cost_share": cost.get("share") if isinstance(cost, dict) else None,
         "step_ns": steps.get("median") if isinstance(steps, dict) else None,
         "why": found["limit_reason"],
@@ -109,23 +113,6 @@ def score(one: Limited, limit: str, regime: str) -> str:
     if limit not in (one.limit, *SILENT) or regime not in (*one.regimes, *SILENT):
         return "wrong"
     return "right" if limit == one.limit else "silent"
-
-
-def _seconds(state: Path, pid: int) -> dict[str, float | None]:
-    """From attach until a limit was named, and until it was sure."""
-    attached_s = named_s = sure_s = None
-    logs = sorted((state / "autobrrr" / "sessions").glob(f"*-{pid}.jsonl"))
-    for text in logs[-1].read_text(encoding="utf-8").splitlines() if logs else ():
-        entry = json.loads(text)
-        if entry["kind"] == "attached" and attached_s is None:
-            attached_s = entry["at"]
-        if entry["kind"] != "verdict" or attached_s is None:
-            continue
-        since_s = round(entry["at"] - attached_s, 2)
-        limit = entry["body"].get("limit", "unknown")
-        named_s = since_s if named_s is None and limit not in SILENT else named_s
-        sure_s = since_s if sure_s is None and entry["body"].get("limit_confidence") == "high" else sure_s
-    return {"named_s": named_s, "sure_s": sure_s}
 
 
 def table(found: dict[str, dict[str, object]]) -> str:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.gpu.findings import Measure
-from benchmarks.gpu.live_session import folders, job, product, said
+from benchmarks.gpu.live_session import Measure, job, said
+from benchmarks.planted.job_process import own_folders, product
 
 REHEARSAL = bool(os.environ.get("GPU_REHEARSAL"))  # small sizes, for a device that is emulated
 DIAGNOSE_S, TUNE_S, STARTS = (8, 20, 1) if REHEARSAL else (15, 40, 3)
@@ -25,14 +25,14 @@ SMALL = ["--small"] if REHEARSAL else []
 
 def end_to_end(kind: str) -> dict[str, object]:
     script = ["benchmarks/gpu/train_job.py", kind, *SMALL]
-    with folders() as environment:
-        recipe = Path(environment["XDG_CACHE_HOME"]) / "found.toml"
+    with own_folders() as environment:
+        recipe = Path(environment["XDG_RUNTIME_DIR"]) / "found.toml"
         with job(script, environment) as running:
             said(running, "trains")
             pid, began = str(running.pid), time.monotonic()
-            found = product(environment, "diagnose", pid, "--json", "--for", f"{DIAGNOSE_S}s")
+            found = product(environment, "diagnose", pid, "--for", f"{DIAGNOSE_S}s")
             verdict_s = time.monotonic() - began
-            asked = ["--for", f"{TUNE_S}s", "--json", "--recipe", str(recipe)]
+            asked = ["--for", f"{TUNE_S}s", "--recipe", str(recipe)]
             tuned = product(environment, "tune", pid, *asked)
             lives_on = running.poll() is None
         plain, with_it = [], []

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.gpu.findings import Measure
+from benchmarks.gpu.live_session import Measure
 
 MOST_LAUNCHES = 4096
 SLEEP_CYCLES = 2_000_000  # about a millisecond

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import subprocess
 
-from benchmarks.gpu.findings import Measure
-from benchmarks.gpu.live_session import folders, job, product, said
+from benchmarks.gpu.live_session import Measure, job, said
+from benchmarks.planted.job_process import own_folders, product
 
 STEPS = 6000
 KINDS = ("plain", "amp", "loader", "accumulate")
@@ -19,13 +19,13 @@ ROUNDS = 40
 def bits(kind: str) -> dict[str, object]:
     words = ["benchmarks/gpu/bits_job.py", kind, str(STEPS)]
     alone = []
-    with folders() as environment:
+    with own_folders() as environment:
         for _ in range(2):
             with job(words, environment) as running:
                 alone.append(said(running, "bits")[1:])
         with job(words, environment) as running:
             said(running, "trains")
-            found = product(environment, "diagnose", str(running.pid), "--json", "--window", "--for", "15s")
+            found = product(environment, "diagnose", str(running.pid), "--window", "--for", "15s")
             still = running.poll() is None
             touched = said(running, "bits")[1:]
     window = found.get("window")
@@ -43,10 +43,10 @@ def bits(kind: str) -> dict[str, object]:
 def comes_and_goes() -> dict[str, object]:
     words = ["benchmarks/gpu/bits_job.py", "plain", str(10**9)]
     done = 0
-    with folders() as environment, job(words, environment) as running:
+    with own_folders() as environment, job(words, environment) as running:
         said(running, "trains")
         for _ in range(ROUNDS):
-            product(environment, "diagnose", str(running.pid), "--json", "--for", "1s")
+            product(environment, "diagnose", str(running.pid), "--for", "1s")
             if running.poll() is not None:
                 break
             done += 1

@@ -14,15 +14,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from benchmarks import ROOT
 from benchmarks.planted.case import Case, Knob
 from benchmarks.planted.truth import Timing
 
 PR_SET_CHILD_SUBREAPER = 36
 CALM_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 START_S = 90.0
+OURS = (str(ROOT), str(ROOT / "tui"))
 NOTHING: Mapping[str, Knob] = {}
 
 
@@ -60,10 +63,9 @@ class PlantedJob:
         *words: str,
         environment: Mapping[str, str],
         over: Mapping[str, Knob] = NOTHING,
-        python: str = sys.executable,
     ) -> None:
         self._process = subprocess.Popen(
-            [python, "-m", case.module, *case.words(over), *words],
+            [sys.executable, "-m", case.module, *case.words(over), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -151,9 +153,28 @@ def timed(
         return Timing(**json.loads(found.read_text(encoding="utf-8")))
 
 
+def product(environment: Mapping[str, str], *words: str, within_s: float = 600.0) -> dict[str, Any]:
+    """What a command of ours answers as JSON.
+
+    Raises:
+        JobFailed: it gave no answer.
+    """
+    command = [sys.executable, "-m", "autobrrr", *words, "--json"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=dict(environment), timeout=within_s, check=False
+        )
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise JobFailed(f"{words[0]} took more than {within_s:.0f} s") from None
+    except (ValueError, IndexError):
+        raise JobFailed(f"{words[0]} left {done.returncode}: {done.stderr.strip()[-400:]}") from None
+    return found
+
+
 @contextlib.contextmanager
-def own_folders(keep: Path | None = None) -> Iterator[dict[str, str]]:
-    """An environment whose runtime, state and cache folders are made for this run."""
+def own_folders(keep: Path | None = None, cache: Path | None = None) -> Iterator[dict[str, str]]:
+    """An environment whose runtime, state and cache folders are made for this run, or given."""
     with tempfile.TemporaryDirectory(prefix="planted-") as made:
         base = keep or Path(made)
         runtime = base / "run"
@@ -162,8 +183,9 @@ def own_folders(keep: Path | None = None) -> Iterator[dict[str, str]]:
             **{name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MKL_"))},
             "XDG_RUNTIME_DIR": str(runtime),
             "XDG_STATE_HOME": str(base / "state"),
-            "XDG_CACHE_HOME": str(base / "cache"),
+            "XDG_CACHE_HOME": str(cache or base / "cache"),
             "NO_COLOR": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (*OURS, os.environ.get("PYTHONPATH")))),
         }
 
 

@@ -66,7 +66,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
     """Add a row; places on this machine are told from the project's root."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row).replace(f"{ROOT}/", "") + "\n")
+        file.write(json.dumps(row, default=str).replace(f"{ROOT}/", "") + "\n")
 
 
 def latest(rows: Iterable[dict[str, Any]], of: str | None = None) -> list[dict[str, Any]]:

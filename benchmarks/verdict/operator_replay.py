@@ -10,16 +10,13 @@ session of the job at B, until its probe has ended. Rows go to `benchmarks/resul
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fnmatch
 import importlib
 import json
 import os
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +34,7 @@ from benchmarks.planted.job_process import (
     end_descendants,
     own_folders,
 )
+from benchmarks.planted.stepped import SteppedJob
 from benchmarks.planted.tables.cases import CASES
 
 WITHIN, MOST = 0.10, 0.30
@@ -44,29 +42,14 @@ WARM_PAIRS, LEAST_PAIRS, MOST_PAIRS = 3, 9, 60
 BLOCK = 8  # steps in a turn of a job with workers, which load meanwhile: the first half does not count
 PAIRS_S = 3.0
 TOLD_S = 40.0
-TOOK = "took "
 
 
-def batch_of(case: Case) -> int | None:
-    """B of a case, by its knobs or its script's own; None where the script has no such knob."""
-    batch = {**importlib.import_module(case.module).main.knobs, **case.knobs}.get("batch")
-    return None if batch is None else int(batch)
+def knobs_of(case: Case) -> dict[str, Any]:
+    """All knobs of a case: its own, else its script's."""
+    return {**importlib.import_module(case.module).main.knobs, **case.knobs}
 
 
-def stepper(case: Case, batch: int, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process that takes steps at this batch for each line it gets, and tells what one took."""
-    words = [sys.executable, "-m", "benchmarks.verdict.operator_replay", "--inside", case.module]
-    return subprocess.Popen(
-        [*words, *case.words({"batch": batch})],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**environment, **case.environment()},
-    )
-
-
-def truth(once: subprocess.Popen[str], twice: subprocess.Popen[str]) -> float:
+def truth(once: SteppedJob, twice: SteppedJob, turn: int) -> float:
     """t(2B) / t(B) by steps in turns.
 
     Raises:
@@ -75,40 +58,17 @@ def truth(once: subprocess.Popen[str], twice: subprocess.Popen[str]) -> float:
     spent: list[tuple[float, float]] = []
     until = time.monotonic() + PAIRS_S
     while len(spent) < WARM_PAIRS + LEAST_PAIRS or (time.monotonic() < until and len(spent) < MOST_PAIRS):
-        spent.append((_step_ns(once), _step_ns(twice)))
+        spent.append((_step_ns(once, turn), _step_ns(twice, turn)))
         if len(spent) == WARM_PAIRS:
             until = time.monotonic() + PAIRS_S
     return median(pair[1] for pair in spent[WARM_PAIRS:]) / median(pair[0] for pair in spent[WARM_PAIRS:])
 
 
-def _step_ns(process: subprocess.Popen[str]) -> float:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        print(file=process.stdin, flush=True)
-    for line in process.stdout:
-        if line.startswith(TOOK):
-            return float(line.removeprefix(TOOK))
-    raise JobFailed("the script does not run at one of the batch sizes")
-
-
-def inside(module: str, words: Sequence[str]) -> None:
-    """Run a script; a turn of steps for each line of input."""
-    from benchmarks.planted.loop import Loop
-
-    def steps(_: Loop) -> Iterator[int]:
-        spent: list[int] = []
-        while sys.stdin.readline():
-            for _turn in range(block):
-                began = time.perf_counter_ns() - _delay_ns()
-                yield len(spent)
-                spent.append(time.perf_counter_ns() - _delay_ns() - began)
-            print(f"\n{TOOK}{median(spent[-block // 2 :])}", flush=True)
-
-    Loop.__iter__ = steps  # type: ignore[method-assign]
-    main = importlib.import_module(module).main
-    block = BLOCK if "--workers" in words or main.knobs.get("workers") else 1
-    main(words)
+def _step_ns(job: SteppedJob, turn: int) -> float:
+    """The median step of a turn, its first half left out."""
+    found = job.steps(turn)
+    took = [wall - waited for wall, waited in zip(found["wall_ns"], found["waited_ns"], strict=True)]
+    return median(took[turn // 2 :])
 
 
 def told(case: Case, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -142,10 +102,12 @@ def _probed(environment: Mapping[str, str], pid: int) -> dict[str, Any]:
     return {}
 
 
-def row_of(case: Case, batch: int, environment: Mapping[str, str]) -> dict[str, Any]:
-    began = time.monotonic()
-    once, twice = (stepper(case, width, environment) for width in (batch, 2 * batch))  # they import meanwhile
-    answer, true = told(case, environment), truth(once, twice)
+def row_of(case: Case, knobs: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    began, batch = time.monotonic(), int(knobs["batch"])
+    once, twice = (SteppedJob(case, environment, {"batch": width}) for width in (batch, 2 * batch))
+    with once, twice:  # they import meanwhile
+        answer = told(case, environment)
+        true = truth(once, twice, BLOCK if knobs.get("workers") else 1)
     error = answer["told"] and answer["told"] / true - 1
     seconds = round(time.monotonic() - began, 1)
     return {"case": case.name, "batch": batch, **answer, "truth": true, "error": error, "seconds": seconds}
@@ -178,11 +140,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             os.environ.update(environment)
             for case in cases:
                 asked = any(fnmatch.fnmatch(case.name, one) for one in args.only or "*")
-                batch = batch_of(case) if asked and time.monotonic() < until else None
-                if batch is None:
+                knobs = knobs_of(case) if asked and time.monotonic() < until else {}
+                if "batch" not in knobs:
                     continue
                 try:
-                    row = row_of(case, batch, environment)
+                    row = row_of(case, knobs, environment)
                 except (JobFailed, AutobrrrError) as failed:
                     print(f"{case.name}: {str(failed).strip().splitlines()[-1:]}", flush=True)
                     continue
@@ -196,13 +158,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(summary(rows))
 
 
-def _delay_ns() -> int:
-    """How long this thread has waited for a CPU."""
-    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--inside"]:
-        inside(sys.argv[2], sys.argv[3:])
-    else:
-        main()
+    main()

@@ -16,8 +16,6 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -34,6 +32,7 @@ from benchmarks.planted.job_process import (
     adopt_orphans,
     end_descendants,
     own_folders,
+    product,
 )
 from benchmarks.planted.load import LoadMeter
 from benchmarks.planted.results import append, read, revision
@@ -55,29 +54,15 @@ def tune(case: Case, for_s: float, only: Sequence[str], environment: Mapping[str
     with PlantedJob(case, environment=environment, over=over) as job:
         job.wait_for_training()
         time.sleep(SETTLE_S)
-        advice = said(["diagnose", str(job.pid)], environment)["advice"]
+        advice = product(environment, "diagnose", str(job.pid))["advice"]
         words = ["tune", str(job.pid), "--for", f"{for_s:g}s", "--horizon", "4h"]
-        tuning = said([*words, *(["--only", ",".join(only)] if only else [])], environment)
+        tuning = product(environment, *words, *(["--only", ",".join(only)] if only else []))
     return {
         "case": case.name,
         "advice": [one["remedy"] for one in advice],
         "trials": tuning["trials"],
         "load": asdict(meter.read()),
     }
-
-
-def said(words: Sequence[str], environment: Mapping[str, str]) -> Row:
-    """What a command answers as JSON.
-
-    Raises:
-        JobFailed: it gave no answer.
-    """
-    command = [sys.executable, "-m", "autobrrr", *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(environment), check=False)
-    if not done.stdout.strip():
-        raise JobFailed(done.stderr.strip()[-300:])
-    answer: Row = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
 
 
 def line(case: str, trial: Row) -> str:

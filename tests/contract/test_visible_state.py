@@ -105,12 +105,17 @@ def test_after_steps_with_a_remedy_on_state_is_of_the_same_kinds(remedy: Remedy,
 @pytest.mark.parametrize(("remedy", "optimizer"), pairs())
 def test_after_detach_the_job_sees_what_it_saw_before(remedy: Remedy, optimizer: str) -> None:
     loop = job_for(remedy, optimizer)
-    switched_on(remedy, loop)()  # what torch itself loads on the way is there from now on
-    release(remedy)
+
+    def on_and_off() -> None:
+        undo = switched_on(remedy, loop)
+        with torch.random.fork_rng():
+            loop.train(1)
+        undo()
+        release(remedy)
+
+    on_and_off()  # what torch itself loads or starts on the way is there from now on
     before = visible_state(loop)
-    undo = switched_on(remedy, loop)
-    undo()
-    release(remedy)
+    on_and_off()
     assert differing(before, visible_state(loop)) == {}
 
 

@@ -180,6 +180,8 @@ def _process_state() -> dict[str, object]:
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "folder": str(Path.cwd()),
         "children": Path("/proc/thread-self/children").read_text().split(),
+        "threads": (threading.active_count(), len(os.listdir("/proc/self/task"))),
+        "descriptors": len(os.listdir("/proc/self/fd")),
     }
 
 

@@ -1,1 +1,0 @@
-"""Ten kinds of training jobs that are told step by step what to do."""
