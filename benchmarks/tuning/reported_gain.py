@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,23 +22,12 @@ import msgspec
 
 from autobrrr.records import Tuning
 from benchmarks import ROOT
+from benchmarks.planted.job_process import JobFailed, own_folders, product
 from benchmarks.tuning.recipe_effect import command, effect
 
 KINDS = (
-    *(
-        "adagrad",
-        "autoencoder",
-        "bilstm",
-        "conv",
-        "decoder",
-        "ema",
-        "gan",
-        "gru",
-        "nadam",
-        "norms",
-        "residual",
-    ),
-    *("rmsprop", "sgd", "tables"),
+    *("adagrad", "autoencoder", "bilstm", "conv", "decoder", "ema", "gan"),
+    *("gru", "nadam", "norms", "residual", "rmsprop", "sgd", "tables"),
 )
 JOBS = (
     *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images packed"),
@@ -52,7 +40,7 @@ def tune(job: str, for_s: float, only: str | None, recipe: Path, environment: Ma
     """Tune one job while it runs.
 
     Raises:
-        RuntimeError: nothing came out.
+        JobFailed: nothing came out.
     """
     words = [*command(job), "--seconds", str(3 * for_s + 60)]
     running = subprocess.Popen(
@@ -60,26 +48,11 @@ def tune(job: str, for_s: float, only: str | None, recipe: Path, environment: Ma
     )
     try:
         time.sleep(RANKS_SETTLE_S if job.startswith("ddp") else SETTLE_S)
-        asked = ["tune", str(running.pid), "--json", "--for", f"{for_s:g}s", "--recipe", str(recipe)]
-        asked += [] if only is None else ["--only", only]
-        done = subprocess.run(
-            [sys.executable, "-m", "autobrrr", *asked],
-            env=dict(environment),
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not done.stdout.strip():
-            raise RuntimeError(done.stderr.strip()[-300:])
-        subprocess.run(
-            [sys.executable, "-m", "autobrrr", "detach", str(running.pid)],
-            env=dict(environment),
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
-        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Tuning)
+        asked = ["--for", f"{for_s:g}s", "--recipe", str(recipe), *([] if only is None else ["--only", only])]
+        found = product(environment, "tune", str(running.pid), *asked)
+        words = [sys.executable, "-m", "autobrrr", "detach", str(running.pid)]
+        subprocess.run(words, env=dict(environment), capture_output=True, check=False)
+        return msgspec.convert(found, Tuning)
     finally:
         running.terminate()  # a launcher ends its ranks
         running.wait()
@@ -96,20 +69,12 @@ def main() -> None:
     args = parser.parse_args()
     print(f"{'job':<20}{'reported':>24}{'relaunched':>24}  agreed  kept")
     agreed = counted = 0
-    with tempfile.TemporaryDirectory() as folder:
-        runtime = Path(folder) / "run"
-        runtime.mkdir(mode=0o700)
-        environment = dict(os.environ) | {
-            "XDG_RUNTIME_DIR": str(runtime),
-            "XDG_STATE_HOME": str(Path(folder) / "state"),
-            "XDG_CACHE_HOME": folder,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        }
+    with tempfile.TemporaryDirectory() as folder, own_folders() as environment:
         for job in args.job or JOBS:
             recipe = Path(folder) / f"{job.replace(' ', '-')}.toml"
             try:
                 tuning = tune(job, args.for_s, args.only, recipe, environment)
-            except RuntimeError as failed:
+            except JobFailed as failed:
                 print(f"{job:<20}failed: {failed}")
                 continue
             if tuning.interval is None or not recipe.exists():
