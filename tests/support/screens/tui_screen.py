@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 
@@ -12,6 +14,15 @@ from autobrrr_tui.app import AutobrrrApp
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.view_state import View
 from support.screens.tui import FakeSource
+
+
+async def nothing_is_due(_: float = 0.0, most_s: float = 1.0) -> None:
+    """Until the loop has nothing to do; textual sleeps for 20 ms, and on while the process takes CPU."""
+    loop, begun_s = asyncio.get_running_loop(), time.monotonic()
+    while True:
+        await asyncio.sleep(0.002)
+        if not loop._ready or time.monotonic() - begun_s > most_s:  # type: ignore[attr-defined]
+            return
 
 
 class Desk:
@@ -60,7 +71,11 @@ def at_desk(
             await pilot.pause()
             await work(Desk(pilot, screen, source))
 
-    asyncio.run(run())
+    with (
+        patch("textual.app.wait_for_idle", nothing_is_due),
+        patch("textual.pilot.wait_for_idle", nothing_is_due),
+    ):
+        asyncio.run(run())
     return source
 
 
