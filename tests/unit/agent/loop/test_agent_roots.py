@@ -268,7 +268,7 @@ def raised(error: BaseException) -> None:
     raise error
 
 
-FOLDS, STEPS = 6, 300
+FOLDS, STEPS = root_modules.SEARCHES + 1, 100
 
 
 def trained(loop: TrainLoop) -> torch.nn.Module:
