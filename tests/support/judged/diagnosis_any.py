@@ -2,150 +2,63 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
 import numpy as np
 from hypothesis import strategies as st
 
 from autobrrr.diagnosis.measurements import Measurements, phase_figures
-from autobrrr.records import (
-    CodeSite,
-    FrameCount,
-    FrameSamples,
-    GpuSample,
-    HostSample,
-    OpTime,
-    OpWork,
-    SettingFact,
-    ShadowPoint,
-    ShadowProbe,
-    TracedSteps,
-)
+from autobrrr.records import FrameSamples, GpuSample, HostSample, SettingFact, ShadowProbe, TracedSteps
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from support.judged import diagnosis
 
 NUMBER = st.integers(min_value=-(2**62), max_value=2**62) | st.integers(min_value=-2, max_value=2)
 REAL = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -1.0, 1e300, -1e300])
-STATUS = st.sampled_from(["ok", "ok", "ok", "abstained"])
 PHASE = st.sampled_from(["data_wait", "host_to_device", "forward", "backward", "optimizer", "other", "lunch"])
-NUMBERS = st.lists(NUMBER, max_size=8)
-BY_PHASE = st.dictionaries(PHASE, REAL, max_size=6)
+# What a field of this name holds in place of anything of its type: more often something with a meaning.
+WORDS: dict[str, st.SearchStrategy[object]] = {
+    "phase": PHASE,
+    "op": st.text(max_size=12) | st.sampled_from(["aten.mm.default", "aten.addmm.default"]),
+    "shapes": st.text(max_size=12) | st.sampled_from(["2x3 3x4", "8 2x3 3x4", "0x0 0x0"]),
+    "dtype": st.sampled_from(["float32", "float64", "bfloat16", ""]),
+    "does": st.sampled_from(["", "sampler", "worker start", "waits for workers", "loads", "lunch"]),
+    "what": st.sampled_from(["collects", "saves", "updates", "guards"]),
+    "name": st.sampled_from(["anomaly", "float64", "denormals", "unused_rows", "recompiles", "lunch"]),
+    "batch": st.integers(-4, 128),
+}
+PLAIN: dict[object, st.SearchStrategy[object]] = {
+    int: NUMBER, float: REAL, str: st.text(max_size=8), bool: st.booleans(), NoneType: st.none(),
+}  # fmt: skip
 
-ABSURD_TRACES = st.builds(
-    TracedSteps,
-    status=STATUS,
-    kernel_ns=NUMBERS,
-    traced_step_ns=NUMBERS,
-    plain_step_ns=NUMBERS,
-    operations=NUMBERS,
-    kernel_by_phase_ns=BY_PHASE,
-    plain_by_phase_ns=BY_PHASE,
-    operations_by_phase=BY_PHASE,
-    by_op=st.lists(st.builds(OpTime, op=st.text(max_size=12), count=REAL, kernel_ns=REAL), max_size=4),
-    work=st.lists(
-        st.builds(
-            OpWork,
-            op=st.text(max_size=12) | st.sampled_from(["aten.mm.default", "aten.addmm.default"]),
-            phase=PHASE,
-            shapes=st.text(max_size=12) | st.sampled_from(["2x3 3x4", "8 2x3 3x4", "0x0 0x0"]),
-            dtype=st.sampled_from(["float32", "float64", "bfloat16", ""]),
-            count=REAL,
-            kernel_ns=REAL,
-            flops=st.none() | REAL,
-            bytes=st.none() | REAL,
-        ),
-        max_size=4,
-    ),
-    op_cost_ns=st.none() | NUMBER,
-    run_delay_share=st.none() | REAL,
-)
-ABSURD_PROBES = st.builds(
-    ShadowProbe,
-    status=STATUS,
-    batch=st.none() | st.integers(-4, 64),
-    points=st.lists(
-        st.builds(ShadowPoint, batch=st.integers(-4, 128), shadow_ns=NUMBERS),
-        max_size=6,
-    ),
-)
-ABSURD_FRAMES = st.builds(
-    FrameSamples,
-    samples=NUMBER,
-    places=st.lists(
-        st.builds(
-            FrameCount,
-            where=st.text(max_size=8),
-            phase=st.sampled_from(["data_wait", "forward", "backward", "optimizer", "other"]),
-            in_loader=st.booleans(),
-            in_feed=st.booleans(),
-            in_between=NUMBER,
-            samples=NUMBER,
-            own=st.booleans(),
-            does=st.sampled_from(["", "sampler", "worker start", "waits for workers", "loads", "lunch"]),
-            ns=NUMBER,
-            long_ns=NUMBER,
-        ),
-        max_size=4,
-    ),
-    ns=NUMBER,
-    workers=st.lists(st.tuples(st.text(max_size=8), NUMBER), max_size=3),
-    worker_looks=NUMBER,
-    code=st.lists(
-        st.builds(
-            CodeSite,
-            what=st.sampled_from(["collects", "saves", "updates", "guards"]),
-            where=st.text(max_size=8),
-            samples=NUMBER,
-        ),
-        max_size=3,
-    ),
-    queue_empty_share=st.none() | REAL,
-)
-ABSURD_SETTINGS = st.lists(
-    st.builds(
-        SettingFact,
-        name=st.sampled_from(["anomaly", "float64", "denormals", "unused_rows", "recompiles", "lunch"]),
-        value=REAL,
-        detail=st.text(max_size=8),
-    ),
-    max_size=4,
-)
-ABSURD_PEAKS = st.builds(
-    MeasuredPeaks,
-    threads=NUMBER,
-    torch=st.just("2.13.0"),
-    matmul_n=NUMBER,
-    matmul_flops=REAL,
-    triad_bytes_per_s=REAL,
-    measured_at_unix_s=st.just(0.0),
-    waited_share=st.none() | REAL,
-)
-ABSURD_HOST = st.lists(
-    st.builds(
-        HostSample,
-        t_ns=NUMBER,
-        cpu_share=st.none(),
-        rss_bytes=st.none(),
-        threads=st.none(),
-        run_delay_share=st.none() | REAL,
-        steal_share=st.none() | REAL,
-        children_cpu_share=st.none() | REAL,
-        throttled_share=st.none() | REAL,
-    ),
-    max_size=4,
-).map(tuple)
 
-ABSURD_GPU = st.lists(
-    st.builds(
-        GpuSample,
-        t_ns=NUMBER,
-        gpu_util_share=st.none() | REAL,
-        sm_active_share=st.none() | REAL,
-        sm_clock_mhz=st.none() | NUMBER,
-        sm_clock_max_mhz=st.none() | NUMBER,
-        throttled_by=st.none() | st.lists(st.text(max_size=4), max_size=3),
-        other_processes=st.none() | NUMBER,
-    ),
-    max_size=4,
-).map(tuple)
+@cache
+def any_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Anything of a type; of a record, whatever its fields may hold."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return any_of(args[0])
+    if origin in (Union, UnionType):
+        return st.one_of(*(any_of(each) for each in args))
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is list:
+        return st.lists(any_of(args[0]), max_size=8 if args[0] in PLAIN else 2)
+    if origin is tuple:
+        return st.tuples(*(any_of(each) for each in args))
+    if origin is dict:
+        return st.dictionaries(PHASE, any_of(args[1]), max_size=6)
+    if kind in PLAIN:
+        return PLAIN[kind]
+    hints = get_type_hints(kind, include_extras=True)
+    return st.builds(kind, **{name: _field(name, each) for name, each in hints.items()})
+
+
+def _field(name: str, kind: Any) -> st.SearchStrategy[Any]:
+    if name not in WORDS or get_origin(kind) is Literal:
+        return any_of(kind)
+    return st.none() | WORDS[name] if NoneType in get_args(kind) else WORDS[name]
 
 
 @st.composite
@@ -165,17 +78,17 @@ def absurd(draw: st.DrawFn) -> Measurements:
         phases=draw(st.none() | st.just(phase_figures(durations, columns))),
         facts=draw(st.none() | st.builds(diagnosis.facts, threads=NUMBER, cuda=st.booleans())),
         anatomy=draw(st.none() | st.builds(diagnosis.anatomy, workers=st.none() | NUMBER, tensors=NUMBER)),
-        traced=draw(st.none() | ABSURD_TRACES),
-        probe=draw(st.none() | ABSURD_PROBES),
-        frames=draw(st.none() | ABSURD_FRAMES),
-        host=draw(ABSURD_HOST),
-        settings=tuple(draw(ABSURD_SETTINGS)),
-        gpu=draw(ABSURD_GPU),
+        traced=draw(st.none() | any_of(TracedSteps)),
+        probe=draw(st.none() | any_of(ShadowProbe)),
+        frames=draw(st.none() | any_of(FrameSamples)),
+        host=tuple(draw(any_of(list[HostSample]))),
+        settings=tuple(draw(any_of(list[SettingFact]))),
+        gpu=tuple(draw(any_of(list[GpuSample]))),
         readonly=draw(st.booleans()),
         outside=draw(st.booleans()),
         probing=draw(st.sampled_from(["on", "off"])),
         cores=draw(st.none() | NUMBER),
-        peaks=draw(st.none() | ABSURD_PEAKS | st.just(diagnosis.peaks_of_machine())),
+        peaks=draw(st.none() | any_of(MeasuredPeaks) | st.just(diagnosis.peaks_of_machine())),
         fault_ns=draw(st.none() | REAL),
     )
 

@@ -12,8 +12,8 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.leading import measured_shares
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
-from autobrrr.records import TracedSteps, to_json
-from support.judged.diagnosis_any import ABSURD_PROBES, absurd, nearly_overhead, possible
+from autobrrr.records import ShadowProbe, TracedSteps, to_json
+from support.judged.diagnosis_any import absurd, any_of, nearly_overhead, possible
 
 # On purpose not read from the table: what the design allows in this version.
 ALLOWED = {
@@ -75,7 +75,7 @@ def test_doubling_the_batch_alone_never_names_overhead(measured: Measurements) -
 
 
 @LOOK
-@given(probe=ABSURD_PROBES)
+@given(probe=any_of(ShadowProbe))
 def test_a_probe_alone_names_nothing_at_all(probe) -> None:
     found = judge(Measurements(pid=1, probe=probe)).verdict
     assert found.regime == "unknown"
