@@ -25,6 +25,8 @@ from autobrrr.records import (
     WindowOp,
 )
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
+from support.sessions import sidecar
+from support.sessions.sidecar import host_sample, job_facts
 
 PID = 4242
 MS = 1_000_000
@@ -135,11 +137,9 @@ def machine(
 ) -> tuple[HostSample, ...]:
     """Ten looks at the machine."""
     return tuple(
-        HostSample(
+        host_sample(
             t_ns=i * 500 * MS,
             cpu_share=cpu_share,
-            rss_bytes=1 << 28,
-            threads=3,
             run_delay_share=run_delay_share,
             steal_share=steal_share,
             children_cpu_share=children_cpu_share,
@@ -158,34 +158,20 @@ def anatomy(
     compiled: bool = False,
 ) -> Anatomy:
     """A loop with one model."""
-    return Anatomy(
-        source="optimizer",
+    found = sidecar.anatomy(
         optimizers=list(optimizers),
-        parameters=100_000,
         parameter_tensors=tensors,
-        parameter_bytes=400_000,
         state_bytes=state_bytes,
-        backwards_per_step=1,
-        roots=["Net"],
         compiled=compiled,
         loader_workers=workers,
         loader_prefetch=2 if workers else None,
     )
+    return Anatomy(**found)  # type: ignore[arg-type]
 
 
 def facts(threads: int = 1, cuda: bool = False, compiled: bool = False) -> JobFacts:
     """An ordinary job."""
-    return JobFacts(
-        pid=PID,
-        python="3.11.7",
-        torch="2.13.0",
-        script="train.py",
-        argv=[],
-        train_tid=PID,
-        threads=threads,
-        cuda=cuda,
-        compiled=compiled,
-    )
+    return job_facts(PID, threads=threads, cuda=cuda, compiled=compiled)
 
 
 def measured(

@@ -11,13 +11,11 @@ from autobrrr.records import (
     Cost,
     Diagnosis,
     Evidence,
-    HostSample,
-    JobFacts,
     Phases,
     Shares,
     StepStats,
 )
-from support.sessions.sidecar import facts
+from support.sessions.sidecar import host_sample, job_facts
 
 
 def diagnosis(**changes: object) -> Diagnosis:
@@ -83,7 +81,7 @@ OVERHEAD = diagnosis(
         Advice(remedy="compile.default", why="fuses", expected=2.0, reach="relaunch", class_="rounding"),
     ],
     cost=Cost(ns_per_step=980, share=0.00068, one_off_ns=430_000, session_share=0.0007),
-    job=msgspec.convert(facts(4242), JobFacts),
+    job=job_facts(4242),
     t_ns=12_300_000_000,
     steps=5120,
     state="judged",
@@ -106,15 +104,7 @@ UNDECIDED = msgspec.structs.replace(
 OUTSIDE = diagnosis(
     attach=Attach(method="outside", latency_ns=None, pause_ns=0),
     reason="nothing was put into the job, so no regime can be named",
-    host=HostSample(
-        t_ns=1,
-        cpu_share=1.98,
-        rss_bytes=1 << 30,
-        threads=9,
-        run_delay_share=0.02,
-        steal_share=0.0,
-        children_cpu_share=0.0,
-    ),
+    host=host_sample(cpu_share=1.98, threads=9, run_delay_share=0.02),
     state="judged",
     activity="watching from outside",
     steps=None,

@@ -15,7 +15,6 @@ from autobrrr.records import (
     Cost,
     Diagnosis,
     Evidence,
-    HostSample,
     JobFacts,
     JobLine,
     LateRank,
@@ -45,6 +44,7 @@ from autobrrr.records.wire_answers import (
 )
 from autobrrr_tui.sources.view_source import Publish, Tell, Work
 from autobrrr_tui.view_state import ScreenStanding, View, take
+from support.sessions.sidecar import host_sample, job_facts
 
 MS = 1_000_000
 REASON = (
@@ -134,15 +134,7 @@ def snapshot(**changes: object) -> Diagnosis:
             ),
         ],
         job=job(),
-        host=HostSample(
-            t_ns=1,
-            cpu_share=1.0,
-            rss_bytes=412 << 20,
-            threads=6,
-            run_delay_share=0.0,
-            steal_share=0.0,
-            children_cpu_share=0.0,
-        ),
+        host=host_sample(rss_bytes=412 << 20, threads=6),
         t_ns=42_000 * MS,
         steps=9_870,
         state="judged",
@@ -152,16 +144,7 @@ def snapshot(**changes: object) -> Diagnosis:
 
 
 def job(**changes: object) -> JobFacts:
-    facts = JobFacts(
-        pid=8091,
-        python="3.11.7",
-        torch="2.13.0",
-        script="/home/ada/train.py",
-        argv=["train.py"],
-        train_tid=8091,
-        threads=1,
-    )
-    return msgspec.structs.replace(facts, **changes)
+    return job_facts(8091, **{"script": "/home/ada/train.py", "method": "ptrace", **changes})
 
 
 def job_line(pid: int, **more: object) -> JobLine:

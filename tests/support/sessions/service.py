@@ -5,11 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import msgspec
-
 from autobrrr.agent.wire.framing import encode, receive
 from autobrrr.machine.file_readiness import is_readable
-from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
+from autobrrr.records import Attach, Diagnosis, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.tuning_records import TuneRequest
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -21,7 +19,7 @@ from autobrrr.sidecar.sockets.socket_frames import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 from support.machines.devices import AbsentDevice
-from support.sessions.sidecar import RingWriter, ScriptedAgent, facts
+from support.sessions.sidecar import RingWriter, ScriptedAgent, job_facts
 
 SECOND_NS = 1_000_000_000
 
@@ -77,7 +75,7 @@ class Office:
         self.session.entered(
             self.agent,
             RingReader(self.writer.fd),
-            msgspec.convert(facts(42), JobFacts),
+            job_facts(42),
             Attach(method="ptrace", latency_ns=1, pause_ns=1),
         )
         self.tuner = FakeTuner()

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
+from autobrrr.records import Attach, HostSample, ProfilerWindow
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.sidecar.process.session_options import SessionOptions, State
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from support.machines.devices import ReplayedDevice
-from support.sessions.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
+from support.sessions.sidecar import (
+    RingWriter,
+    ScriptedAgent,
+    StepModel,
+    anatomy,
+    host_sample,
+    job_facts,
+    probed,
+    traced,
+)
 
 SECOND_NS = 1_000_000_000
 
@@ -50,7 +59,7 @@ class Stage:
         self.session.entered(
             self.agent,
             RingReader(self.writer.fd),
-            msgspec.convert(facts(42, **changes), JobFacts),
+            job_facts(42, **changes),
             Attach(method="ptrace", latency_ns=3_000_000, pause_ns=400_000),
         )
         return self
@@ -102,12 +111,5 @@ def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def sample(number: int) -> HostSample:
-    return HostSample(
-        t_ns=number * SECOND_NS // 2,
-        cpu_share=1.0,
-        rss_bytes=1 << 30,
-        threads=5,
-        run_delay_share=0.0,
-        steal_share=0.0,
-        children_cpu_share=0.0,
-    )
+    """The looks at a quiet job, two a second."""
+    return host_sample(t_ns=number * SECOND_NS // 2)

@@ -26,6 +26,7 @@ from autobrrr import paths
 from autobrrr.agent.wire import framing, ring_layout
 from autobrrr.agent.wire.ring_writer import sealed_memory
 from autobrrr.machine.procfs import stat
+from autobrrr.records import HostSample, JobFacts
 
 MS = 1_000_000
 
@@ -144,6 +145,18 @@ def facts(pid: int | None = None, **changes: object) -> dict[str, object]:
         "method": "preload",
         **changes,
     }
+
+
+def job_facts(pid: int, **changes: object) -> JobFacts:
+    """The same as a record."""
+    return JobFacts(**facts(pid, **changes))  # type: ignore[arg-type]
+
+
+def host_sample(**changes: object) -> HostSample:
+    """A look at a job that has a core to itself."""
+    quiet = dict.fromkeys(("run_delay_share", "steal_share", "children_cpu_share"), 0.0)
+    usual = {"t_ns": 1, "cpu_share": 1.0, "rss_bytes": 1 << 30, "threads": 5, **quiet}
+    return HostSample(**{**usual, **changes})  # type: ignore[arg-type]
 
 
 def anatomy(**changes: object) -> dict[str, object]:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.wire import ring_layout
 from autobrrr.errors import TargetGone
-from autobrrr.records import Advice, ExactnessClass, JobFacts, Shares, Verdict
+from autobrrr.records import Advice, ExactnessClass, Shares, Verdict
 from autobrrr.records.tuning_records import MemoryPeaks, highest
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
+from support.sessions.sidecar import job_facts
 
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
@@ -70,15 +71,7 @@ class SimulatedJob:
     crowded_by: str | None = None
 
     def __post_init__(self) -> None:
-        self.facts = JobFacts(
-            pid=4711,
-            python="3.11.7",
-            torch="2.13.0",
-            script="train.py",
-            argv=["train.py"],
-            train_tid=4711,
-            threads=self.threads,
-        )
+        self.facts = job_facts(4711, threads=self.threads)
         self._random = np.random.default_rng(self.seed)
         self._phase = self._random.uniform(0, 2 * np.pi)
         self._carry = 0.0

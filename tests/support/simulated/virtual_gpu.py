@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent.wire import ring_layout
-from autobrrr.records import JobFacts
 from autobrrr.records.tuning_records import MemoryPeaks
 from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
+from support.sessions.sidecar import job_facts
 
 QUEUE = 1024
 LATENCY_NS = 2_000.0
@@ -123,17 +123,7 @@ class VirtualGpuJob:
     paused: bool = False
 
     def __post_init__(self) -> None:
-        self.facts = JobFacts(
-            pid=4711,
-            python="3.12.1",
-            torch="2.13.0",
-            script="train.py",
-            argv=["train.py"],
-            train_tid=4711,
-            threads=8,
-            cuda=True,
-            device="cuda",
-        )
+        self.facts = job_facts(4711, threads=8, cuda=True, device="cuda")
         self.gpu = VirtualGpu()
         self._random = np.random.default_rng(self.seed)
         self._records = np.zeros(CHUNK, dtype=STEP)
