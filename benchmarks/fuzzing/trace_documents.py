@@ -56,6 +56,13 @@ _ODD_VALUES = (
     "9" * 5000,
     "[" * 40 + "]" * 40,
 )
+KEYS = (b'"ts": ', b'"dur": ', b'"ph": ', b'"args": ')
+ODD_BYTES = tuple(bytes([each]) for each in (*b'"{}[],:\\ \x00\xff]}', *range(0, 256, 51)))
+ODD_ENTRIES = (
+    *(b"null", b"17", b'"a"', b"[]", b"{}", b"[{}]"),
+    *(b"/* no */", b"// no\n", b",", b"]", b"[", b"}", b"{"),
+)
+Change = Callable[[bytes, random.Random], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,27 +212,21 @@ def _event(dice: random.Random, at: int) -> str:
     return f'{text[:-1]}, "ts": {digits.format(at + 1)}, "dur": {dice.choice((5, 2.25, 0, 0.001))}}}'
 
 
-def _at(text: bytes, dice: random.Random) -> int:
-    return dice.randrange(len(text))
+def _spliced(*put: bytes, cut: tuple[int, ...] = (0,), at: bytes = b"(?s)(?=.)") -> Change:
+    """At a place that this pattern ends at, some bytes go, and one of these comes."""
 
+    def change(text: bytes, dice: random.Random) -> bytes:
+        places = [found.end() for found in re.finditer(at, text)]
+        if not places:
+            return text
+        place = dice.choice(places)
+        return text[:place] + dice.choice(put) + text[place + dice.choice(cut) :]
 
-def _edited(text: bytes, dice: random.Random) -> bytes:
-    at = _at(text, dice)
-    return text[:at] + bytes([dice.choice((dice.randrange(256), *b'"{}[],:\\ \x00\xff]}'))]) + text[at + 1 :]
-
-
-def _inserted(text: bytes, dice: random.Random) -> bytes:
-    at = _at(text, dice)
-    return text[:at] + bytes([dice.choice((dice.randrange(256), *b'"{}[],:\\ \x00\xff'))]) + text[at:]
-
-
-def _deleted(text: bytes, dice: random.Random) -> bytes:
-    at = _at(text, dice)
-    return text[:at] + text[at + dice.choice((1, 1, 2, 40)) :]
+    return change
 
 
 def _doubled(text: bytes, dice: random.Random) -> bytes:
-    at = _at(text, dice)
+    at = dice.randrange(len(text))
     length = dice.choice((1, 3, 30, 200))
     return text[: at + length] + text[at:]
 
@@ -245,49 +246,6 @@ def _retyped(text: bytes, dice: random.Random) -> bytes:
         return text
     length = len(text[begin:].decode()[:end].encode())
     return text[:begin] + dice.choice(_ODD_VALUES).encode() + text[begin + length :]
-
-
-def _entry_replaced(text: bytes, dice: random.Random) -> bytes:
-    """Something else stands between two events."""
-    places = [at for at in range(len(text)) if text.startswith(b'}, \n{"', at)]
-    if not places:
-        return text
-    at = dice.choice(places) + 1
-    odd = (
-        b"null",
-        b"17",
-        b'"a"',
-        b"[]",
-        b"{}",
-        b"[{}]",
-        b"/* no */",
-        b"// no\n",
-        b",",
-        b"]",
-        b"[",
-        b"}",
-        b"{",
-    )
-    return text[:at] + b", " + dice.choice(odd) + dice.choice((b"", b" " * 900)) + text[at:]
-
-
-def _key_doubled(text: bytes, dice: random.Random) -> bytes:
-    key = dice.choice((b'"ts": ', b'"dur": ', b'"ph": ', b'"args": '))
-    places = [at for at in range(len(text)) if text.startswith(key, at)]
-    if not places:
-        return text
-    at = dice.choice(places)
-    return text[:at] + key + dice.choice((b'"M"', b'"X"', b"7", b"{}", b"[1]")) + b", " + text[at:]
-
-
-def _cut(text: bytes, dice: random.Random) -> bytes:
-    return text[: _at(text, dice)]
-
-
-def _spaced(text: bytes, dice: random.Random) -> bytes:
-    places = [at for at in range(len(text)) if text[at : at + 1] in (b"{", b",", b"]")]
-    at = dice.choice(places)
-    return text[:at] + dice.choice((b" ", b"\n", b"\t\r\n")) * dice.choice((1, 700, 5000)) + text[at:]
 
 
 def _twice(text: bytes, dice: random.Random) -> bytes:
@@ -315,42 +273,44 @@ def _encoded(text: bytes, dice: random.Random) -> bytes:
     )
 
 
-def _control(text: bytes, dice: random.Random) -> bytes:
-    places = [at for at in range(len(text)) if text[at : at + 1].isalpha()]
-    at = dice.choice(places)
-    return (
-        text[:at]
-        + dice.choice((b"\x01", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\\u12", b"\\q", b"\x00"))
-        + text[at:]
-    )
+EDITED, INSERTED, DELETED, BETWEEN, TORN = (
+    _spliced(*ODD_BYTES, cut=(1,)),
+    _spliced(*ODD_BYTES),
+    _spliced(b"", cut=(1, 1, 2, 40)),
+    _spliced(
+        *(b", " + each + pad for each in ODD_ENTRIES for pad in (b"", b" " * 900)), at=rb'\}(?=, \n\{")'
+    ),
+    _spliced(b"\x01", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\\u12", b"\\q", b"\x00", at=b"(?=[A-Za-z])"),
+)
 
 
 def _several(text: bytes, dice: random.Random) -> bytes:
     for _ in range(dice.randint(2, 5)):
-        text = dice.choice((_edited, _inserted, _deleted, _retyped, _entry_replaced))(text or b" ", dice)
+        text = dice.choice((EDITED, INSERTED, DELETED, _retyped, BETWEEN))(text or b" ", dice)
     return text
 
 
-def _same(text: bytes, dice: random.Random) -> bytes:
-    return text
-
-
-CHANGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "none": _same,
-    "byte edited": _edited,
-    "byte inserted": _inserted,
-    "bytes deleted": _deleted,
+CHANGES: dict[str, Change] = {
+    "none": lambda text, _: text,
+    "byte edited": EDITED,
+    "byte inserted": INSERTED,
+    "bytes deleted": DELETED,
     "bytes doubled": _doubled,
     "value of another type": _retyped,
     "value of another type, again": _retyped,
-    "something between events": _entry_replaced,
-    "key twice": _key_doubled,
-    "cut": _cut,
-    "white space": _spaced,
+    "something between events": BETWEEN,
+    "key twice": _spliced(
+        *(key + value + b", " for key in KEYS for value in (b'"M"', b'"X"', b"7", b"{}", b"[1")),
+        at=b"(?=%s)" % b"|".join(KEYS),
+    ),
+    "cut": _spliced(b"", cut=(1 << 30,)),
+    "white space": _spliced(
+        *(space * many for space in (b" ", b"\n", b"\t\r\n") for many in (1, 700, 5000)), at=rb"(?=[{,\]])"
+    ),
     "two lists or documents": _twice,
     "no list": _absent,
     "encoding": _encoded,
-    "characters": _control,
+    "characters": TORN,
     "several": _several,
 }
 SMALL_CHANGES = ("byte edited", "byte inserted", "something between events", "characters")
