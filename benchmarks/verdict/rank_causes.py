@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,12 +23,12 @@ from pathlib import Path
 from autobrrr.attach.job_roles import launched_ranks
 from benchmarks import ROOT
 from benchmarks.planted.results import append, read
-from support.training import autobrrr, environment
+from support.torchrun import TORCHRUN, Torchrun
+from support.training import autobrrr
 
-JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job.py"
+JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job"
 RESULTS = ROOT / "benchmarks" / "results" / "rank-causes.jsonl"
 TABLE = RESULTS.with_suffix(".md")
-START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,39 +90,22 @@ class Row:
 
 
 @contextlib.contextmanager
-def launched(case: Case, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The launcher, once all of its ranks train; ended with all that it started."""
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(case.ranks), str(JOB)]
-    job = subprocess.Popen(
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**environment(folder), **_planted(case), "TMPDIR": str(folder)},
+def launched(case: Case, folder: Path) -> Iterator[Torchrun]:
+    """The job, once all of its ranks train; ended with all that it started."""
+    job = Torchrun(
+        folder,
+        launcher=(*TORCHRUN[:-1], str(case.ranks)),
+        script=str(JOB),
+        ranks=case.ranks,
+        CAUSE=case.plant,
+        LATE=str(case.late),
+        BUFFERS="1" if case.buffers else "",
     )
-    trains = threading.Semaphore(0)
-    reader = threading.Thread(target=_read, args=(job, trains), daemon=True)
-    reader.start()
     try:
-        for _ in range(case.ranks):
-            if not trains.acquire(timeout=START_S):
-                raise TimeoutError("the job does not train")
+        job.wait_until_it_trains()
         yield job
     finally:
-        job.terminate()
-        job.wait(60)
-        reader.join(10)
-
-
-def _planted(case: Case) -> dict[str, str]:
-    return {"CAUSE": case.plant, "LATE": str(case.late), "BUFFERS": "1" if case.buffers else ""}
-
-
-def _read(job: subprocess.Popen[str], trains: threading.Semaphore) -> None:
-    assert job.stdout is not None
-    for line in job.stdout:
-        for _ in range(line.count("training")):
-            trains.release()
+        job.kill()
 
 
 @contextlib.contextmanager
@@ -149,15 +131,11 @@ def burning(case: Case, launcher: int) -> Iterator[None]:
         other.wait()
 
 
-def diagnose(launcher: int) -> tuple[str, ...]:
-    return ("diagnose", str(launcher), "--no-probe", "--for", "12s", "--json")
-
-
 def play(name: str, case: Case, folder: Path) -> Row:
     """One case from beginning to end."""
     began_s = time.monotonic()
-    with launched(case, folder) as job, burning(case, job.pid):
-        done = autobrrr(folder, *diagnose(job.pid))
+    with launched(case, folder) as job, burning(case, job.process.pid):
+        done = autobrrr(folder, "diagnose", job.pid, "--no-probe", "--for", "12s", "--json")
     load = round(os.getloadavg()[0], 2)
     if done.code != 0 or not isinstance(late := done.json.get("straggler"), dict):
         print(done.stderr[-400:], file=sys.stderr)
@@ -226,7 +204,7 @@ def main() -> int:
             row = play(name, CASES[name], folder)
             print(row, flush=True)
             append(RESULTS, asdict(row))
-    rows = [Row(**each) for each in read(RESULTS)]
+    rows = [Row(**each) for each in read(RESULTS) if each["case"] in CASES]
     TABLE.write_text(table(rows) + "\n")
     print(table(rows))
     return 1 if any(row.verdict == "wrong" for row in rows) else 0

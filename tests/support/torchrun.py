@@ -35,7 +35,7 @@ for _ in range(2):
 
 
 class Torchrun:
-    """A launcher of two ranks of `jobs/SCRIPT.py`."""
+    """A launcher of ranks of `jobs/SCRIPT.py`, or of a script elsewhere."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Torchrun:
         *words: str,
         launcher: Sequence[str] = TORCHRUN,
         script: str = "parallel",
+        ranks: int = 2,
         **given: str,
     ) -> None:
-        self._script = f"{script}.py"
+        self._script, self._ranks = f"{script}.py", ranks
         scratch = folder / "t"
         scratch.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
@@ -62,8 +63,8 @@ class Torchrun:
         self._reader.start()
 
     def wait_until_it_trains(self) -> list[int]:
-        """Both ranks; their processes."""
-        for _ in range(2):
+        """All ranks; their processes."""
+        for _ in range(self._ranks):
             assert self._trains.acquire(timeout=START_S), self.lines
         found = launched_ranks(self.process.pid)
         self._seen += found

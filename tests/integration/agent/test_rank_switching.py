@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from support.agent.agent import AgentJob, Peer
+from support.agent.agent import Peer
 from support.agent.rank_agents import RankJobs, meet
 from support.day_cases import by_day
 
@@ -185,15 +183,8 @@ dist.destroy_process_group()
 
 
 def test_where_a_rank_has_no_more_data_nothing_goes_on_and_the_others_train_on(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        where = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    jobs = []
-    for rank in range(2):
-        own = tmp_path / str(rank)
-        own.mkdir()
-        jobs.append(AgentJob(f"WHERE, RANK = {json.dumps(where)}, {rank}\n{UNEVEN}", own))
-    with jobs[0], jobs[1]:
+    with RankJobs(tmp_path, script=UNEVEN) as ranks:
+        jobs = ranks.jobs
         peers = meet([job.peer() for job in jobs])
         jobs[0].until("no more data")
         done = peers[1].ask("apply", remedy=FUSED, options={}, allowed=ALLOWED)

@@ -83,6 +83,7 @@ class RankJobs:
         agents: int | None = None,
         pace_s: float = 0,
         between: str = "",
+        script: str = JOB,
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -94,7 +95,7 @@ class RankJobs:
             own.mkdir()
             agent = agents is None or rank < agents
             head = f"WHERE, RANK, RANKS, AGENT, PACE_S = {where!r}, {rank}, {ranks}, {agent}, {pace_s}\n"
-            self.jobs.append(AgentJob(f"{head}BETWEEN = {between!r}\n{JOB}", own))
+            self.jobs.append(AgentJob(f"{head}BETWEEN = {between!r}\n{script}", own))
         self.agents = ranks if agents is None else agents
 
     def peers(self) -> list[Peer]:
