@@ -84,7 +84,7 @@ class Loop:
         self.traffic_bytes += traffic_bytes
 
     def learn(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-        """What most steps end with: backward and update, each a section."""
+        """What most steps end with: backward and update, each a section; a later mark of one adds to it."""
         self.mark("forward")
         loss.backward()
         self.mark("backward")

@@ -20,10 +20,7 @@ def main(loop: Loop, args: Knobs) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
+        loop.learn(loss, optimizer)
         with torch.no_grad():
             average.lerp_(model.weight, 0.01)
         loop.mark("optimizer")

@@ -30,10 +30,7 @@ def main(loop: Loop, args: Knobs) -> None:
             keys = nn.functional.normalize(slow(images), dim=1)
         scores = torch.cat([(query * keys).sum(1, keepdim=True), query @ queue.T], 1) / 0.07
         loss = nn.functional.cross_entropy(scores, torch.zeros(batch, dtype=torch.long))
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
+        loop.learn(loss, optimizer)
         queue[place : place + batch] = keys
         place = (place + batch) % (many - batch + 1)
         loop.mark("optimizer")

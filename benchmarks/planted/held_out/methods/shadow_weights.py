@@ -22,10 +22,7 @@ def main(loop: Loop, args: Knobs) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
+        loop.learn(loss, optimizer)
         with torch.no_grad():
             now = model.state_dict()
             for name, kept in average.state_dict().items():
