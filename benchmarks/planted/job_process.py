@@ -58,11 +58,7 @@ class PlantedJob:
     """A case's script as a process of its own; `with` ends it."""
 
     def __init__(
-        self,
-        case: Case,
-        *words: str,
-        environment: Mapping[str, str],
-        over: Mapping[str, Knob] = NOTHING,
+        self, case: Case, *words: str, environment: Mapping[str, str], over: Mapping[str, Knob] = NOTHING
     ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", case.module, *case.words(over), *words],

@@ -50,8 +50,7 @@ CASES = {
     "embed, batch": Case(flags="--work embed --batch-size 16", spec="--batch-size=choice:16,64"),
     "pointwise, depth": Case(flags="--work pointwise --batch-size 32", spec="--depth=choice:4,8"),
     "pointwise, memory": Case(
-        flags="--work pointwise --batch-size 64",
-        spec="env:MALLOC_TOP_PAD_=choice:268435456",
+        flags="--work pointwise --batch-size 64", spec="env:MALLOC_TOP_PAD_=choice:268435456"
     ),
 }
 

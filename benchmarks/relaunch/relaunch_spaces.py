@@ -53,13 +53,7 @@ SPACES = {
     ),
     "conv": Studied(
         flags=("--work", "conv", "--batch-size", "4", "--width", "32", "--depth", "4"),
-        specs=(
-            "--batch-size=choice:4,8",
-            THREADS,
-            "layout.channels_last",
-            "optimizer.fused",
-            "host.malloc",
-        ),
+        specs=("--batch-size=choice:4,8", THREADS, "layout.channels_last", "optimizer.fused", "host.malloc"),
     ),
 }
 

@@ -234,10 +234,7 @@ REGRESSIONS = {
         before=Training, after=LoggedEachStep, phases=("other",), functions=("log",)
     ),
     "no_worker": Regression(
-        before=ParsedByWorker,
-        after=Parsed,
-        phases=("data_wait",),
-        functions=("parse", "<listcomp>"),
+        before=ParsedByWorker, after=Parsed, phases=("data_wait",), functions=("parse", "<listcomp>")
     ),
     "double_numbers": Regression(
         before=Training,

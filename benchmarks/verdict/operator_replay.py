@@ -27,13 +27,7 @@ from benchmarks.planted import results
 from benchmarks.planted.case import Case
 from benchmarks.planted.diagnosed import LIFE
 from benchmarks.planted.held_out import HELD_OUT
-from benchmarks.planted.job_process import (
-    JobFailed,
-    PlantedJob,
-    adopt_orphans,
-    end_descendants,
-    own_folders,
-)
+from benchmarks.planted.job_process import JobFailed, PlantedJob, adopt_orphans, end_descendants, own_folders
 from benchmarks.planted.stepped import SteppedJob
 from benchmarks.planted.tables.cases import CASES
 

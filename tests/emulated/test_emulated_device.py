@@ -74,10 +74,7 @@ def test_nvml_tells_another_process_who_uses_the_device(device):
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
     torch.cuda._sleep(int(0.5 * 1.98e9))
     asked = subprocess.run(
-        [sys.executable, "-c", ASK.format(pid=os.getpid())],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", ASK.format(pid=os.getpid())], capture_output=True, text=True, check=True
     )
     used, busy, total = map(int, asked.stdout.split())
     assert used >= held.numel()

@@ -15,11 +15,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, Undo, WatchedUndo
 from support.agent.remedies import Training, picture, training
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(600),
-    pytest.mark.usefixtures("first_order"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]
 
 COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune")
 

@@ -88,10 +88,7 @@ def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path
 @pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_fifty_cycles_leak_nothing(
-    job: StartJob,
-    untouched: Callable[[int], Finished],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = job("plain", *EVERY)
     for name, value in environment(tmp_path).items():  # the commands run in this process

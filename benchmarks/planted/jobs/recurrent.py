@@ -28,8 +28,7 @@ def main(loop: Loop, args: Knobs) -> None:
     x = torch.randn(length, batch, width, device=loop.device)
     labels = torch.randint(0, 4, (length * batch,), device=loop.device)
     loop.works(
-        flops=6 * length * batch * 8 * width * width,
-        traffic_bytes=4 * length * batch * width * 4 * 12,
+        flops=6 * length * batch * 8 * width * width, traffic_bytes=4 * length * batch * width * 4 * 12
     )
     for _ in loop:
         optimizer.zero_grad()

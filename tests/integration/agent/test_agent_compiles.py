@@ -81,9 +81,7 @@ def test_a_job_is_compiled_switched_and_left_as_it_was(tmp_path: Path) -> None:
         assert said[-1] == "0"  # ours are forgotten: the job counts as one that compiles nothing
 
 
-def test_code_that_is_compiled_again_each_step_is_reverted_and_ran_once_a_step(
-    tmp_path: Path,
-) -> None:
+def test_code_that_is_compiled_again_each_step_is_reverted_and_ran_once_a_step(tmp_path: Path) -> None:
     with AgentJob(JOB.replace("SEEN", "self.seen.append(0)"), tmp_path) as running:
         peer = running.peer()
         peer.wait_steps(100)

@@ -17,16 +17,7 @@ import pytest
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.enter import AgentConnection, enter
 from autobrrr.errors import CannotAttach, TargetGone
-from support.attach import (
-    KINDS,
-    SLEEPS,
-    TRAINS,
-    VERSIONS,
-    child,
-    eventually,
-    interpreters,
-    probe_bundle,
-)
+from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, child, eventually, interpreters, probe_bundle
 from support.day_cases import by_day
 from support.training import EVERY, Finished, TrainingJob, autobrrr
 

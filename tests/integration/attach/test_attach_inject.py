@@ -19,17 +19,7 @@ from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
-from support.attach import (
-    RELEASES,
-    SLEEPS,
-    TRAINS,
-    VERSIONS,
-    Child,
-    child,
-    eventually,
-    interpreters,
-    leaves,
-)
+from support.attach import RELEASES, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
 from support.day_cases import by_day
 
 pytestmark = pytest.mark.integration

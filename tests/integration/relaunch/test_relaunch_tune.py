@@ -124,9 +124,7 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
     assert relaunch.alive(tmp_path / "run") == []
 
 
-def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_beyond_the_limit_of_addresses_ends_out_of_memory(tmp_path: Path) -> None:
     holds = "held = bytearray(args.batch_size * (40 << 20))\noptimizer = Plain"
     relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))
     done = relaunch.tuned(

@@ -20,11 +20,7 @@ from autobrrr.agent.remedies.families import REGISTRY
 from autobrrr.agent.remedies.registry import Refused, WatchedUndo
 from support.agent.remedies import Training, loop_of, picture, training
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("first_order"),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.usefixtures("first_order")]
 
 DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
 

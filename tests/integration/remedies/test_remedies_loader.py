@@ -25,11 +25,7 @@ pytestmark = pytest.mark.integration
 PLAIN_ITER = DataLoader.__dict__["__iter__"]
 Remedies = dict[str, dict[str, object]]
 WORKERS: Remedies = {"loader.workers": {"workers": 2}}
-ALL: Remedies = {
-    **WORKERS,
-    "loader.prefetch_factor": {"batches": 3},
-    "loader.persistent_workers": {},
-}
+ALL: Remedies = {**WORKERS, "loader.prefetch_factor": {"batches": 3}, "loader.persistent_workers": {}}
 
 
 class Numbers(Dataset[torch.Tensor]):

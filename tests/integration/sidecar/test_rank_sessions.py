@@ -11,12 +11,7 @@ import pytest
 from support.torchrun import Torchrun
 from support.training import autobrrr
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.quiet,
-    pytest.mark.nightly,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -296,11 +296,5 @@ def largest_sign():
 
 STRANGE = {
     kind.__name__: kind
-    for kind in (
-        gradient_penalty,
-        functional_gradients,
-        optimizer_in_backward,
-        scripted,
-        largest_sign,
-    )
+    for kind in (gradient_penalty, functional_gradients, optimizer_in_backward, scripted, largest_sign)
 }

@@ -111,11 +111,7 @@ def possible(draw: st.DrawFn, trace: bool = True) -> Measurements:
         operations=draw(st.integers(1, 2_000)),
         run_delay_share=draw(st.sampled_from([0.0, 0.0, 0.05, 0.3])),
     )
-    probe = diagnosis.probed(
-        step_ns,
-        fixed=draw(UNIT),
-        noise=draw(st.sampled_from([0.01, 0.01, 0.4])),
-    )
+    probe = diagnosis.probed(step_ns, fixed=draw(UNIT), noise=draw(st.sampled_from([0.01, 0.01, 0.4])))
     stacks = diagnosis.frames(
         loader=draw(st.integers(0, 100)),
         host=draw(st.integers(0, 100)),

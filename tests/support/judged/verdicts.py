@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import (
-    Advice,
-    Attach,
-    BatchProbe,
-    Cost,
-    Diagnosis,
-    Evidence,
-    Phases,
-    Shares,
-    StepStats,
-)
+from autobrrr.records import Advice, Attach, BatchProbe, Cost, Diagnosis, Evidence, Phases, Shares, StepStats
 from support.sessions.sidecar import host_sample, job_facts
 
 

@@ -68,11 +68,7 @@ def snapshot(**changes: object) -> Diagnosis:
         shares=Shares(overhead=0.68, memory=0.23, compute=0.07, host=0.02, other=0.0),
         step_ns=StepStats(count=670, mean=4_220_000, median=4_200_000, p99=4_690_000),
         phases_ns=Phases(
-            data_wait=0,
-            forward=900_000,
-            backward=1_200_000,
-            optimizer=2_020_000,
-            other=100_000,
+            data_wait=0, forward=900_000, backward=1_200_000, optimizer=2_020_000, other=100_000
         ),
         evidence=[
             Evidence(
@@ -176,11 +172,7 @@ def history(step_ns: int = 4_200_000, seconds: int = 40) -> StepHistory:
         counts=[300, 350, 20],
         slow=[
             SlowStep(
-                seq=2730,
-                before_ns=30_000 * MS,
-                ns=19 * MS,
-                usual_ns=4_200_000,
-                why="autobrrr: measuring",
+                seq=2730, before_ns=30_000 * MS, ns=19 * MS, usual_ns=4_200_000, why="autobrrr: measuring"
             ),
             SlowStep(seq=5120, before_ns=20_000 * MS, ns=30 * MS, usual_ns=4_200_000),
         ],

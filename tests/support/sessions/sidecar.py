@@ -207,12 +207,7 @@ def probed(model: StepModel, step_ns: int | None = None, fixed: float = 0.9) -> 
     for factor in (0.25, 0.5, 1, 2):
         shadow_ns = int(step_ns * (fixed + factor * (1 - fixed)))
         points.append({"batch": int(model.batch * factor), "shadow_ns": [shadow_ns] * 6, "minor_faults": 0})
-    return {
-        "status": "ok",
-        "batch": model.batch,
-        "points": points,
-        "operations": 400,
-    }
+    return {"status": "ok", "batch": model.batch, "points": points, "operations": 400}
 
 
 class FakeAgent:

@@ -177,14 +177,7 @@ def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
     wrapper, users = names["wrapper"], names["users"]
     line = sys._getframe().f_lineno + 1
     found = users(lambda: wrapper(lambda: look_at(sys._getframe(1), ("/usr/lib/",)).place))  # type: ignore[operator]
-    assert found == (
-        f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>",
-        "optimizer",
-        False,
-        False,
-        "",
-        True,
-    )
+    assert found == (f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>", "optimizer", False, False, "", True)
 
 
 def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -> None:

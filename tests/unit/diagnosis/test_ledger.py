@@ -26,9 +26,7 @@ def place(where: str, phase: str, samples: int, does: str = "", **more: object) 
 
 def stacks(*places: FrameCount, **more: object) -> FrameSamples:
     found = FrameSamples(
-        samples=sum(one.samples for one in places),
-        places=list(places),
-        ns=sum(one.ns for one in places),
+        samples=sum(one.samples for one in places), places=list(places), ns=sum(one.ns for one in places)
     )
     return msgspec.structs.replace(found, **more)
 

@@ -246,9 +246,7 @@ class Witnesses:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_what_lies_over_something_of_ours_comes_off_before_it(
-    ends: bool,
-) -> None:
+def test_what_lies_over_something_of_ours_comes_off_before_it(ends: bool) -> None:
     was = torch.compile, torch.export.export
     pages = StepRing()
     loop = TrainLoop(torch, pages, ActiveRemedies(REGISTRY), lambda event: None)

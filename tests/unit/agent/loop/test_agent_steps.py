@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.agent.loop.step_pattern import (
-    SETTLING_STEPS,
-    Pattern,
-    StepPattern,
-    Usual,
-)
+from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, Pattern, StepPattern, Usual
 
 A, B, C = 101, 202, 303
 

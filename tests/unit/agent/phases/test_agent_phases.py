@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.phases.phase_clock import (
-    BACKWARD,
-    FORWARD,
-    NAMES,
-    OTHER,
-    PhaseClock,
-)
+from autobrrr.agent.phases.phase_clock import BACKWARD, FORWARD, NAMES, OTHER, PhaseClock
 
 ROOT, SECOND = 1, 2
 
@@ -100,7 +94,7 @@ def test_a_traced_step_keeps_when_its_phases_began_and_what_lay_between_two_netw
     forward(clock, 8, 9, SECOND)
     backward(clock, 10, 12)
     assert clock.moves == [
-        *((1, FORWARD), (2, FORWARD), (8, FORWARD), (9, FORWARD), (10, BACKWARD), (12, OTHER)),
+        *((1, FORWARD), (2, FORWARD), (8, FORWARD), (9, FORWARD), (10, BACKWARD), (12, OTHER))
     ]
     assert clock.pauses == [(2, 8), (9, 10)]
     assert spent(clock, 12) == {"other": 1, "forward": 9, "backward": 2}

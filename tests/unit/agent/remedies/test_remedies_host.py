@@ -26,10 +26,7 @@ def test_another_allocator_comes_before_what_is_preloaded_already(tmp_path: Path
     ("name", "variables"),
     [
         ("cuda.allocator", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
-        (
-            "host.malloc",
-            {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "2147483647"},
-        ),
+        ("host.malloc", {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "2147483647"}),
     ],
 )
 def test_variables_are_set_unless_the_user_has_set_them(

@@ -156,8 +156,7 @@ def test_a_costly_call_is_told_with_what_it_takes_itself(what: str, edit: str, r
 
 
 @pytest.mark.parametrize(
-    ("operators", "edit"),
-    [(900.0, "edit.vectorize"), (600.0, "edit.less_often"), (60.0, "edit.less_often")],
+    ("operators", "edit"), [(900.0, "edit.vectorize"), (600.0, "edit.less_often"), (60.0, "edit.less_often")]
 )
 def test_a_loop_is_one_of_operators_where_the_rest_of_its_phase_can_t_hold_them(
     operators: float, edit: str

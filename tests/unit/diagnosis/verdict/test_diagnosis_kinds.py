@@ -235,9 +235,7 @@ def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
 def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
     # 57 % overhead with 15 % delay: without the delay it might be 49 %.
     measured = diagnosis.measured(
-        trace=diagnosis.traced(kernels=0.415),
-        probe=diagnosis.probed(fixed=0.9),
-        host=diagnosis.machine(0.15),
+        trace=diagnosis.traced(kernels=0.415), probe=diagnosis.probed(fixed=0.9), host=diagnosis.machine(0.15)
     )
     assert verdict(measured).regime == "unknown"
     assert verdict(measured).reason == WITHHELD
@@ -354,9 +352,7 @@ def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
         shares = diagnosis.PHASE_SHARES | {"data_wait": 0.2, "forward": 0.2}
         even = diagnosis.traced(shares=shares, kernels=0.85 / 2.6)
         trace = replace(
-            trace,
-            plain_by_phase_ns=even.plain_by_phase_ns,
-            kernel_by_phase_ns=even.kernel_by_phase_ns,
+            trace, plain_by_phase_ns=even.plain_by_phase_ns, kernel_by_phase_ns=even.kernel_by_phase_ns
         )
         return diagnosis.measured(shares=shares, trace=trace, probe=diagnosis.probed())
 
