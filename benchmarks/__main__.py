@@ -1,7 +1,5 @@
 """`python -m benchmarks [NAME …]`: run every benchmark in turn, or those named; tables to standard output."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

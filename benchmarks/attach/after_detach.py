@@ -11,8 +11,6 @@ glibc moves them while a job runs. Rows are appended to `results/after-detach.js
 is not measured again. What can be counted (hooks, threads, files) is in `contract/test_visible_state.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -7,8 +7,6 @@ untouched, and attached to over and over. The gap of one attach is the longest s
 the run's median step.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -12,8 +12,6 @@ A busy target is entered by a pending call, one whose main thread sleeps while a
 Prints a table on standard error, one JSON object on standard output.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -13,8 +13,6 @@ anything differs. `grown_bytes` is the memory of the job after all over that bef
 what the first session loads once; `grown_later_bytes` that of the second half of the shard.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

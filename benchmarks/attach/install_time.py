@@ -3,8 +3,6 @@
 Promised: 60 s to the verdict, a wheel of at most 2 MB, 100 ms for `--help`. Needs pip's package index.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

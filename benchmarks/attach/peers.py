@@ -12,8 +12,6 @@ function, `moving_average`. In every round each tool meets a fresh job, in a dra
 The peers are installed into a temporary folder, without what they would bring of the packages that are here.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

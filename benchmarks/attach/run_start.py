@@ -7,8 +7,6 @@ the end of the script's first optimizer step, and to the end of the command. Cos
 less the other, with Student's 95 % interval. The first run of each kind is left out: it fills caches.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -8,8 +8,6 @@ statistic of the pairs (binomial, whatever their distribution).
 Then the hooks' own nanoseconds: calibrated (quickest batch, warm) and as they stand in the ring.
 """
 
-from __future__ import annotations
-
 import _thread
 import argparse
 import mmap

@@ -6,8 +6,6 @@ Needs Chromium, its driver and selenium. Drawn is from the start of the navigati
 the page's scripts have run; the second of two visits counts, as the first starts the renderer.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

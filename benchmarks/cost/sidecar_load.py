@@ -7,8 +7,6 @@ measurement is over.
     python -m benchmarks.cost.sidecar_load --for-s 20
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -7,8 +7,6 @@ CPU and memory are read from `/proc`.
     python -m benchmarks.cost.tui_load --for-s 20
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -4,8 +4,6 @@ In comes a seed, out go a document of some thousand bytes, the blocks in which i
 events that any reader has to find in it. The same seed gives the same document.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import math

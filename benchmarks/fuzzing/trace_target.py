@@ -1,7 +1,5 @@
 """What `analyze` makes of a mutated trace, held against a plain JSON parse."""
 
-from __future__ import annotations
-
 from collections import Counter
 from io import BufferedReader, BytesIO
 

@@ -7,8 +7,6 @@ says of them. limits: jobs on the emulated device (`tests/emulated`), whose kern
 A shard that is cut off goes on where it stood.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -5,8 +5,6 @@ queue, and reading its loss never, every step, every tenth and every fiftieth st
 that is worth less than a percent, and what is claimed lies within 2 % of the truth or its interval holds it.
 """
 
-from __future__ import annotations
-
 import math
 
 from benchmarks.gpu.live_session import Measure, job, said

@@ -1,7 +1,5 @@
 """A deterministic CUDA job that says what it trained, to the bit: `bits_job.py KIND STEPS`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

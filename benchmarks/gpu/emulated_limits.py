@@ -5,8 +5,6 @@ right where the limit is the planted one and the regime, if one is named, is one
 where another is named; else silent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -4,8 +4,6 @@ For each job: a verdict with the seconds until it was sure, a tuning with its cl
 starts with and without it in turn, timed by the job's own stopwatch with the device waited for.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

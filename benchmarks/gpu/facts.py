@@ -1,7 +1,5 @@
 """Constants of a CUDA machine on which the product's choices stand: queue, calls, rates, windows, NVML."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

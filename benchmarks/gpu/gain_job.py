@@ -4,8 +4,6 @@ Before it trains it weighs both forms on itself, in turn and with the device wai
 block: `truth 1.0301 step_ms 3.2`. What runs on the device, how often the host waits, are its arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

@@ -4,8 +4,6 @@ Weights, optimizer state and the device's random state, of four kinds of jobs: t
 diagnose, a profiler window and detach. And attach and detach again and again: each must come and go.
 """
 
-from __future__ import annotations
-
 import subprocess
 
 from benchmarks.gpu.live_session import Measure, job, said

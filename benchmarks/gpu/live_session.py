@@ -1,7 +1,5 @@
 """A job of these benchmarks, and what it says."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

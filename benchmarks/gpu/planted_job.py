@@ -3,8 +3,6 @@
 `--scale` stretches all kernels; the host waits, computes or loads as its other arguments say.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import multiprocessing

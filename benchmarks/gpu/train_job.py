@@ -3,8 +3,6 @@
 With `--steps` it waits for the device before its first and after its last step, and prints what one took.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Timed waits, which take no CPU, stand in for kernels: every rank waits in its fo
 optimizer. What the late rank does beyond that is what is planted.
 """
 
-from __future__ import annotations
-
 import gc
 import io
 import os

@@ -1,7 +1,5 @@
 """Steps of a benchmark job: some to warm up, then for a given time; prints how many a second."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -5,8 +5,6 @@ confirm measures what is true of each case (stopwatch and formula, no product); 
 has a row of this revision is not run again, unless `--again`; Ctrl-C leaves no process.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import signal

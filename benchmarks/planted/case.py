@@ -1,7 +1,5 @@
 """One planted case: which script, which knobs, what is true of it, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

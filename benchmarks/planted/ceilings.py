@@ -4,8 +4,6 @@
 bytes/s of `torch.add(a, b, out=c)` on tensors far above the last cache.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Measures what is true of each case, by stopwatch and formula; nothing of the product takes part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

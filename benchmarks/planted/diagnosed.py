@@ -1,7 +1,5 @@
 """Starts a case's job, has it diagnosed the way a user would, and sees that it lives on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict

@@ -4,8 +4,6 @@ The CPU time of the machine, less that of this process and all it has started an
 withheld on a busy machine is no fault of the program, so every row carries this figure.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import time

@@ -4,8 +4,6 @@ Right: the verdict is the truth (a `mixed` or `unknown` truth: either word is ri
 `unknown` on a job that has a regime. Wrong: any other regime. Failed: no verdict, or the job did not live on.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Any, Literal

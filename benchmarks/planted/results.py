@@ -3,8 +3,6 @@
 A row belongs to a revision: a digest over the sources of the product and of the planted jobs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

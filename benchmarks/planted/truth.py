@@ -6,8 +6,6 @@ work. Kernel work is compute or memory by the roof that the job's formulas come 
 where they come near neither; page faults, found by a run with a calmer malloc, are memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ agent or walls, each in a process of its own, in turn (A B B A …), rate by the
 holds where both intervals together allow it: |log(claim / seen)| <= sqrt(half of one² + half of the other²).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

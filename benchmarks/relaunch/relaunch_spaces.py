@@ -8,8 +8,6 @@ table says of the point that was chosen. The table is smoothed first (`--raw`: n
 measured to 15 % each, the best as measured is the luckiest.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

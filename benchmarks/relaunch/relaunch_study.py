@@ -3,8 +3,6 @@
 Trials are real processes that train on the stand-in for torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

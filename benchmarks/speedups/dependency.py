@@ -1,7 +1,5 @@
 """A package that the job depends on: its second version is slower."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

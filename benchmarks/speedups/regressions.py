@@ -3,8 +3,6 @@
 Each says in which phase its steps become longer and at which function; None: no line of the user's own.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

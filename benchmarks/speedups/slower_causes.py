@@ -7,8 +7,6 @@ turn, as `prove` does once a side is slower. Right: a phase and a function that 
 error, a wrong one is.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

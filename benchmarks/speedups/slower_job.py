@@ -1,7 +1,5 @@
 """`slower_job.py JOB PERCENT`: a variant of `text_job.py` in which every step takes that share longer."""
 
-from __future__ import annotations
-
 import sys
 import time
 

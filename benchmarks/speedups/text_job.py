@@ -4,8 +4,6 @@
 All that a training script does is a method here: batches, loss, update, evaluation, checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

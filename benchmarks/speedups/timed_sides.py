@@ -1,7 +1,5 @@
 """Two scripts of this folder as `prove` times them. In: their words. Out: their turns."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

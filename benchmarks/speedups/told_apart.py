@@ -8,8 +8,6 @@ looks, until it is decided or no start more fits into the seconds of `--for`. Th
 update, on the processor, for that share of what the update took.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import itertools

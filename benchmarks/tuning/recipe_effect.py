@@ -7,8 +7,6 @@ own, rate by its own clock after its warm-up. Speed-up: mean of the log-ratios o
 95 % interval over the pairs. `--elsewhere`: also on jobs that a recipe should not help.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

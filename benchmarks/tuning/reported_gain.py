@@ -7,8 +7,6 @@ pairs, A B B A. Agreed: the two log-ratios differ by no more than their joint 95
 sqrt(half_1^2 + half_2^2).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import subprocess

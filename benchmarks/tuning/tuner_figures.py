@@ -6,8 +6,6 @@ Whole comparisons with the product's own blocks, interval and stop rule on a sim
 with lag-one correlation 0.5, 6 % drift, slow steps, evaluations, checkpoints. `--all-kinds`: harder too.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 

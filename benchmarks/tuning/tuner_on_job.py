@@ -8,8 +8,6 @@ no tensor is as large as what it is about. A try ends when its trial is decided;
 trained until then.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -4,8 +4,6 @@ Simulated jobs with remedies that help, hurt, or do nothing, and a compilation t
 The tuner goes with `--max-loss 2%`: each job should do 0.98 of its twin's steps. Prints a line for each.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import msgspec

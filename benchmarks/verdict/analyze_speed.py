@@ -6,8 +6,6 @@ Prints a table: MB of JSON per second and peak resident memory of each process, 
 `inside` is the analysis alone, without starting Python and importing.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import os

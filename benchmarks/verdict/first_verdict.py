@@ -4,8 +4,6 @@ Each job is the wide net of the planted table, as deep as the step shall be long
 it from outside. Promised: within 10 s or 16 steps of the attach, whichever is later.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

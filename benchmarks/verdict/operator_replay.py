@@ -7,8 +7,6 @@ time less that in which its thread waited for a CPU, so that other programs coun
 session of the job at B, until its probe has ended. Rows go to `benchmarks/results/operator-replay.jsonl`.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import importlib

@@ -10,8 +10,6 @@ of before anything was tried, the achieved gain is of the remedy's interleaved t
 these sources is not tuned again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ Each case is a job of gloo ranks on this machine (`jobs/late_rank_job.py`) with 
 the table goes beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ Since then rules were built on some: on both trainers, with and without texts, M
 these proves nothing.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from benchmarks.planted.case import Case, Knob, Truth

@@ -4,8 +4,6 @@ environment: physics in Python; metrics: statistics over dicts; garbage: cyclic 
 ranking; asleep: a wait; log: JSON lines to a file.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 `python -m benchmarks.planted confirm` measures the shares and roofs behind each claim.
 """
 
-from __future__ import annotations
-
 from benchmarks.planted.case import Case, planted
 from benchmarks.planted.tables.host_cases import HOST, INPUT, OVERHEAD
 from benchmarks.planted.tables.kernel_cases import COMPUTE, MEMORY, UNDERFILLED

@@ -4,8 +4,6 @@ Small kernels leave the device idle for the host's sake (overhead); tensors of h
 bandwidth.
 """
 
-from __future__ import annotations
-
 from benchmarks.planted.case import Case, Knob, Truth
 
 

@@ -1,7 +1,5 @@
 """Planted cases whose step is spent on the host: dispatch, loading, the user's own code."""
 
-from __future__ import annotations
-
 from benchmarks.planted.case import Case, planted
 
 OVERHEAD: tuple[Case, ...] = (

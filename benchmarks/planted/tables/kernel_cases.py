@@ -1,7 +1,5 @@
 """Planted cases whose step is spent in kernels: moving tensors, matrix products, too small ones."""
 
-from __future__ import annotations
-
 from benchmarks.planted.case import Case, planted
 
 MEMORY: tuple[Case, ...] = (
