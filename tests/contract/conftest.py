@@ -1,7 +1,5 @@
 """What contracts of remedies start from and leave behind."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Planted fakes are refused for the right reason, honest changes are not: real runs, as in `prove`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """What every remedy promises, over the whole table: applies, undoes, refuses, keeps its class."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

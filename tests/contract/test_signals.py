@@ -1,7 +1,5 @@
 """Every signal keeps the same promises: well-formed, silent without data, and never an exception."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """What the job sees and saves: the same while a remedy is on, but for what is declared; and after it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

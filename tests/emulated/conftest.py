@@ -1,7 +1,5 @@
 """Everything here runs on the emulated CUDA device: `make emulated` builds it and starts pytest on it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`attention.sdpa` on the device: the kernel asked for comes first, others serve what it does not take."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

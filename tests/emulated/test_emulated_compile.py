@@ -1,7 +1,5 @@
 """`compile.reduce_overhead` with torch's real compiler: replays, and gradients accumulated over them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

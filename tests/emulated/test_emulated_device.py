@@ -1,7 +1,5 @@
 """The emulated device itself: what is planted on it is exact, and Kineto and NVML tell of it as it was."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """CUDA graphs on the emulated device: captured once, replayed as one entry of the queue."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext

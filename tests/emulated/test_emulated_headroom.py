@@ -1,7 +1,5 @@
 """A remedy that takes memory of the device is refused where it is not there, or a graph is being captured."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

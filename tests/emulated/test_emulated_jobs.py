@@ -1,7 +1,5 @@
 """Whole sessions on jobs of the device: a verdict of its timeline, a remedy on and off, nothing stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

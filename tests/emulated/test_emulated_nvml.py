@@ -1,7 +1,5 @@
 """Which of several devices NVML is asked about: the one that the job itself names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

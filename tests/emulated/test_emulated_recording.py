@@ -1,7 +1,5 @@
 """Copied gradients on the device: what the replay of a graph may write to."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

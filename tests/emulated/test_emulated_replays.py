@@ -1,7 +1,5 @@
 """Jobs that capture graphs of their own: a whole step in one, and what waits until a capture has ended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the agent reads of a device in a sampled step: the allocator's figures, a finite loss."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

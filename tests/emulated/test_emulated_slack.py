@@ -1,7 +1,5 @@
 """For whom the device waits: the host, nobody, or one here and another there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """A profiler window of a job on the device: its kernels come with it, and nothing of it stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

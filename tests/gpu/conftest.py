@@ -1,7 +1,5 @@
 """Skips this folder, with the reason, where there is no CUDA device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

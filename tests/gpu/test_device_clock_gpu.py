@@ -1,7 +1,5 @@
 """The device's clock with real events: what is planted is seen, and the host runs ahead as before."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

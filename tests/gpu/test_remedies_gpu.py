@@ -3,8 +3,6 @@
 The contract suite runs them there as well. Until this has run on a device they count as unproven.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The whole loop on real jobs: attach, judge, leave; and the weights are those of a run never touched."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

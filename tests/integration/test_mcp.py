@@ -1,7 +1,5 @@
 """`autobrrr mcp` with the protocol's own client, over its stdin and stdout."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

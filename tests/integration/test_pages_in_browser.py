@@ -1,7 +1,5 @@
 """Every page in a real browser: whole, quiet, readable at any width, and deaf to what names say."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

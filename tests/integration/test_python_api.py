@@ -1,7 +1,5 @@
 """The Python API on a real job: diagnose, tune, leave; the weights are those of a run never touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

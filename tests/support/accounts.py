@@ -1,7 +1,5 @@
 """Accounts of runs, made up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

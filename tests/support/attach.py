@@ -1,7 +1,5 @@
 """Targets for attach tests: small Python processes of many kinds and versions, and a probe to inject."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

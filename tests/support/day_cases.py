@@ -1,7 +1,5 @@
 """Cases of which a few run in `make test`, one of each kind, and all in `make nightly`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 

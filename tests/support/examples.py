@@ -1,7 +1,5 @@
 """How many examples each property is tried with: `AUTOBRRR_TEST_EXAMPLES`, few by day and many at night."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import settings

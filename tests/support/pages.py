@@ -1,7 +1,5 @@
 """Pages as a browser would read them: what is open, what is fetched, what runs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html.parser

@@ -3,8 +3,6 @@
 Each change is a list of replacements in the script's text. Fakes come with the reason that must be given.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verb `prove` in a process of its own, in the folders of a test."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

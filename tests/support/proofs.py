@@ -1,7 +1,5 @@
 """Proofs, made up."""
 
-from __future__ import annotations
-
 import msgspec
 
 from autobrrr.prove.parting import sameness

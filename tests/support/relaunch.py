@@ -1,7 +1,5 @@
 """A script to relaunch that starts at once: it trains on the stand-in for torch, as fast as its flags say."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A job of two real ranks under torchrun, or another launcher, ended with all that it has started."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

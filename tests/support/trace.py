@@ -1,7 +1,5 @@
 """Small traces, written as the profiler writes them, with times in whole nanoseconds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Scenes of a device at work that several tests look at, and the verdict on one."""
 
-from __future__ import annotations
-
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import TraceAnalysis
 from support.trace import Scene, as_trace

@@ -1,7 +1,5 @@
 """Real training jobs for tests: start, wait until they train, end, read the fingerprint."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

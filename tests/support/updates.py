@@ -1,7 +1,5 @@
 """With which of torch's implementations an optimizer has updated last, seen where torch calls it."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

@@ -5,8 +5,6 @@ nvidia-cuda-runtime, nvidia-cuda-cupti and nvidia-cuda-crt. Needs g++ and nm. No
 younger than its sources. `OUT/emurun PROGRAM ...` then runs a program on the device.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Collectives of the emulated device: two ranks, planted durations, ends that only the last rank decides."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

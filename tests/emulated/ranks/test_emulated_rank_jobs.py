@@ -1,7 +1,5 @@
 """Whole sessions on two ranks over NCCL, each with a device: their limit, a remedy on both, nothing stays."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

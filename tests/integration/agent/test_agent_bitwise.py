@@ -1,7 +1,5 @@
 """Watched, traced, sampled and switched, a run keeps its bits, and the errors of the job stay its own."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

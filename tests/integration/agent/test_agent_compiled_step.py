@@ -1,7 +1,5 @@
 """A job that compiles its whole train step meets our functions in it: dynamo leaves them out, silently."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

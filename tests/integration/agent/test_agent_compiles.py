@@ -1,7 +1,5 @@
 """A session that compiles a running job: hooks keep clear of it, troubles undo it, nothing of it stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Hooks go on and off thousands of times under a loop that has hooks of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

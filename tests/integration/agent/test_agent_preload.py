@@ -1,7 +1,5 @@
 """A preloaded agent: applies the recipe, listens, outlives its sessions, tells the outcome."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The agent in one of two real ranks: it times what the other makes it wait, keeps bits, puts all back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import median
 

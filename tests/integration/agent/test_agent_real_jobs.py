@@ -3,8 +3,6 @@
 The truth is the job's own: a clock at the end of each turn of its loop, a sleep of known length in forward.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import dataclass

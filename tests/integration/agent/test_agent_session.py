@@ -1,7 +1,5 @@
 """Sessions from hello to the end, in one real job: nothing is left, whatever ends each."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import struct

@@ -1,7 +1,5 @@
 """The agent on every Python it may meet, where there is no wheel of torch: a stand-in for it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

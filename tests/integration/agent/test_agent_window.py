@@ -1,7 +1,5 @@
 """A profiler window in a real job: it comes whole, gives way to the job's own profiler, leaves nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

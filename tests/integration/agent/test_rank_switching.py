@@ -1,7 +1,5 @@
 """Remedies on real ranks: on at one step on all of them, or on none."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A log that real processes share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A step is recorded in a real job, which is as it was; the job's own Python replays it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from queue import SimpleQueue

@@ -1,7 +1,5 @@
 """Containers of many kinds: attach works in each that can allow it; the doctor names what is in the way."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

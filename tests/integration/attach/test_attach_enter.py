@@ -1,7 +1,5 @@
 """The whole way in on real processes: link up, or refused with a sentence and nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """After a session, one collection by the job frees every object of ours."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

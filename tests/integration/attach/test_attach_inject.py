@@ -1,7 +1,5 @@
 """The injector on real processes: every Python, busy in every way; and they never notice."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

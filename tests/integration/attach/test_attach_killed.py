@@ -1,7 +1,5 @@
 """What an attach that is killed while it enters leaves, the next one takes away."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs that can't be attached to, for real: each ends at once with its cause and remedy, and trains on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`autobrrr run` and preloaded agents: the command is what it was, and an agent is in it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What any user's process shows never stops, holds up or fools the list of jobs that root makes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Root that attaches to another user's job has that user's rights, and no others; one process traces."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """On a real job, code that only its author can change is found in what runs, with its line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Planted jobs as they are run: each one trains, times itself, is diagnosed, and leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

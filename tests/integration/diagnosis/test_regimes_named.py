@@ -3,8 +3,6 @@
 `communication` is in test_rank_sessions.py; `sync` needs a GPU (tests/gpu).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`run --recipe` on unedited scripts: plain, as a module, under launchers and trainers; what strict means."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How long a step took, as `run` says it, where two optimizers end one: sparse rows, dense weights."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`prove --env`: environments are made once of lock files, and differ in what these say."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from pathlib import Path

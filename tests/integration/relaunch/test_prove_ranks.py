@@ -1,7 +1,5 @@
 """`prove` on a command that trains in several processes: a launcher as a side."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`prove --git` as a user calls it: both sides as they were committed, and the repository as it was."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

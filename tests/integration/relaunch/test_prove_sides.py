@@ -1,7 +1,5 @@
 """`prove` as a user calls it, on sides that can't be proven: each is told, and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Trials of several ranks under torchrun: two live side by side, each ends as a whole."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

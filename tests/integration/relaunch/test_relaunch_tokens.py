@@ -1,7 +1,5 @@
 """Trials whose samples differ in length, or get another one by a flag: what counts is tokens a second."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

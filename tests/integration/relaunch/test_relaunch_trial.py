@@ -1,7 +1,5 @@
 """One relaunched trial: every way in which a script can end, and nothing of it is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

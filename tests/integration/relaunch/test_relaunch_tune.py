@@ -1,7 +1,5 @@
 """`tune -- CMD` as a user calls it, on a script whose best flags are known by construction."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

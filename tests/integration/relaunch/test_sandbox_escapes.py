@@ -1,7 +1,5 @@
 """Twenty ways out of a trial's walls: none changes a file of the user's, and no process is left of any."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

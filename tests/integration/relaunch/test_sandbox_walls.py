@@ -1,7 +1,5 @@
 """Walls around a trial: the user's tree is the same to the byte afterwards, whoever was killed when."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Workers that share a study through a real PostgreSQL server: killed, cut off, locked out, all at once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Fresh processes that take turns: how fast one is against the other, on a script that starts at once."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

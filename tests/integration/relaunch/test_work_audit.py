@@ -1,7 +1,5 @@
 """The account of a run holds whatever a script may train, and what its models are given by name."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

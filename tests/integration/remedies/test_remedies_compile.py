@@ -1,7 +1,5 @@
 """Compiling live modules as their owner would: the same training, eager where torch can't, nothing left."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging

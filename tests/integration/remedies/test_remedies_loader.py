@@ -1,7 +1,5 @@
 """DataLoaders that load otherwise from their next epoch on, and have their own settings after the undo."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Precision, layout, attention and recomputation on live modules: bits, strides, copies, and refusals."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref

@@ -1,7 +1,5 @@
 """An optimizer remedy is on for steps only: checkpoints, later changes and an undo show the owner's flags."""
 
-from __future__ import annotations
-
 import copy
 from fractions import Fraction
 

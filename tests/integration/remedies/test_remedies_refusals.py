@@ -1,7 +1,5 @@
 """Remedies on odd optimizers: each is refused with a reason, or cured and put back, and training goes on."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tuning a real job through the command line: bits, remedies, recipes and exit codes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

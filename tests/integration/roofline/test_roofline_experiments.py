@@ -1,7 +1,5 @@
 """Every experiment on the real torch, at a fraction of its size, and the processes that make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

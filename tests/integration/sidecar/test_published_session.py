@@ -1,7 +1,5 @@
 """A real session whose figures a real HTTP client fetches; the port is free again when it has ended."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

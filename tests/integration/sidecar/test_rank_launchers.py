@@ -1,7 +1,5 @@
 """Ranks whose launcher is killed, or starts them again; two jobs on one machine are each compared alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A real torchrun job of two ranks: all are attached and compared, the slowest is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

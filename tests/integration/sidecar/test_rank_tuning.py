@@ -1,7 +1,5 @@
 """`tune` on the launcher of two real ranks: each remedy is tried on both, and the weights stay equal."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A real sidecar on real sockets, with a process that only plays the agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A running job and a trace of its loop are judged alike: the same limit, or one of them names nobody."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

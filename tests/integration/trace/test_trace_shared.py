@@ -1,7 +1,5 @@
 """Real GPU traces of public projects: every figure equals that of the slow, independent program."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The screen leaves with its terminal, also where a hang-up is ignored (nohup, setsid)."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

@@ -1,7 +1,5 @@
 """The terminal UI on a real terminal, against a real training job: what a person would see and do."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Inside the job: starts the agent on a raw thread as an injection would, and takes snapshots."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import select

@@ -1,7 +1,5 @@
 """Small training loops of many kinds: each returns (step, things to fingerprint)."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

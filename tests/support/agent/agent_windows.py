@@ -1,7 +1,5 @@
 """A profiler window or a recorded step, as the test that plays the sidecar gets it: event and file."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

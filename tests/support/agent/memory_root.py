@@ -1,7 +1,5 @@
 """A made-up root folder with a memory limit: what the agent reads of the host's memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 MIB = 1 << 20

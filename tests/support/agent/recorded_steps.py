@@ -1,7 +1,5 @@
 """A recorded step, as `step_recorder` makes it in a job: here by the test itself."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A small training loop for the contract of remedies, and a picture of all that a remedy may not change."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

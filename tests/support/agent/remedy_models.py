@@ -1,7 +1,5 @@
 """Small models that a remedy has something to do in; nothing of the product is needed to load one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """What a job's own code can see of itself and its process, in a form that compares; and what it can save."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io

@@ -1,7 +1,5 @@
 """The fingerprint of a training run: weights, buffers, optimizer state, every random state."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

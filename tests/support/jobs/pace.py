@@ -5,8 +5,6 @@ A job trains `--steps` steps, or, with `--until FILE`, until that file exists. I
 it ends at a multiple of N steps only, and with `--tell` it prints `told STEP HEX` at each of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

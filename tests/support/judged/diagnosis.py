@@ -1,7 +1,5 @@
 """Synthetic measurements of jobs: built from where the step goes, as the agent would have seen it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Hypothesis strategies: measurements that are absurd, and measurements of any possible job."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints

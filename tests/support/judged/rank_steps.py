@@ -1,7 +1,5 @@
 """Timed steps of made-up ranks that wait for each other in every step, as gloo ranks do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

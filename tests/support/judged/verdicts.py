@@ -1,7 +1,5 @@
 """Diagnoses that are made up."""
 
-from __future__ import annotations
-
 import msgspec
 
 from autobrrr.records import Advice, Attach, BatchProbe, Cost, Diagnosis, Evidence, Phases, Shares, StepStats

@@ -1,7 +1,5 @@
 """Devices that a test hands in: one that is not there, one that plays what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """A made-up /proc in a folder: processes with the files that our rooms read."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Functions that the test does not give raise what a driver raises for something it can't do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace

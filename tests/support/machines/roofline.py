@@ -1,7 +1,5 @@
 """Made-up calibrations: what a machine of two cores may have told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from autobrrr.roofline.machine_identity import Machine

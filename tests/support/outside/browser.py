@@ -1,7 +1,5 @@
 """A real browser: headless Chromium, driven by selenium; tests are skipped where there is none."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Each is what a runtime makes of the same words: own mounts and pids, a narrow se
 of system calls, another user.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A PostgreSQL server of a test's own: made in a temporary folder, started, stopped, taken away."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Small git repositories."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

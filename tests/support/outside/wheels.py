@@ -1,7 +1,5 @@
 """Wheels of a few lines, made on the spot: nothing is fetched."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path

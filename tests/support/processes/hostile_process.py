@@ -4,8 +4,6 @@
 called like torch's and Python's libraries, says "up" and sleeps.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

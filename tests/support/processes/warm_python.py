@@ -4,8 +4,6 @@ Importing torch takes some three seconds of a core, and most integration tests s
 `AUTOBRRR_TEST_COLD=1` starts each from nothing.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

@@ -1,7 +1,5 @@
 """Views of made-up jobs for the screens: a crawling CPU job, a GPU, eight ranks, a tuning; and a source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Drives the app as a person would, in memory: a view goes in, keys are pressed, text comes out."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

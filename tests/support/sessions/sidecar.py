@@ -6,8 +6,6 @@ run as a script it is a whole process that a sidecar finds as a preloaded agent:
     python tests/support/sessions/sidecar.py --step-ms 2
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import mmap

@@ -1,7 +1,5 @@
 """A torch on which no mode is on, which uses no device, and that has nothing else."""
 
-from __future__ import annotations
-
 from types import ModuleType, SimpleNamespace
 
 

@@ -1,7 +1,5 @@
 """What a remedy does to a job on a GPU, where the host's clock gets it wrong; for tests and a benchmark."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from autobrrr.tuner.arm_switch import ArmSwitch

@@ -5,8 +5,6 @@ answers that it has had so far, up to the question that comes next; from each st
 that anybody could ask next. So who is late, and who dies (whose next question never comes), is all there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

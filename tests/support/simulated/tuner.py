@@ -1,7 +1,5 @@
 """A simulated job for the tuner: noise that clings, drift, slow steps, evaluations; no real time passes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate

@@ -5,8 +5,6 @@ device will be through. It implements `tuner.job_under_test.JobUnderTest`, so th
 and tuning run on it. Times are nanoseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache

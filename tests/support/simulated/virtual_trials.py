@@ -4,8 +4,6 @@ Stands in for `relaunch.trial.live_trial.LiveTrial` in the real comparison of pa
 its sleep from the machine here.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

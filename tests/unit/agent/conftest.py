@@ -1,7 +1,5 @@
 """What every unit test of the agent gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Bursts, patches, the tap and the looks at frames, each by itself."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An error within our code ends there; one raised there by a handler of a signal reaches the job."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

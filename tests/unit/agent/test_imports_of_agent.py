@@ -1,7 +1,5 @@
 """What the agent imports a job has already: nothing is looked for in the job's own folders."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An agent claims the process for its session; another waits for a moment, then gives up."""
 
-from __future__ import annotations
-
 import os
 import threading
 

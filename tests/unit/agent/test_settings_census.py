@@ -1,7 +1,5 @@
 """The census reads what is set and what is kept, and sets nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

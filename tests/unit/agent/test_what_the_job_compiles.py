@@ -1,7 +1,5 @@
 """What a job compiles, traces or exports while something of ours is on is what it would be without us."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Jobs with a planted limit, and how they are scored."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.gpu.emulated_limits import JOBS, score

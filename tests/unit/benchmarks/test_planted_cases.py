@@ -1,7 +1,5 @@
 """The table of planted cases is whole: every kind, a reason for every truth, a script behind every name."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from functools import cache

@@ -1,7 +1,5 @@
 """Scores, the matrix, and rows that survive a broken-off run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From stopwatch and formula to what is true of a job."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.planted.case import Case, Truth

@@ -1,7 +1,5 @@
 """What is told of predicted gains: the best remedy by its trial, and how far predictions were off."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.verdict import predicted_gain

@@ -1,7 +1,5 @@
 """`explain`: every name has a text, typos find the nearest, and --help stays light."""
 
-from __future__ import annotations
-
 import argparse
 from itertools import chain
 from typing import get_args, get_type_hints

@@ -1,7 +1,5 @@
 """Sampled steps as figures: means, errors, and what is not measured."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from autobrrr.diagnosis.measurements import phase_figures

@@ -1,7 +1,5 @@
 """The ledger sums to the step, and names lines that the user can change."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

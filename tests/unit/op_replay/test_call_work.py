@@ -1,7 +1,5 @@
 """The work of recorded operators is read from their shapes: operations, bytes, and what moves nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A recorded step runs again at other batch sizes, on made-up tensors, without any of the job's code."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No device: what the agent asks of one."""
 
-from __future__ import annotations
-
 
 def is_available() -> bool:
     return False

@@ -1,7 +1,5 @@
 """The doors of the loop by themselves: what happens where something of ours raises, or a remedy is gone."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """What measuring takes of training is booked: slices between steps, and what steps take longer for it."""
 
-from __future__ import annotations
-
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

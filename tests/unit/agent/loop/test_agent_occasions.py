@@ -1,7 +1,5 @@
 """A starting job's plan finds its DataLoader and its DistributedDataParallel just before they are used."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

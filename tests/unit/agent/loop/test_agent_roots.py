@@ -1,7 +1,5 @@
 """The search for root modules: one model after the other, beside torch.compile, and where none is trained."""
 
-from __future__ import annotations
-
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What one step is, learnt from the order in which optimizers fire."""
 
-from __future__ import annotations
-
 import pytest
 
 from autobrrr.agent.loop.step_pattern import SETTLING_STEPS, Pattern, StepPattern, Usual

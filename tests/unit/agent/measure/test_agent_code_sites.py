@@ -1,7 +1,5 @@
 """Places that an edit would speed up are found in the bytecode of running code, and only there."""
 
-from __future__ import annotations
-
 import dis
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What DDP tells of a step's gradients comes one step late, and is set beside the step that it belongs to."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Looks at a thread: soon after they are asked for, and nothing is left of it afterwards."""
 
-from __future__ import annotations
-
 import dis
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Traced steps: which ones count, when there are enough, and that the profiler comes off."""
 
-from __future__ import annotations
-
 import threading
 from array import array
 from collections.abc import Iterator

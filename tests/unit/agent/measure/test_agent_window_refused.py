@@ -1,7 +1,5 @@
 """When a job gets no profiler window: CUPTI would stay in it, or serves another profiler."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

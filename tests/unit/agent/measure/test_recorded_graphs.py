@@ -1,7 +1,5 @@
 """Graphs that nothing uses, and graphs that outlive their steps, are told by the line that records them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The logs of torch's profiler and recorder are quiet around ours, and as they were afterwards."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose code stands on sampled stacks: what feeds the training loop, a framework, torch, the user's own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from types import CodeType

@@ -1,7 +1,5 @@
 """Collectives that the loop calls are counted and timed on its own thread alone, and left as they were."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

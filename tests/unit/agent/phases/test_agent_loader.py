@@ -1,7 +1,5 @@
 """The samples of a step are those of the batch that the loader returns, whatever ran while it was made."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

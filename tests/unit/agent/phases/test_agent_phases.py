@@ -1,7 +1,5 @@
 """A step's time, told apart by what happens in it. Times are small whole numbers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Tokens of a step: what its model was called with, else what was loaded; by shapes, no tensor is read."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

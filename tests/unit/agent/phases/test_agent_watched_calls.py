@@ -1,7 +1,5 @@
 """Watches of module calls: they see each call, and neither copies, pickles nor scripts take them along."""
 
-from __future__ import annotations
-
 import copy
 import io
 import threading

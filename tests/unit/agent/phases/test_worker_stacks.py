@@ -1,7 +1,5 @@
 """A forked worker's stack is read from its memory, by offsets found in this very process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

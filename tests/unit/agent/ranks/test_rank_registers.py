@@ -1,7 +1,5 @@
 """What ranks put somewhere: the first stands, and who can't be asked is not waited for."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

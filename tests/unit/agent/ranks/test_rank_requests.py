@@ -1,7 +1,5 @@
 """A change of all ranks that is asked for is made, tried again, or refused with the reason."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Ranks change something at one step or not at all, in every order of steps, questions and answers."""
 
-from __future__ import annotations
-
 import pytest
 
 from autobrrr.agent.ranks.switch_protocol import (

@@ -1,7 +1,5 @@
 """Remedies that are on: their order, their targets and classes, and what outlives a session."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 from collections.abc import Mapping

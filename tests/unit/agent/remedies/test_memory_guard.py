@@ -1,7 +1,5 @@
 """A remedy is neither applied nor left on where the job would run out of the host's memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

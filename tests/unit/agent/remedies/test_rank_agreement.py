@@ -1,7 +1,5 @@
 """Ranks change their buckets together or not at all, whoever comes late or never."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

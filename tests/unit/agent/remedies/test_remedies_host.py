@@ -1,7 +1,5 @@
 """Remedies on the process as a whole: which CPUs, which library, which variables; on fake machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """The job's own files are read, installed ones are not."""
 
-from __future__ import annotations
-
 import sysconfig
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The agent speaks with its own user and root alone, and clears away what brought it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Frames: what is sent arrives; anything else is refused with its reason."""
 
-from __future__ import annotations
-
 import socket
 import struct
 

@@ -1,7 +1,5 @@
 """Advice fits the verdict and the job; predictions come from the measured step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """What compiling would bring is told from the traced operators, as an estimate."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

@@ -3,8 +3,6 @@
 So are costly lines of a known kind: the edits of `ledger_edits.toml`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

@@ -1,7 +1,5 @@
 """The batch probe's fit, its guards, and the prediction for twice the batch."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels under the roofs of the machine: compute, memory or underfilled, by two signals or not at all."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

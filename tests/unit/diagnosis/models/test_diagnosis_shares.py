@@ -1,7 +1,5 @@
 """Shares of the whole step: what is measured, what is not, and that they make one."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

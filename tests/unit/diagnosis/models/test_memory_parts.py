@@ -1,7 +1,5 @@
 """Who holds the job's memory: parts that sum to what the process has."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

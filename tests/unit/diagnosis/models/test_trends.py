@@ -1,7 +1,5 @@
 """Growth and periods are told where they are there, and never of noise."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The late rank is named with its phase and cause; on quiet, noisy or unknown ranks none is."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

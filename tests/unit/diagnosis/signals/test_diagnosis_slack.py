@@ -1,7 +1,5 @@
 """Host slack on a virtual GPU: for whom the device waits, and what that makes of a window's verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """A sweep becomes step times by size, under the guards of the probe but for its line."""
 
-from __future__ import annotations
-
 import msgspec
 
 from autobrrr.diagnosis.models.size_sweep import size_sweep

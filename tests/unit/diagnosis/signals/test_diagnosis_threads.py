@@ -1,7 +1,5 @@
 """Threads of the job's own that take its CPUs from each other are told from a busy machine."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

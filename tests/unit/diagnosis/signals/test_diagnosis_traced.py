@@ -1,7 +1,5 @@
 """Kernel work of traced steps: guards, phases, operator classes."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

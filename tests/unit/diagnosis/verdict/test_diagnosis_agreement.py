@@ -1,7 +1,5 @@
 """The table of agreement: every row carries its regime, and nothing else does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Edits are advised where the job shows the need, with their line, and are never tried."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

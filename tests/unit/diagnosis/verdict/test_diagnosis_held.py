@@ -1,7 +1,5 @@
 """Python inside a phase that operators don't explain: named by its line, and not called dispatch."""
 
-from __future__ import annotations
-
 import statistics
 
 import msgspec

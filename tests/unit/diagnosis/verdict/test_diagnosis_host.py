@@ -1,7 +1,5 @@
 """What the machine and Python themselves take of a step: told, never named alone."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The kinds of jobs of the study: each is named rightly, or not at all."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

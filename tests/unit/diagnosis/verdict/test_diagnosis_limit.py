@@ -1,7 +1,5 @@
 """Who limits the step of a live job: sure over a mixture of regimes, silent where clocks disagree."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

@@ -1,7 +1,5 @@
 """Whatever the job: shares make one, and no regime is named that two signals do not carry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

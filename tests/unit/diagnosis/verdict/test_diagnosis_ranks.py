@@ -1,7 +1,5 @@
 """A rank that waits for others is named so, and its wait is no overhead."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec
