@@ -6,7 +6,7 @@ Each change is a list of replacements in the script's text. Fakes come with the 
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.records.proof_records import WorkRefusal
+from autobrrr.records.proof_records import WorkRefusal as Why
 
 SCRIPT = """\
 import sys
@@ -82,7 +82,7 @@ class Change:
 
     name: str
     edits: tuple[tuple[str, str], ...]
-    reasons: tuple[WorkRefusal, ...] = ()
+    reasons: tuple[Why, ...] = ()
 
     def text(self) -> str:
         found = SCRIPT
@@ -90,6 +90,15 @@ class Change:
             assert found.count(old) == 1, (self.name, old)
             found = found.replace(old, new)
         return found
+
+
+def fake(name: str, reason: Why, *edits: tuple[str, str]) -> Change:
+    return Change(name=name, edits=edits, reasons=(reason,))
+
+
+def honest(name: str, *edits: tuple[str, str]) -> Change:
+    """Faster by what is left out, and changed besides."""
+    return Change(name=name, edits=(FAST, *edits))
 
 
 BACKWARD = "    loss.backward()\n"
@@ -113,133 +122,80 @@ BOTH = BACKWARD + UPDATE
 SLOW = "    slow_part()\n"
 FAST = (SLOW, "")
 HIDE = "    if {}:\n        slow_part()\n"
+LR, LOADING = "model.parameters(), lr=1e-3", "batch_size=32, shuffle=True"
 AUTOCAST = """\
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = model(inputs)
     output = output.float()
 """
 FAKES = (
-    Change(
-        name="skips_backward",
-        edits=((BACKWARD, "    if step % 4:\n        loss.backward()\n"),),
-        reasons=(WorkRefusal.SKIPPED_BACKWARD,),
+    fake("skips_backward", Why.SKIPPED_BACKWARD, (BACKWARD, "    if step % 4:\n        loss.backward()\n")),
+    fake("gradients_of_the_step_before", Why.FEWER_OPERATIONS, (BACKWARD, STALE_GRADIENTS)),
+    fake(
+        "skips_updates",
+        Why.SKIPPED_UPDATES,
+        (BOTH, "    loss.backward()\n    if step % 2:\n        optimizer.step()\n"),
     ),
-    Change(
-        name="gradients_of_the_step_before",
-        edits=((BACKWARD, STALE_GRADIENTS),),
-        reasons=(WorkRefusal.FEWER_OPERATIONS,),
+    fake(
+        "null_update",
+        Why.SKIPPED_UPDATES,
+        ("model.parameters(), lr=1e-3)", "model.parameters(), lr=0.0, weight_decay=0.0)"),
     ),
-    Change(
-        name="skips_updates",
-        edits=((BOTH, "    loss.backward()\n    if step % 2:\n        optimizer.step()\n"),),
-        reasons=(WorkRefusal.SKIPPED_UPDATES,),
+    fake(
+        "half_batch",
+        Why.DROPPED_SAMPLES,
+        (INPUTS, "    inputs, targets = inputs[:16], targets[:16]\n" + INPUTS),
     ),
-    Change(
-        name="null_update",
-        edits=(
-            (
-                "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
-                "optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)",
-            ),
-        ),
-        reasons=(WorkRefusal.SKIPPED_UPDATES,),
+    fake(
+        "caches_a_batch",
+        Why.CACHED_BATCH,
+        ("        yield from loader", "        yield cached"),
+        ("def batches():\n", "cached = next(iter(loader))\n\n\ndef batches():\n"),
     ),
-    Change(
-        name="half_batch",
-        edits=((INPUTS, "    inputs, targets = inputs[:16], targets[:16]\n" + INPUTS),),
-        reasons=(WorkRefusal.DROPPED_SAMPLES,),
+    fake("shorter_sequences", Why.SHORTER_SEQUENCES, (INPUTS, "    output = model(inputs[:, :12])\n")),
+    fake(
+        "freezes_a_layer",
+        Why.FROZEN_LAYERS,
+        ("model = Net()\n", "model = Net()\nmodel.second.requires_grad_(False)\n"),
     ),
-    Change(
-        name="caches_a_batch",
-        edits=(
-            ("        yield from loader", "        yield cached"),
-            ("def batches():\n", "cached = next(iter(loader))\n\n\ndef batches():\n"),
-        ),
-        reasons=(WorkRefusal.CACHED_BATCH,),
+    fake("smaller_evaluation", Why.LESS_EVALUATION, ("model(held_out)\n", "model(held_out[:128])\n")),
+    fake(
+        "no_checkpoint", Why.FEWER_CHECKPOINTS, ('        torch.save(model.state_dict(), "model.pt")\n', "")
     ),
-    Change(
-        name="shorter_sequences",
-        edits=((INPUTS, "    output = model(inputs[:, :12])\n"),),
-        reasons=(WorkRefusal.SHORTER_SEQUENCES,),
+    fake("silent_bfloat16", Why.LOWER_PRECISION, (INPUTS, AUTOCAST)),
+    fake("fewer_steps", Why.FEWER_STEPS, ("STEPS = int(sys.argv[1])", "STEPS = int(sys.argv[1]) * 3 // 4")),
+    fake(
+        "other_seed",
+        Why.OTHER_SEED,
+        ("torch.manual_seed(0)", "torch.manual_seed(5)"),
+        (SLOW, HIDE.format("step % 2")),
     ),
-    Change(
-        name="freezes_a_layer",
-        edits=(("model = Net()\n", "model = Net()\nmodel.second.requires_grad_(False)\n"),),
-        reasons=(WorkRefusal.FROZEN_LAYERS,),
-    ),
-    Change(
-        name="smaller_evaluation",
-        edits=(("            model(held_out)\n", "            model(held_out[:128])\n"),),
-        reasons=(WorkRefusal.LESS_EVALUATION,),
-    ),
-    Change(
-        name="no_checkpoint",
-        edits=(('        torch.save(model.state_dict(), "model.pt")\n', ""),),
-        reasons=(WorkRefusal.FEWER_CHECKPOINTS,),
-    ),
-    Change(name="silent_bfloat16", edits=((INPUTS, AUTOCAST),), reasons=(WorkRefusal.LOWER_PRECISION,)),
-    Change(
-        name="fewer_steps",
-        edits=(("STEPS = int(sys.argv[1])", "STEPS = int(sys.argv[1]) * 3 // 4"),),
-        reasons=(WorkRefusal.FEWER_STEPS,),
-    ),
-    Change(
-        name="other_seed",
-        edits=(("torch.manual_seed(0)", "torch.manual_seed(5)"), (SLOW, HIDE.format("step % 2"))),
-        reasons=(WorkRefusal.OTHER_SEED,),
-    ),
-    Change(
-        name="no_weight_decay",
-        edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, weight_decay=0.0")),
-        reasons=(WorkRefusal.CHANGES_TRAINING,),
-    ),
+    fake("no_weight_decay", Why.CHANGES_TRAINING, FAST, (LR, f"{LR}, weight_decay=0.0")),
 )
 
 HONEST = (
-    Change(name="gradients_returned", edits=(FAST, (BACKWARD, RETURNED_GRADIENTS))),
-    Change(name="vectorised", edits=(FAST,)),
-    Change(
-        name="fused_update",
-        edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, fused=True")),
+    honest("gradients_returned", (BACKWARD, RETURNED_GRADIENTS)),
+    honest("vectorised"),
+    honest("fused_update", (LR, f"{LR}, fused=True")),
+    honest(
+        "embedding_bag",
+        ("self.embed = nn.Embedding(50, 32)", 'self.embed = nn.EmbeddingBag(50, 32, mode="mean")'),
+        ("self.embed(words).mean(1)", "self.embed(words)"),
     ),
-    Change(
-        name="embedding_bag",
-        edits=(
-            FAST,
-            ("self.embed = nn.Embedding(50, 32)", 'self.embed = nn.EmbeddingBag(50, 32, mode="mean")'),
-            ("self.embed(words).mean(1)", "self.embed(words)"),
-        ),
-    ),
-    Change(
-        name="workers",
-        edits=(FAST, ("batch_size=32, shuffle=True", "batch_size=32, shuffle=True, num_workers=1")),
-    ),
-    Change(
-        name="no_loader_object",
-        edits=(
-            FAST,
-            (
-                "        yield from loader",
-                "        torch.empty((), dtype=torch.int64).random_()\n"
-                "        seed = int(torch.empty((), dtype=torch.int64).random_().item())\n"
-                "        order = torch.randperm(2048, generator=torch.Generator().manual_seed(seed))\n"
-                "        for chosen in order.split(32):\n            yield words[chosen], labels[chosen]",
-            ),
-        ),
-    ),
-)
-
-
-KEPT_WORKERS = Change(  # they draw one number less at the second epoch, whose order is another
-    name="kept_workers",
-    edits=(
-        FAST,
+    honest("workers", (LOADING, f"{LOADING}, num_workers=1")),
+    honest(
+        "no_loader_object",
         (
-            "batch_size=32, shuffle=True",
-            "batch_size=32, shuffle=True, num_workers=1, persistent_workers=True",
+            "        yield from loader",
+            "        torch.empty((), dtype=torch.int64).random_()\n"
+            "        seed = int(torch.empty((), dtype=torch.int64).random_().item())\n"
+            "        order = torch.randperm(2048, generator=torch.Generator().manual_seed(seed))\n"
+            "        for chosen in order.split(32):\n            yield words[chosen], labels[chosen]",
         ),
     ),
 )
+# They draw one number less at the second epoch, whose order is another.
+KEPT_WORKERS = honest("kept_workers", (LOADING, f"{LOADING}, num_workers=1, persistent_workers=True"))
 
 
 def written(folder: Path, name: str, text: str) -> Path:
